@@ -1,11 +1,11 @@
-"""``python -m bert_probe``, and what the script ``bert-probe`` calls."""
+"""Entry point of ``python -m bert_probe`` and of the script ``bert-probe``."""
 
 import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line, whose own import may be interrupted too."""
+    """Run the command line; handle an interrupt during its import."""
     try:
         from bert_probe.cli.main import main as run
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""BertViz's two functions, with its arguments and our views: ``from bert_probe.bertviz import head_view``.
+"""Replacements for BertViz's functions with the same arguments: ``from bert_probe.bertviz import head_view``.
 
-For attention of any model, offline, and not only up to some 150 tokens. `docs/bertviz.md` says, argument by
-argument, what is the same, what is better and what is refused. BertViz: Vig 2019, "A Multiscale Visualization
-of Attention in the Transformer Model".
+They accept attention of any model, work offline, and are not limited to about 150 tokens. `docs/bertviz.md`
+compares every argument. BertViz: Vig 2019, "A Multiscale Visualization of Attention in the Transformer
+Model".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from IPython.display import HTML
 
 _MARKS = (("Ġ", " "), ("▁", " "), ("</w>", ""))
-"""How tokenizers mark where a word begins or ends, and what BertViz writes for it."""
+"""Word boundary markers of tokenizers, and their replacement in BertViz."""
 
 
 def head_view(
@@ -42,27 +42,28 @@ def head_view(
     include_layers: Sequence[int] | None = None,
     html_action: Literal["view", "return"] = "view",
 ) -> HTML | None:
-    """Lines from token to token, with the arguments of `bertviz.head_view`.
+    """Show attention as lines between tokens, with the arguments of `bertviz.head_view`.
 
     Args:
-        attention: of an encoder or a decoder, a tensor a layer, each [1, head, query, key].
+        attention: of an encoder or a decoder: for each layer a tensor [1, head, query, key].
         tokens: one for each query.
-        sentence_b_start: position of the second text's first token, where there are two.
-        prettify_tokens: whether marks of word pieces, such as Ġ, are taken out.
-        layer: shown first, from 0; the first of those included if None.
-        heads: shown first, from 0; all if None.
-        encoder_attention, decoder_attention, cross_attention: of a model that has both, a tensor a layer,
-            each [1, head, query, key]; one, two or all of them.
-        encoder_tokens, decoder_tokens: of those.
-        include_layers: from 0; all if None.
-        html_action: "view" shows it as the output of a cell; "return" returns it, its ``data`` the HTML.
+        sentence_b_start: position of the second text's first token, if there are two texts.
+        prettify_tokens: whether to remove tokenizer markers such as Ġ.
+        layer: the initial layer, from 0; by default the first one included.
+        heads: the initial heads, from 0; by default all.
+        encoder_attention, decoder_attention, cross_attention: of an encoder-decoder: for each layer a tensor
+            [1, head, query, key]; one, two or all of them.
+        encoder_tokens, decoder_tokens: their tokens.
+        include_layers: layers to include, from 0; by default all.
+        html_action: "view" displays the result in the notebook; "return" returns it, with the HTML in
+            ``data``.
 
     Raises:
-        ShapeError: arguments that do not belong together, or no attention; see also `from_attention`.
-        SelectionError: a layer, head or action that is not there.
+        ShapeError: inconsistent arguments or no attention; see also `from_attention`.
+        SelectionError: a layer, head or action that does not exist.
         TooLongError: see `notebook.head_view`.
     """
-    given = _given(
+    pictures = _pictures(
         attention,
         tokens,
         sentence_b_start,
@@ -73,20 +74,18 @@ def head_view(
 
     def frame(picture: _Picture) -> HeadView:
         layers = picture.included(include_layers)
-        first = layers[0] if layer is None else resolve(layer, picture.layers, "layer")
-        if first not in layers:
-            raise SelectionError(f"Layer {first} is not among those of include_layers: {layers}.")
+        initial_layer = layers[0] if layer is None else resolve(layer, picture.layers, "layer")
+        if initial_layer not in layers:
+            raise SelectionError(f"Layer {initial_layer} is not in include_layers: {layers}.")
         trace = picture.trace(layers, numbered=True)
-        shown = views.head_view(
-            trace, layers.index(first), range(trace.heads) if heads is None else list(heads)
+        view = views.head_view(
+            trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)
         )
         return (
-            shown
-            if layers == list(range(picture.layers))
-            else shown.numbered([layer + 1 for layer in layers])
+            view if layers == list(range(picture.layers)) else view.numbered([layer + 1 for layer in layers])
         )
 
-    return _done([frame(picture) for picture in given], html_action)
+    return _display([frame(picture) for picture in pictures], html_action)
 
 
 def model_view(
@@ -104,17 +103,17 @@ def model_view(
     include_heads: Sequence[int] | None = None,
     html_action: Literal["view", "return"] = "view",
 ) -> HTML | None:
-    """All heads of all layers at once, with the arguments of `bertviz.model_view`.
+    """Show all heads of all layers, with the arguments of `bertviz.model_view`.
 
     Args:
         display_mode: "light" or "dark".
-        include_heads: from 0; all if None.
+        include_heads: heads to include, from 0; by default all.
 
-    The others, and what is raised: see `head_view`.
+    For the other arguments and the errors, see `head_view`.
     """
     if display_mode not in ("light", "dark"):
-        raise SelectionError(f"There is no display_mode {display_mode!r}; use light or dark.")
-    given = _given(
+        raise SelectionError(f"Unknown display_mode {display_mode!r}. Use light or dark.")
+    pictures = _pictures(
         attention,
         tokens,
         sentence_b_start,
@@ -124,20 +123,22 @@ def model_view(
     )
 
     def frame(picture: _Picture) -> Frame:
-        shown = views.model_view(picture.trace(picture.included(include_layers), include_heads))
-        return replace(shown, page=replace(shown.page, theme=display_mode))
+        view = views.model_view(picture.trace(picture.included(include_layers), include_heads))
+        return replace(view, page=replace(view.page, theme=display_mode))
 
-    return _done([frame(picture) for picture in given], html_action)
+    return _display([frame(picture) for picture in pictures], html_action)
 
 
 @dataclass(frozen=True)
 class _Picture:
-    """Attention that is drawn in one picture.
+    """Attention that is drawn in one figure.
 
     Attributes:
-        name: what it is of, beside its texts.
-        weights: a [head, query, key] a layer.
-        caveat: what is to be said of its rows; None for what `from_attention` says.
+        name: what the attention belongs to, in addition to its texts.
+        weights: for each layer [head, query, key].
+        tokens: one for each query.
+        sentence_b_start: position of the second text's first token, or None.
+        caveat: replaces the warning of `from_attention`, unless None.
     """
 
     name: str
@@ -151,145 +152,153 @@ class _Picture:
         return len(self.weights)
 
     def included(self, layers: Sequence[int] | None) -> list[int]:
-        """Layers from 0; all for None, and for none, as in BertViz."""
+        """Return the included layers, from 0. None and an empty list select all, as in BertViz."""
         return [resolve(layer, self.layers, "layer") for layer in layers or range(self.layers)]
 
     def trace(
         self, layers: Sequence[int], heads: Sequence[int] | None = None, numbered: bool = False
     ) -> Trace:
-        """These layers and heads as a trace; where they are not all, its name says which they are, unless
-        the picture calls layers by their numbers."""
+        """Return a trace of these layers and heads.
+
+        Its name lists the layers and heads if they are a subset; layers only unless the figure shows their
+        numbers.
+        """
         count = len(self.weights[0])
-        chosen = [resolve(head, count, "head") for head in heads or range(count)]
-        said = [
+        head_indices = [resolve(head, count, "head") for head in heads or range(count)]
+        name_parts = [
             self.name,
-            *([] if numbered else _part("layer", layers, self.layers)),
-            *_part("head", chosen, count),
+            *([] if numbered else _describe_subset("layer", layers, self.layers)),
+            *_describe_subset("head", head_indices, count),
         ]
-        made = from_attention(
-            [self.weights[layer][chosen] for layer in layers],
+        trace = from_attention(
+            [self.weights[layer][head_indices] for layer in layers],
             self.tokens,
             sentence_b_start=self.sentence_b_start,
-            name=", ".join(filter(None, said)) or "attention",
+            name=", ".join(filter(None, name_parts)) or "attention",
         )
-        return made if self.caveat is None else replace(made, caveat=self.caveat)
+        return trace if self.caveat is None else replace(trace, caveat=self.caveat)
 
 
-def _part(what: str, chosen: Sequence[int], count: int) -> Iterator[str]:
-    """Which of them these are, as people count, where they are not all in their order."""
-    if list(chosen) != list(range(count)):
-        yield f"{what}s {', '.join(str(one + 1) for one in chosen)} of {count} as 1 to {len(chosen)}"
+def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
+    """Yield the numbers of a subset, counted from 1; nothing for the complete sequence."""
+    if list(indices) != list(range(count)):
+        yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
 
 
-def _given(
+def _pictures(
     attention: Any,
     tokens: Sequence[str] | None,
     sentence_b_start: int | None,
-    of_both: tuple[Any, Any, Any],
-    their_tokens: tuple[Sequence[str] | None, Sequence[str] | None],
-    pretty: bool,
+    encoder_decoder_attention: tuple[Any, Any, Any],
+    encoder_decoder_tokens: tuple[Sequence[str] | None, Sequence[str] | None],
+    prettify: bool,
 ) -> list[_Picture]:
-    shown: Callable[[Sequence[str]], list[str]] = _prettified if pretty else list
-    both = any(one is not None for one in (*of_both, *their_tokens))
+    convert: Callable[[Sequence[str]], list[str]] = _prettify if prettify else list
+    has_encoder_decoder = any(
+        argument is not None for argument in (*encoder_decoder_attention, *encoder_decoder_tokens)
+    )
     if attention is None:
-        if not any(one is not None for one in of_both):
+        if not any(argument is not None for argument in encoder_decoder_attention):
             raise ShapeError(
-                "There is no attention. Give attention, or one of encoder_attention, decoder_attention and "
+                "No attention was given. Give attention, or one of encoder_attention, decoder_attention and "
                 "cross_attention."
             )
-        return _of_both(*of_both, *their_tokens, shown)
-    if both:
+        return _encoder_decoder_pictures(*encoder_decoder_attention, *encoder_decoder_tokens, convert)
+    if has_encoder_decoder:
         raise ShapeError(
-            "attention is of a model with an encoder or a decoder alone. Give it without encoder_attention, "
+            "attention is for a model with an encoder or a decoder only. Omit encoder_attention, "
             "decoder_attention, cross_attention and their tokens."
         )
     if tokens is None:
-        raise ShapeError("There are no tokens. Give one for each query.")
-    return [_Picture("", layers_of(attention), shown(tokens), sentence_b_start)]
+        raise ShapeError("No tokens were given. Give one for each query.")
+    return [_Picture("", layers_of(attention), convert(tokens), sentence_b_start)]
 
 
-def _of_both(
+def _encoder_decoder_pictures(
     encoder: Any,
     decoder: Any,
     cross: Any,
     encoder_tokens: Sequence[str] | None,
     decoder_tokens: Sequence[str] | None,
-    shown: Callable[[Sequence[str]], list[str]],
+    convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_Picture]:
-    """One picture, where layers and heads are the same in number, else one each."""
+    """Return one figure if all kinds of attention have the same layers and heads, otherwise one for each
+    kind.
+    """
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),
     }
-    for name, (given, wanted) in needed.items():
-        if wanted and given is None:
-            raise ShapeError(f"There are no {name}. Give one for each of the tokens.")
-    ours, theirs = shown(decoder_tokens or []), shown(encoder_tokens or [])
+    for name, (tokens, is_needed) in needed.items():
+        if is_needed and tokens is None:
+            raise ShapeError(f"No {name} were given. Give one for each query.")
+    decoder_names, encoder_names = convert(decoder_tokens or []), convert(encoder_tokens or [])
     kinds = {
-        name: layers_of(one)
-        for name, one in (("encoder", encoder), ("decoder", decoder), ("cross", cross))
-        if one is not None
+        name: layers_of(attention)
+        for name, attention in (("encoder", encoder), ("decoder", decoder), ("cross", cross))
+        if attention is not None
     }
     if "cross" not in kinds:
-        alone = {"encoder": theirs, "decoder": ours}
-        return [_Picture(name, layers, alone[name], None) for name, layers in kinds.items()]
+        tokens_of = {"encoder": encoder_names, "decoder": decoder_names}
+        return [_Picture(name, layers, tokens_of[name], None) for name, layers in kinds.items()]
     if len({(len(layers), len(layers[0])) for layers in kinds.values()}) == 1:
-        return [_blocks(kinds, ours, theirs)]
-    return [_blocks({name: layers}, ours, theirs) for name, layers in kinds.items()]
+        return [_blocks(kinds, decoder_names, encoder_names)]
+    return [_blocks({name: layers}, decoder_names, encoder_names) for name, layers in kinds.items()]
 
 
-def _blocks(kinds: dict[str, list[Array]], ours: list[str], theirs: list[str]) -> _Picture:
-    """The decoder's tokens as A, then the encoder's as B: each kind of attention is a block of the whole."""
-    a, b = slice(0, len(ours)), slice(len(ours), len(ours) + len(theirs))
-    places = {"decoder": (a, a), "cross": (a, b), "encoder": (b, b)}
-    first = next(iter(kinds.values()))
+def _blocks(kinds: dict[str, list[Array]], decoder_names: list[str], encoder_names: list[str]) -> _Picture:
+    """Combine attention into one matrix over the decoder's tokens (A) and then the encoder's (B)."""
+    a, b = slice(0, len(decoder_names)), slice(len(decoder_names), len(decoder_names) + len(encoder_names))
+    block_slices = {"decoder": (a, a), "cross": (a, b), "encoder": (b, b)}
+    first_layers = next(iter(kinds.values()))
     dtype = np.result_type(*(layers[0] for layers in kinds.values()))
-    whole = [np.zeros((len(first[0]), b.stop, b.stop), dtype) for _ in first]
+    combined = [np.zeros((len(first_layers[0]), b.stop, b.stop), dtype) for _ in first_layers]
     for name, layers in kinds.items():
-        queries, keys = places[name]
+        queries, keys = block_slices[name]
         for number, layer in enumerate(layers):
-            expected = (len(first[0]), queries.stop - queries.start, keys.stop - keys.start)
+            expected = (len(first_layers[0]), queries.stop - queries.start, keys.stop - keys.start)
             if layer.shape != expected:
                 raise ShapeError(
-                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}; its tokens make "
+                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}, but the tokens given "
+                    "are "
                     f"{expected[1]} queries and {expected[2]} keys."
                 )
-            whole[number][:, queries, keys] = layer
-    said = ", ".join(_BLOCKS[name] for name in places if name in kinds)
+            combined[number][:, queries, keys] = layer
+    legend = ", ".join(_BLOCKS[name] for name in block_slices if name in kinds)
     return _Picture(
         " and ".join(kinds),
-        whole,
-        [*ours, *theirs],
-        len(ours),
-        f"A is the decoder's tokens and B the encoder's. Attention: {said}.",
+        combined,
+        [*decoder_names, *encoder_names],
+        len(decoder_names),
+        f"A is the decoder's tokens, B the encoder's. Attention: {legend}.",
     )
 
 
 _BLOCKS = {
-    "decoder": "A→A the decoder's to its own tokens",
-    "cross": "A→B the decoder's to the encoder's",
-    "encoder": "B→B the encoder's to its own",
+    "decoder": "A→A decoder self-attention",
+    "cross": "A→B cross-attention",
+    "encoder": "B→B encoder self-attention",
 }
 
 
-def _prettified(tokens: Sequence[str]) -> list[str]:
-    made = []
+def _prettify(tokens: Sequence[str]) -> list[str]:
+    prettified = []
     for token in tokens:
-        for mark, written in _MARKS:
-            token = token.replace(mark, written)
-        made.append(token)
-    return made
+        for mark, replacement in _MARKS:
+            token = token.replace(mark, replacement)
+        prettified.append(token)
+    return prettified
 
 
-def _done(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
+def _display(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
     from IPython.display import HTML, display
 
     if action not in ("view", "return"):
-        raise SelectionError(f"There is no html_action {action!r}; use view or return.")
-    # In an element, as IPython warns of HTML that is one frame.
-    written = "\n".join(frame._repr_html_() for frame in frames)
-    made = HTML(f"<div>{written}</div>")  # type: ignore[no-untyped-call]
+        raise SelectionError(f"Unknown html_action {action!r}. Use view or return.")
+    # Wrapped in a div, because IPython warns about HTML that consists of a single iframe.
+    frames_html = "\n".join(frame._repr_html_() for frame in frames)
+    html = HTML(f"<div>{frames_html}</div>")  # type: ignore[no-untyped-call]
     if action == "return":
-        return made
-    display(made)  # type: ignore[no-untyped-call]
+        return html
+    display(html)  # type: ignore[no-untyped-call]
     return None

@@ -1,27 +1,28 @@
-"""Everything that can go wrong, as one tree.
+"""Exceptions raised by BERT Probe, as one tree.
 
     ProbeError
-    ├── CheckpointError          a model could not be opened
+    ├── CheckpointError          a model could not be loaded
     │   ├── NotFoundError        no such folder or hub id
     │   ├── NetworkError         the hub could not be reached
-    │   ├── ArchitectureError    not an encoder whose attention can be read
-    │   ├── WeightsError         pickle only, broken, truncated, or not matching the config
+    │   ├── ArchitectureError    not an encoder with readable attention
+    │   ├── WeightsError         pickle only, broken, truncated, or inconsistent with the config
     │   └── TokenizerError       no usable tokenizer
-    ├── TextError                a text could not be read
-    │   ├── EmptyTextError       no tokens in it
-    │   └── TooLongError         more tokens than the model accepts
-    ├── SelectionError           no such layer, head or token (also an IndexError)
-    ├── SubjectError             a question asked of what cannot answer it (also a TypeError)
-    ├── UnavailableError         this architecture does not have what was asked for
-    ├── ShapeError               arrays that do not fit together
-    ├── ExportError              a file that cannot be written
-    ├── ReportError              a view file or a report that cannot be read, or made
-    ├── StoreError               a store of a corpus that cannot be read, or made
-    ├── AddressError             no address of this machine, or a port that is taken
-    ├── StalledError             work that does not get on
-    └── OutOfMemoryError         the machine has too little memory
+    ├── TextError                a text or a file of texts could not be read
+    │   ├── EmptyTextError       no tokens
+    │   ├── TooLongError         more tokens than the model accepts
+    │   └── InvalidFileError     invalid lines in a file
+    ├── SelectionError           no such layer, head, token or option (also an IndexError)
+    ├── SubjectError             an analysis of unsuitable inputs (also a TypeError)
+    ├── UnavailableError         not available for this architecture or checkpoint
+    ├── ShapeError               arrays of inconsistent shapes (also a ValueError)
+    ├── ExportError              a file could not be written
+    ├── ReportError              a view file or report could not be read or created
+    ├── StoreError               a corpus store could not be read or created
+    ├── AddressError             a network address that is not available
+    ├── StalledError             a job that stopped reporting progress
+    └── OutOfMemoryError         not enough memory (also a MemoryError)
 
-Each message is a sentence for people: what was given, the limit, the remedy.
+Each message says what was given, what is allowed, and what to do.
 """
 
 import re
@@ -30,51 +31,51 @@ from contextlib import contextmanager
 
 
 class ProbeError(Exception):
-    """Base of every error that BERT Probe raises on purpose."""
+    """Base class of all errors that BERT Probe raises."""
 
 
 class CheckpointError(ProbeError):
-    """A model could not be opened."""
+    """Raised when a model cannot be loaded."""
 
 
 class NotFoundError(CheckpointError):
-    """There is no such folder, hub id or revision."""
+    """Raised when a folder, hub id or revision does not exist."""
 
 
 class NetworkError(CheckpointError):
-    """The model hub could not be reached, or refused."""
+    """Raised when the model hub cannot be reached, or denies access."""
 
 
 class ArchitectureError(CheckpointError):
-    """The model is not an encoder whose attention can be read."""
+    """Raised for a model that is not an encoder with readable attention."""
 
 
 class WeightsError(CheckpointError):
-    """The weights are missing, unsafe, broken, or do not fit the config."""
+    """Raised for weights that are missing, unsafe, broken, or inconsistent with the config."""
 
 
 class TokenizerError(CheckpointError):
-    """The checkpoint has no tokenizer that gives character positions."""
+    """Raised for a checkpoint without a tokenizer that reports character positions."""
 
 
 class TextError(ProbeError):
-    """A text cannot be turned into input for the model."""
+    """Raised for a text that cannot be converted to model inputs, or a file of texts that cannot be read."""
 
 
 class EmptyTextError(TextError):
-    """The text holds nothing that becomes a token."""
+    """Raised for a text without tokens."""
 
 
 class TooLongError(TextError):
-    """The text has more tokens than the model accepts."""
+    """Raised for a text with more tokens than the model accepts."""
 
 
 class InvalidFileError(TextError):
-    """Lines of a file are at fault.
+    """Raised for a file with invalid lines.
 
     Attributes:
-        faults: line and what is wrong with it, the first of them.
-        count: how many there are.
+        faults: line number and error of the first invalid lines.
+        count: number of invalid lines.
     """
 
     def __init__(self, message: str, faults: Sequence[tuple[int, str]] = (), count: int = 0) -> None:
@@ -83,57 +84,57 @@ class InvalidFileError(TextError):
 
 
 class SelectionError(ProbeError, IndexError):
-    """No such layer, head or token."""
+    """Raised for a layer, head, token or option that does not exist."""
 
 
 class SubjectError(ProbeError, TypeError):
-    """A question was asked of what cannot answer it."""
+    """Raised when an analysis does not apply to its inputs."""
 
 
 class UnavailableError(ProbeError):
-    """The architecture does not have, or does not show, what was asked for."""
+    """Raised for a property that the architecture or checkpoint does not have or hides."""
 
 
 class ShapeError(ProbeError, ValueError):
-    """Arrays whose shapes do not fit together."""
+    """Raised for arrays of inconsistent shapes."""
 
 
 class ExportError(ProbeError):
-    """A result cannot be written to this file."""
+    """Raised when a result cannot be written to a file."""
 
 
 class ReportError(ProbeError):
-    """A view file or a report cannot be read, or made."""
+    """Raised when a view file or a report cannot be read or created."""
 
 
 class StoreError(ProbeError):
-    """A store of a corpus cannot be read, or made."""
+    """Raised when a corpus store cannot be read or created."""
 
 
 class AddressError(ProbeError):
-    """The app cannot be served at this address and port."""
+    """Raised when the app cannot be served at an address and port."""
 
 
 class StalledError(ProbeError):
-    """Work that was given up because nothing was heard of it."""
+    """Raised when a job stops reporting progress."""
 
 
 class OutOfMemoryError(ProbeError, MemoryError):
-    """The machine has too little memory for this model and text."""
+    """Raised when there is not enough memory for a model and text."""
 
 
-_NO_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory|failed to allocate", re.I)
+_OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory|failed to allocate", re.I)
 
 
 @contextmanager
 def memory_errors(message: str) -> Iterator[None]:
-    """Turn every way of running out of memory into an OutOfMemoryError with this message.
+    """Convert every out-of-memory error in the block to an OutOfMemoryError with this message.
 
-    Python and NumPy raise a MemoryError; torch a RuntimeError, told apart by its text alone.
+    Python and NumPy raise MemoryError; torch raises RuntimeError, which is recognized by its message.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
+        if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
             raise
         raise OutOfMemoryError(message) from None

@@ -1,4 +1,4 @@
-"""Tokens that are pieces of bytes, as text."""
+"""Readable text for byte-level tokens."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from typing import Any
 
 
 def is_byte_level(tokenizer: Any) -> bool:
-    """Whether a tokenizer's tokens are pieces of bytes, each written as a character."""
+    """Return whether a tokenizer is byte-level: each byte is written as one character."""
     return "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
 
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's byte alphabet (Radford et al. 2019): printable bytes stand for themselves, the
-    others for the characters from U+0100 on, in order."""
+    """Return GPT-2's byte alphabet (Radford et al. 2019), character → byte.
+
+    Printable bytes stand for themselves; the others map to the characters from U+0100 on, in order.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
+    nonprintable = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
+    return table | {chr(256 + index): byte for index, byte in enumerate(nonprintable)}
 
 
 def from_bytes(token: str) -> str:
-    """A byte-level token as text; bytes that are only part of a character as ⟨F0 9F⟩."""
+    """Decode a byte-level token; bytes of an incomplete character are shown as ⟨F0 9F⟩."""
     raw = _bytes(token)
     if raw is None:
         return token
@@ -33,7 +35,7 @@ def from_bytes(token: str) -> str:
 
 
 def is_whole(token: str) -> bool:
-    """Whether a byte-level token is made of whole characters."""
+    """Return whether a byte-level token consists of complete characters."""
     raw = _bytes(token)
     try:
         return raw is None or bool(raw.decode("utf-8"))
@@ -42,7 +44,7 @@ def is_whole(token: str) -> bool:
 
 
 def _bytes(token: str) -> bytes | None:
-    """What it stands for; None for a token that is no piece of bytes, as those are that were added."""
+    """Return the bytes of a token; None for an added token, which is not byte-level."""
     table = _byte_of_character()
     if any(character not in table for character in token):
         return None

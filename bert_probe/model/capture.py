@@ -1,7 +1,7 @@
-"""Listening to a model's attention while it runs the fused kernel at full speed.
+"""Recording and changing a model's attention while it runs the fused SDPA kernel at full speed.
 
-transformers lets every model look its attention function up by name. Ours hands the work to the
-fused SDPA kernel and, while a `recording` is open in the same thread, keeps what went in.
+transformers looks up every model's attention function by name. The function registered here calls the
+fused kernel and, inside a `recording` context of the same thread, stores its inputs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ IMPLEMENTATION = "bert_probe"
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """What one layer's attention was given and returned.
+    """Inputs and output of one layer's attention function.
 
     Attributes:
         query: [batch, head, query, dim].
-        key, value: [batch, key head, key, dim]; fewer heads than ``query`` where keys are grouped.
+        key, value: [batch, key head, key, dim]; fewer heads than ``query`` if keys are grouped.
         mask: bool (True: may attend) or float (added to the scores),
-            [batch or 1, head or 1, query, key]; None where everything may be attended to.
+            [batch or 1, head or 1, query, key]; None if every token may attend to every other.
         scaling: factor of query·key.
         output: [batch, query, head, dim], before the output projection.
     """
@@ -47,7 +47,7 @@ _open_recording: ContextVar[list[AttentionCall] | None] = ContextVar("recording"
 
 @contextmanager
 def recording() -> Iterator[list[AttentionCall]]:
-    """Collect the attention calls of this thread, in the order of the layers."""
+    """Collect the attention calls of this thread, in layer order."""
     calls: list[AttentionCall] = []
     token = _open_recording.set(calls)
     try:
@@ -57,14 +57,14 @@ def recording() -> Iterator[list[AttentionCall]]:
 
 
 Change = Callable[[int, AttentionCall], torch.Tensor]
-"""A layer from 0 and its call → what its heads are to return instead, shaped as `AttentionCall.output`."""
+"""Maps a layer index (from 0) and its call to new head outputs, shaped as `AttentionCall.output`."""
 
 _open_change: ContextVar[tuple[Change, Iterator[int]] | None] = ContextVar("change", default=None)
 
 
 @contextmanager
 def changing(change: Change) -> Iterator[None]:
-    """Change what heads return in one forward pass of this thread, whoever else uses the model meanwhile."""
+    """Replace the head outputs of one forward pass in this thread; other threads are not affected."""
     token = _open_change.set((change, count()))
     try:
         yield
@@ -78,15 +78,15 @@ def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
 
     Args:
         off: bool [layer, batch, head]; True switches the head off in that row of the batch.
-        replacement: "zero" or "mean", what takes the place of a head's output.
+        replacement: "zero" or "mean" (over the tokens), which replaces the output of a head.
     """
 
     def change(layer: int, call: AttentionCall) -> torch.Tensor:
         output = call.output
-        instead = (
+        replaced = (
             output.mean(dim=1, keepdim=True) if replacement == "mean" else torch.zeros_like(output[:, :1])
         )
-        return torch.where(off[layer][:, None, :, None], instead, output)
+        return torch.where(off[layer][:, None, :, None], replaced, output)
 
     with changing(change):
         yield
@@ -101,18 +101,17 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' fused SDPA attention, remembered while a `recording` is open, and changed while
-    something is `changing`."""
+    """Compute transformers' fused SDPA attention, with an open `changing` and `recording` applied."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     change, calls = _open_change.get(), _open_recording.get()
     if change is None and calls is None:
         return output, None
-    factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     mask = _with_bias(attention_mask, kwargs.get("position_bias"))
-    call = AttentionCall(query, key, value, mask, float(factor), output)
+    call = AttentionCall(query, key, value, mask, float(scale), output)
     if change is not None:
-        replaced, layers = change
-        call = replace(call, output=replaced(next(layers), call))
+        new_output, layers = change
+        call = replace(call, output=new_output(next(layers), call))
     if calls is not None:
         calls.append(call)
     return call.output, None

@@ -1,4 +1,4 @@
-"""A checkpoint: a tokenizer and an encoder that belong together, ready to be asked."""
+"""A checkpoint: a tokenizer and an encoder that belong together, loaded and ready to run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ ANSWERING = "question-answering"
 FOLLOWING = "next-sentence-prediction"
 COMPARING = "sentence-similarity"
 TASKS = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
-"""What a checkpoint may have been trained for, as transformers names it."""
+"""Tasks that a checkpoint may have been trained for, by their names in transformers and
+sentence-transformers.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,20 +35,21 @@ class Description:
     """What a checkpoint is and where it came from.
 
     Attributes:
-        name: the built-in's name, the folder, or the hub id; revision is the hub's commit or None.
+        name: the built-in model's name, the folder, or the hub id.
         origin: "built-in", "local folder", "hub" or "in memory".
-        architecture: the model's class; family is transformers' name for its kind.
-        layers, heads, hidden_size, vocabulary_size: sizes; heads are those of one layer.
-        max_tokens: the longest input, special tokens included; None where there is no limit.
-        parameter_count: numbers in the weights, shared ones counted once.
-        weights_sha256: of model.safetensors; of the shards' digests where there are several; of a model in
-            memory see `wrapping.digest`.
-        dtype, device: what it computes in and on.
-        has_pooler: whether a trained pooler is there.
+        revision: the commit on the hub, or None.
+        architecture: the model's class name; family is its `model_type` in transformers.
+        layers, heads, hidden_size, vocabulary_size: sizes; heads are counted per layer.
+        max_tokens: the longest input, special tokens included; None for no limit.
+        parameter_count: number of parameters; shared ones count once.
+        weights_sha256: SHA-256 of model.safetensors, or of the shards' digests if there are several. For a
+            model in memory see `from_model.digest`.
+        dtype, device: data type and device that the model computes with.
+        has_pooler: whether the model has a trained pooler.
         shows_qkv: whether queries, keys and values can be read.
-        notes: what a person should know, a sentence each: a missing pooler, weights not used.
-        outputs_sha256: of the output heads: of their weights in a model in memory, see `wrapping.digest`; of
-            what the config says of them in files, where the other digest is of all weights; "" for none.
+        notes: sentences about the model that a user should know: a missing pooler, unused weights.
+        outputs_sha256: SHA-256 of the output heads, "" if there are none: of their configuration for a model
+            loaded from files (whose weights the other digest covers), of their weights for a model in memory.
     """
 
     name: str
@@ -71,22 +74,23 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An opened model. Safe to use from several threads at once; nothing in it changes.
+    """A loaded model and its tokenizer. Immutable, and safe to use from several threads.
 
-    One of a model in memory, see `wrap`, is of a model that others may change.
+    The checkpoint of a model in memory (see `wrap`) is an exception: other code may change the model's
+    weights.
 
     Attributes:
-        opened: sizes, origin and digest, as it was opened; `description` is what counts.
-        encoder: turns text into tokens.
-        model: the transformers model; to run it there is `running`.
-        libraries: name → version of what computes the numbers.
-        pads: texts of different lengths may share a padded batch; False where padding would change
-            their numbers, as in models that mix neighbouring tokens before the attention.
-        projections: in each layer the linear module that reads the heads' outputs, one after the
-            other; None where there is none that reads just them.
-        folder: where its files lie; None for one that was not opened from files.
-        outputs: task → its trained head.
-        before: how it was taught here, the oldest training first.
+        opened: sizes, origin and digest at loading time; use `description` for the current ones.
+        encoder: converts text to tokens.
+        model: the transformers model. Use `running` to run it.
+        libraries: name → version of the libraries that compute the numbers.
+        pads: whether texts of different lengths may share a padded batch; False if padding would change
+            the output, as in models that mix neighboring tokens before the attention.
+        projections: for each layer the linear module that reads the concatenated head outputs; None if no
+            module reads exactly those.
+        folder: the folder of its files; None for a model in memory.
+        outputs: task → trained output head.
+        before: earlier training runs of this app on the model, oldest first.
     """
 
     opened: Description
@@ -101,39 +105,41 @@ class Checkpoint:
 
     @property
     def description(self) -> Description:
-        """Sizes, origin and digest."""
+        """Return the sizes, origin and digest."""
         return self.opened
 
     @property
     def cause(self) -> Hashable:
-        """All that tells its numbers apart from those of any other model."""
+        """Return the model's cache key: everything that distinguishes its output from another's."""
         return self.description
 
     def now(self) -> Checkpoint:
-        """The checkpoint with the weights that it has now, and that it must still have when it runs.
+        """Return a checkpoint that is pinned to the current weights and refuses to run once they change.
 
-        Whatever runs it several times and makes one answer of that begins so.
+        Call this before running the model several times for one result.
         """
         return self
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What it was trained for and can be asked, in the order of `TASKS`."""
-        there = {*self.outputs, *((COMPARING,) if self.pools else ())}
-        return tuple(task for task in TASKS if task in there)
+        """Return the tasks that the checkpoint can perform, in the order of `TASKS`."""
+        available = {*self.outputs, *((COMPARING,) if self.pools else ())}
+        return tuple(task for task in TASKS if task in available)
 
     @property
     def pools(self) -> bool:
-        """Whether its files say how a sentence becomes one vector, as those of sentence-transformers do."""
+        """Return whether the checkpoint has sentence-transformers' `modules.json`, which defines sentence
+        pooling.
+        """
         return self.folder is not None and (self.folder / "modules.json").is_file()
 
     @property
     def tokenizer(self) -> Any:
-        """The Hugging Face tokenizer."""
+        """Return the Hugging Face tokenizer."""
         return self.encoder.tokenizer
 
     def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
-        """Tokens of a text, or of a text and its pair, without running the model.
+        """Tokenize a text, or a text pair, without running the model.
 
         Raises:
             EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
@@ -141,72 +147,72 @@ class Checkpoint:
         return self.encoder.encode(text, pair, truncate)
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
-        """Run the model once on a text and keep what it did.
+        """Run the model once on a text and record its hidden states, queries, keys and values.
 
         Args:
             pair: second text of the same input, after [SEP] and with segment 1.
-            truncate: cut a text that is too long instead of refusing it.
+            truncate: truncate a text that is too long instead of raising TooLongError.
 
         Raises:
             EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
-            OutOfMemoryError: the machine is too small for this text.
+            OutOfMemoryError: the text needs more memory than is free.
         """
         return self.trace_encodings([self.encode(text, pair, truncate)])[0]
 
     def traces(self, texts: Sequence[str | tuple[str, str | None]], truncate: bool = False) -> list[Trace]:
-        """Trace many texts, or (text, pair) tuples, in padded batches; in the order given.
+        """Trace many texts, or (text, pair) tuples, in padded batches; the order is kept.
 
         Raises:
-            EmptyTextError, TooLongError, TextError, OutOfMemoryError: as `trace`.
+            EmptyTextError, TooLongError, TextError, OutOfMemoryError: as in `trace`.
         """
         if isinstance(texts, str):
-            raise TextError("Give a list of texts; for a single one there is trace.")
+            raise TextError("traces needs a list of texts, not a string. Call trace for a single text.")
         pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
         return self.trace_encodings([self.encode(*pair, truncate=truncate) for pair in pairs])
 
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
-        """Trace texts that are encoded already; in the order given."""
-        # What runs a model takes seconds to import; here it is there, as a model is.
+        """Trace texts that are already tokenized; the order is kept."""
+        # Imported here because it imports torch, which takes seconds; a loaded model has imported it already.
         from bert_probe.model.forward import batches, run
 
         traces: dict[int, Trace] = {}
         for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
-            members = [encodings[index] for index in group]
-            done = run(self, members)
-            traces.update(zip(group, done, strict=True))
+            group_encodings = [encodings[index] for index in group]
+            group_traces = run(self, group_encodings)
+            traces.update(zip(group, group_traces, strict=True))
         return [traces[index] for index in range(len(encodings))]
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """Return the device that the model computes on."""
         import torch
 
         return torch.device(self.description.device)
 
     @contextmanager
     def running(self) -> Iterator[Any]:
-        """The model, ready to run; whatever runs it, or reads its weights, does so within.
+        """Yield the model. Run it and read its weights only inside this context.
 
         Raises:
-            UnavailableError: a model in memory that has changed since `now`.
+            UnavailableError: a model in memory has changed since `now`.
         """
         yield self.model
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
-        """Where numbers come from: model, digest, dtype, libraries, and the text if there is one."""
-        about = self.description
+        """Return where the numbers come from: model, digest, dtype, libraries, and the text if given."""
+        description = self.description
         record: dict[str, Any] = {
-            "model": about.name,
-            "origin": about.origin,
-            "revision": about.revision,
-            "architecture": about.architecture,
-            "weights_sha256": about.weights_sha256,
-            "dtype": about.dtype,
-            "device": about.device,
+            "model": description.name,
+            "origin": description.origin,
+            "revision": description.revision,
+            "architecture": description.architecture,
+            "weights_sha256": description.weights_sha256,
+            "dtype": description.dtype,
+            "device": description.device,
             "libraries": dict(self.libraries),
         }
-        if about.outputs_sha256:
-            record["outputs_sha256"] = about.outputs_sha256
+        if description.outputs_sha256:
+            record["outputs_sha256"] = description.outputs_sha256
         if encoding is not None:
             record |= {
                 "text": encoding.text,
@@ -218,6 +224,6 @@ class Checkpoint:
 
     @property
     def padding(self) -> dict[str, int]:
-        """What fills up shorter texts of a batch, by the name of the input; 0 in all others."""
+        """Return the fill value of each model input for padding; inputs not listed are filled with 0."""
         pad = self.tokenizer.pad_token_id
         return {"input_ids": 0 if pad is None else pad}

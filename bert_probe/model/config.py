@@ -1,8 +1,8 @@
-"""What of a checkpoint's config.json is used: its kind, its sizes and what its layers compute.
+"""The parts of a checkpoint's config.json that are used: model type, sizes, and what the layers compute.
 
-Everything else in the file is left out before transformers sees it. A config may name an attention
-implementation, for which transformers fetches and runs native code; it may name other classes, other files,
-a compiler. Here a checkpoint chooses none of these.
+Everything else is removed before transformers sees it. A config may name an attention implementation, for
+which transformers downloads and runs native code; it may name other classes, other files, or a compiler. A
+checkpoint cannot choose any of these here.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ SUPPORTED = (
     "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, ModernBERT, "
     "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
 )
-MOST_LAYERS = 1_000
-"""More than any encoder has: 48 in the deepest that are published. Some configs make lists of this length."""
-MOST_LABELS = 10_000
-"""Of an output head."""
+MAX_LAYERS = 1_000
+"""More layers than any encoder has; the deepest published one has 48. Some configs build lists of this
+length.
+"""
+MAX_LABELS = 10_000
+"""Largest number of labels of an output head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-"""What a head for texts may have been trained to tell: a number, one class of several, or any of them."""
+"""Problem types of a text classification head: a number, one of several classes, or any of them."""
 REMEDY = "Use the config.json that belongs to these weights."
-"""Where config and weights disagree."""
-_NATIVE_KINDS = frozenset({"mra", "yoso"})
-"""Computed by native code that transformers would fetch when the model is made."""
+"""Remedy in messages about a config that does not fit its weights."""
+_NATIVE_CODE_TYPES = frozenset({"mra", "yoso"})
+"""Model types that run native code, which transformers would download when the model is built."""
 _ROTARY = frozenset({"rope_scaling"})
-"""Among the names of transformers' base class, those that change what a layer computes."""
-_CHOICES = frozenset(
+"""Names defined by transformers' base class that change what a layer computes."""
+_CODE_SETTINGS = frozenset(
     {
         "attn_implementation",
         "auto_map",
@@ -55,92 +57,94 @@ _CHOICES = frozenset(
         "use_kernels",
     }
 )
-"""Names that choose by what code, from where, or where to a model is computed."""
+"""Settings that choose which code computes a model, or where its files are."""
 
 
-def check_kind(name: str, kind: str, settings: Mapping[str, Any]) -> None:
-    """Refuse what is no text encoder, and weights that are no plain numbers.
+def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
+    """Raise an error for a model that is not a text encoder, or for quantized weights.
 
     Raises:
         ArchitectureError, WeightsError: with what it is instead.
     """
     if settings.get("is_encoder_decoder"):
-        raise ArchitectureError(f"{name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
+        raise ArchitectureError(f"{name} ({model_type}) is an encoder-decoder. Supported: {SUPPORTED}.")
     if settings.get("is_decoder"):
-        raise ArchitectureError(f"{name} ({kind}) is set up as a decoder. Supported: {SUPPORTED}.")
-    if kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        what = "a decoder" if decoder else "not a text encoder that transformers knows"
-        raise ArchitectureError(f"{name} ({kind}) is {what}. Supported: {SUPPORTED}.")
-    if kind in _NATIVE_KINDS:
+        raise ArchitectureError(f"{name} ({model_type}) is set up as a decoder. Supported: {SUPPORTED}.")
+    if model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        is_decoder = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        category = "a decoder" if is_decoder else "not a text encoder that transformers knows"
+        raise ArchitectureError(f"{name} ({model_type}) is {category}. Supported: {SUPPORTED}.")
+    if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
-            f"{name} ({kind}) needs native code that would have to be fetched. Supported: {SUPPORTED}."
+            f"{name} ({model_type}) needs native code, which is not downloaded. Supported: {SUPPORTED}."
         )
     if settings.get("quantization_config"):
-        raise WeightsError(f"{name} holds quantized weights. Use the model as it was before that.")
+        raise WeightsError(f"{name} has quantized weights. Use the model before quantization.")
 
 
-def configure(folder: Path, name: str) -> Any:
-    """transformers' config of a checkpoint, made of what is `used` of its config.json.
-
-    Raises:
-        NotFoundError, CheckpointError, ArchitectureError, WeightsError: no config, or none of an encoder.
-    """
-    return configured(read_config(folder), name)
-
-
-def configured(raw: Mapping[str, Any], name: str) -> Any:
-    """The same of what such a file says.
+def load_config(folder: Path, name: str) -> Any:
+    """Read a checkpoint's config.json and build the transformers config from its `select_settings`.
 
     Raises:
-        CheckpointError, ArchitectureError, WeightsError: as `configure`.
+        NotFoundError, CheckpointError, ArchitectureError, WeightsError: missing, invalid, or not an encoder.
     """
-    kind = raw.get("model_type")
-    if not kind or not isinstance(kind, str):
-        raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")
-    check_kind(name, kind, raw)
-    if raw.get("transformers_weights"):
+    return build_config(read_config(folder), name)
+
+
+def build_config(settings: Mapping[str, Any], name: str) -> Any:
+    """Build the transformers config from the contents of a config.json.
+
+    Raises:
+        CheckpointError, ArchitectureError, WeightsError: as in `load_config`.
+    """
+    model_type = settings.get("model_type")
+    if not model_type or not isinstance(model_type, str):
+        raise CheckpointError("config.json has no model_type. Save the model with save_pretrained.")
+    check_kind(name, model_type, settings)
+    if settings.get("transformers_weights"):
         raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
-    family = CONFIG_MAPPING[kind]
-    settings = used(raw, family)
-    _check_layers(settings, family)
+    config_class = CONFIG_MAPPING[model_type]
+    used_settings = select_settings(settings, config_class)
+    _check_layers(used_settings, config_class)
     try:
-        config = family.from_dict(settings)
+        config = config_class.from_dict(used_settings)
         sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
     except Exception as error:  # a config's own validation raises many types
-        raise CheckpointError(f"config.json is not valid for {kind}: {reason(error)}. {REMEDY}") from None
+        raise CheckpointError(
+            f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
+        ) from None
     if min(sizes) < 1:
-        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1. {REMEDY}")
+        raise CheckpointError(f"config.json is not valid for {model_type}: a size is less than 1. {REMEDY}")
     return config
 
 
-def used(raw: Mapping[str, Any], family: type[PreTrainedConfig]) -> dict[str, Any]:
-    """What of a config.json is used, for a family of models.
+def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Return the settings of a config.json that are used for a model family.
 
-    Left out are names that begin with an underscore; those that transformers' configs have in common, which
-    are about outputs, labels, dtype and files; those that name code; and those of the class's own methods.
+    Removed are names with a leading underscore; settings common to all transformers configs, which concern
+    outputs, labels, dtype and files; settings that choose code; and names of the class's own methods.
     """
-    fields = {field.name for field in dataclasses.fields(family)}
-    common = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}
+    field_names = {field.name for field in dataclasses.fields(config_class)}
+    common_names = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}
 
-    def wanted(name: str) -> bool:
-        if name in _ROTARY or name in family.attribute_map:
+    def is_used(name: str) -> bool:
+        if name in _ROTARY or name in config_class.attribute_map:
             return True
-        # What is no field may still be read by the layers, as DeBERTa's position_buckets are.
-        return name not in common and (name in fields or not hasattr(family, name))
+        # Layers may also read settings without a field, such as DeBERTa's position_buckets.
+        return name not in common_names and (name in field_names or not hasattr(config_class, name))
 
-    return {name: value for name, value in _without_choices(raw).items() if wanted(name)}
+    return {name: value for name, value in _remove_code_settings(settings).items() if is_used(name)}
 
 
 @dataclass(frozen=True)
 class ConfiguredHeads:
-    """What a config.json says of output heads. Names are plain text, and choose nothing.
+    """The output heads described by a config.json. Names are plain text and choose no code.
 
     Attributes:
-        architectures: the classes that the weights were saved from.
-        labels: what a head's numbers are of.
+        architectures: class names of the models that the weights were saved from.
+        labels: label names of a head's outputs.
         problem: one of `PROBLEMS`, or "".
-        tied: whether the words of the output are those of the input; None where that is the family's to say.
+        tied: whether input and output word embeddings are tied; None if the model family decides.
     """
 
     architectures: frozenset[str]
@@ -149,61 +153,65 @@ class ConfiguredHeads:
     tied: bool | None
 
 
-def trained(folder: Path) -> ConfiguredHeads:
-    """What a checkpoint says that it was trained for.
+def read_head_settings(folder: Path) -> ConfiguredHeads:
+    """Read what a checkpoint's config says about its output heads.
 
     Raises:
-        CheckpointError: labels that are none, or more than `MOST_LABELS`.
+        CheckpointError: invalid labels, or more than `MAX_LABELS`.
     """
-    raw = read_config(folder)
-    names, tied = raw.get("architectures"), raw.get("tie_word_embeddings")
-    problem = raw.get("problem_type") or ""
+    settings = read_config(folder)
+    names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
+    problem = settings.get("problem_type") or ""
     if problem and problem not in PROBLEMS:
-        raise CheckpointError(f"config.json has problem_type {problem!r}, which is not known. {REMEDY}")
+        raise CheckpointError(f"config.json has an unknown problem_type {problem!r}. {REMEDY}")
     return ConfiguredHeads(
         frozenset(name for name in names if isinstance(name, str))
         if isinstance(names, list)
         else frozenset(),
-        _labels(raw.get("id2label"), raw.get("num_labels")),
+        _labels(settings.get("id2label"), settings.get("num_labels")),
         problem,
         tied if isinstance(tied, bool) else None,
     )
 
 
-def _labels(named: Any, count: Any) -> tuple[str, ...]:
-    """By their index from 0; where none are named, as transformers calls them."""
-    if named is None:
-        number = count if isinstance(count, int) and not isinstance(count, bool) else 2  # saved without it
-        named = {str(index): f"LABEL_{index}" for index in range(min(number, MOST_LABELS + 1))}
-    if not isinstance(named, Mapping) or not all(isinstance(label, str) for label in named.values()):
-        raise CheckpointError(f"id2label in config.json names no labels. {REMEDY}")
-    if len(named) > MOST_LABELS:
+def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
+    """Return the labels in index order; unnamed labels get the names that transformers gives them."""
+    if id2label is None:
+        label_count = (
+            count if isinstance(count, int) and not isinstance(count, bool) else 2
+        )  # saved without it
+        id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
+    if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
+        raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
+    if len(id2label) > MAX_LABELS:
         raise CheckpointError(
-            f"config.json names more than {MOST_LABELS:,} labels, which is the most that is read. {REMEDY}"
+            f"config.json has more than {MAX_LABELS:,} labels, the largest number supported. {REMEDY}"
         )
-    if sorted(named) != sorted(map(str, range(len(named)))):
-        raise CheckpointError(f"id2label in config.json does not count its labels from 0. {REMEDY}")
-    return tuple(named[str(index)] for index in range(len(named)))
+    if sorted(id2label) != sorted(map(str, range(len(id2label)))):
+        raise CheckpointError(f"id2label in config.json must number its labels from 0. {REMEDY}")
+    return tuple(id2label[str(index)] for index in range(len(id2label)))
 
 
-def _without_choices(value: Any) -> Any:
-    """The same without what chooses code, at any depth: some configs hold others."""
+def _remove_code_settings(value: Any) -> Any:
+    """Remove settings that choose code, at any depth, because configs may be nested."""
     if isinstance(value, Mapping):
-        kept = {name: part for name, part in value.items() if name[:1] != "_" and name not in _CHOICES}
-        return {name: _without_choices(part) for name, part in kept.items()}
-    return [_without_choices(part) for part in value] if isinstance(value, list) else value
+        allowed = {
+            name: setting for name, setting in value.items() if name[:1] != "_" and name not in _CODE_SETTINGS
+        }
+        return {name: _remove_code_settings(setting) for name, setting in allowed.items()}
+    return [_remove_code_settings(setting) for setting in value] if isinstance(value, list) else value
 
 
-def _check_layers(settings: Mapping[str, Any], family: type[PreTrainedConfig]) -> None:
-    for name in ("num_hidden_layers", family.attribute_map.get("num_hidden_layers")):
-        asked = settings.get(name) if name else None
-        if isinstance(asked, int) and asked > MOST_LAYERS:
+def _check_layers(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
+    for name in ("num_hidden_layers", config_class.attribute_map.get("num_hidden_layers")):
+        layers = settings.get(name) if name else None
+        if isinstance(layers, int) and layers > MAX_LAYERS:
             raise CheckpointError(
-                f"config.json asks for {asked:,} layers; at most {MOST_LAYERS:,} are opened. {REMEDY}"
+                f"config.json describes {layers:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """Return the message of an error on one line, without the final period."""
     text = " ".join(str(error).split()).rstrip(".")[:300]
     return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text

@@ -1,4 +1,4 @@
-"""A model's config by itself, without weights: a published size, a file, a folder, or a model of the hub."""
+"""Model configs without weights: a published size, a file, a folder, or a model on the hub."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bert_probe.errors import NotFoundError
-from bert_probe.model.config import configured
+from bert_probe.model.config import build_config
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import config_in, existing, is_hub_id, locate, read_config
+from bert_probe.model.sources import existing, is_hub_id, locate, read_config, read_config_file
 
-_ONLY = ("config.json",)
-"""What is fetched of a model of the hub."""
+_CONFIG_FILES = ("config.json",)
+"""Files to download from the hub."""
 _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """A config of BERT (English, uncased); all have 64 dimensions a head, four times as many inner ones, and
-    one vocabulary."""
+    """Return the config of an English uncased BERT: 64 dimensions per head, 4 × hidden inner ones."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,
@@ -42,20 +41,20 @@ PUBLISHED: Mapping[str, tuple[dict[str, Any], str]] = {
     "bert-base": (_bert(12, 768), _DEVLIN),
     "bert-large": (_bert(24, 1024), _DEVLIN),
 }
-"""Sizes that a paper gives, by name: what a config.json would say of them, and the paper."""
+"""Published model sizes: name → config and paper."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is to be, without its weights.
+    """A model described by its config, without weights.
 
     Attributes:
-        name: as it was asked for, without the revision.
+        name: the name that the caller used, without the revision.
         origin: "published", "local file", "local folder", "built-in" or "hub".
         revision: the hub's commit, or None.
-        source: the paper of a published size, else where the config lies.
-        sha256: of what the config says.
-        config: transformers' own, made of what is used of it.
+        source: the paper of a published size; otherwise the location of the config.
+        sha256: of the config's contents.
+        config: the transformers config, built from the settings that are used.
     """
 
     name: str
@@ -67,7 +66,7 @@ class ModelConfig:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Where it comes from, for a file."""
+        """Return the provenance of the config as JSON values."""
         return {
             "model": self.name,
             "origin": self.origin,
@@ -78,36 +77,40 @@ class ModelConfig:
 
 
 def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) -> ModelConfig:
-    """The config of a model; no weights are read, nor fetched.
+    """Open the config of a model. Weights are neither read nor downloaded.
 
     Args:
-        name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); else a
-            file such as config.json, a folder that holds one, the built-in, or a hub id, which may end in @
-            and a revision. A folder of a published size's name is given as ./bert-base.
-        progress: called with bytes done and bytes in all during a download.
+        name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); a file
+            such as config.json; a folder that contains one; the built-in model; or a hub id, optionally
+            followed by @ and a revision. Write ./bert-base for a folder with the name of a published size.
+        progress: called with bytes done and total bytes during a download.
 
     Raises:
-        NotFoundError, NetworkError: it is not to be had.
-        CheckpointError, ArchitectureError: no config, or none of an encoder.
+        NotFoundError, NetworkError: the config is unavailable.
+        CheckpointError, ArchitectureError: not a config, or not an encoder's.
     """
-    called = str(name).strip()
-    if not called:
-        raise NotFoundError(f"No config is named. Give {', '.join(PUBLISHED)}, a file, a folder or a hub id.")
-    if called in PUBLISHED and not isinstance(name, os.PathLike):
-        said, paper = PUBLISHED[called]
-        return _made(said, called, "published", None, paper)
-    file = existing(called)
-    if file is not None and file.is_file():
-        return _made(config_in(file), called, "local file", None, str(file.resolve()))
-    if file is not None or isinstance(name, os.PathLike):
+    requested = str(name).strip()
+    if not requested:
+        raise NotFoundError(f"The name is empty. Give {', '.join(PUBLISHED)}, a file, a folder or a hub id.")
+    if requested in PUBLISHED and not isinstance(name, os.PathLike):
+        settings, paper = PUBLISHED[requested]
+        return _model_config(settings, requested, "published", None, paper)
+    path = existing(requested)
+    if path is not None and path.is_file():
+        return _model_config(read_config_file(path), requested, "local file", None, str(path.resolve()))
+    if path is not None or isinstance(name, os.PathLike):
         source = locate(name)
     else:
-        model, _, revision = called.partition("@")
-        source = locate(*((model, revision) if is_hub_id(model) else (called, "")), progress, _ONLY)
-    where = f"https://huggingface.co/{source.name}" if source.origin == "hub" else str(source.folder)
-    return _made(read_config(source.folder), source.name, source.origin, source.revision, where)
+        model, _, revision = requested.partition("@")
+        source = locate(
+            *((model, revision) if is_hub_id(model) else (requested, "")), progress, _CONFIG_FILES
+        )
+    location = f"https://huggingface.co/{source.name}" if source.origin == "hub" else str(source.folder)
+    return _model_config(read_config(source.folder), source.name, source.origin, source.revision, location)
 
 
-def _made(said: Mapping[str, Any], name: str, origin: str, revision: str | None, source: str) -> ModelConfig:
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-    return ModelConfig(name, origin, revision, source, digest, configured(said, name))
+def _model_config(
+    settings: Mapping[str, Any], name: str, origin: str, revision: str | None, source: str
+) -> ModelConfig:
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return ModelConfig(name, origin, revision, source, digest, build_config(settings, name))

@@ -1,4 +1,4 @@
-"""Text in, tokens out: what the model is given and where each piece came from."""
+"""Tokenization: from text to tokens and model inputs, with the character span of every token."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
 from bert_probe.model.byte_level import from_bytes, is_byte_level
-from bert_probe.model.lengths import check_text, kept, most_tokens, too_many
+from bert_probe.model.lengths import check_text, kept_positions, most_tokens, too_many_tokens
 
 SPACE = "␣"
-"""How a token of nothing but spaces is shown."""
+"""Display form of a token that consists of spaces only."""
 
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raise a panic of the tokenizers library, which is not an `Exception`, as an error of the checkpoint.
+    """Convert a panic of the tokenizers library, which is not an `Exception`, to a TokenizerError.
 
     Raises:
-        TokenizerError: it panicked, for example because a regular expression takes too many steps.
+        TokenizerError: the library panicked, for example because a regular expression took too many steps.
     """
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3 exports no class to compare with
             raise
-        sentence = " ".join(str(error).split())[:300].rstrip(".")
+        message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(
-            f"The tokenizer stopped with an error: {sentence}. Use another tokenizer, or another text."
+            f"The tokenizer failed: {message}. Use another tokenizer, or another text."
         ) from None
 
 
 class Token(str):
-    """A token: its vocabulary string, and where it stands.
+    """A token: its vocabulary string, and its position in the input and the text.
 
-    A ``str``, so that a list of tokens compares with a list of strings and labels a table.
+    It is a ``str``, so that a list of tokens compares equal to a list of strings and can label a table.
 
     Attributes:
         position: index in the model's input, from 0.
-        id: row in the vocabulary; -1 for a token that was given without one.
+        id: row in the vocabulary; -1 for an external token without an id.
         segment: 0 for the first text, 1 for the second (its pair).
         word: index of the word within its text, from 0; None for special tokens.
-        start, end: span ``text[start:end]`` in the text it came from; None for special tokens.
-        special: added by the tokenizer ([CLS], [SEP], <s>), not part of the text.
-        split_word: its word has more than one piece.
-        display: the token as a person reads it, without the vocabulary's space markers.
+        start, end: span ``text[start:end]`` in its text; None for special tokens.
+        special: whether the tokenizer added it ([CLS], [SEP], <s>).
+        split_word: whether its word has more than one token.
+        display: readable form, without the vocabulary's space markers.
     """
 
     position: int
@@ -65,18 +65,18 @@ class Token(str):
     display: str
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
-        """The vocabulary string with the attributes above."""
+        """Create a token from its vocabulary string and the attributes above."""
         self = super().__new__(cls, token)
         self.__dict__.update(attributes)
         return self
 
-    def continues(self, before: Token) -> bool:
-        """Whether it belongs to the same word as the token before it."""
-        return self.word is not None and (self.segment, self.word) == (before.segment, before.word)
+    def continues(self, previous: Token) -> bool:
+        """Return whether this token belongs to the same word as the token before it."""
+        return self.word is not None and (self.segment, self.word) == (previous.segment, previous.word)
 
     @property
     def token(self) -> str:
-        """The vocabulary string alone."""
+        """Return the vocabulary string as a plain `str`."""
         return str(self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -92,12 +92,12 @@ def _unpickle_token(token: str, attributes: dict[str, Any]) -> Token:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the text and the tokens it became.
+    """A word of the text and its tokens.
 
     Attributes:
-        text: the word as written.
-        segment, index: which text, and which word of it, from 0.
-        positions: token positions in the model's input, at least one.
+        text: the word as it stands in the text.
+        segment, index: its text (0 or 1) and its index in that text, from 0.
+        positions: positions of its tokens in the model's input, at least one.
     """
 
     text: str
@@ -108,14 +108,14 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """One input of the model.
+    """One tokenized input of the model.
 
     Attributes:
-        text, pair: what was given.
-        tokens: in input order.
-        inputs: what goes to the model, name → int64 [token], read-only.
-        max_tokens: the longest input that is read; None where nobody set a limit.
-        dropped: tokens cut off by truncation, 0 unless it was asked for and needed.
+        text, pair: the original texts.
+        tokens: the tokens in input order.
+        inputs: model inputs, name → int64 [token], read-only.
+        max_tokens: the longest input that is accepted; None for no limit.
+        dropped: number of tokens removed by truncation.
     """
 
     text: str
@@ -130,9 +130,9 @@ class Encoding:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of texts, tokens and inputs."""
+        """Return the bytes used by texts, tokens and inputs."""
         texts = sum(sys.getsizeof(text) for text in (self.text, self.pair))
-        # A token's own attributes are numbers, but for how it is shown.
+        # All attributes of a token except `display` are numbers.
         tokens = sum(
             sys.getsizeof(token) + sys.getsizeof(token.__dict__) + sys.getsizeof(token.display)
             for token in self.tokens
@@ -141,41 +141,41 @@ class Encoding:
 
     @property
     def ids(self) -> list[int]:
-        """Vocabulary ids in input order."""
+        """Return the vocabulary ids in input order."""
         return [token.id for token in self.tokens]
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Words of both texts in reading order; special tokens belong to none."""
-        members: dict[tuple[int, int], list[Token]] = {}
+        """Return the words of both texts in reading order, without special tokens."""
+        word_tokens: dict[tuple[int, int], list[Token]] = {}
         for token in self.tokens:
             if token.word is not None:
-                members.setdefault((token.segment, token.word), []).append(token)
+                word_tokens.setdefault((token.segment, token.word), []).append(token)
         texts = (self.text, self.pair or "")
 
-        def written(segment: int, pieces: list[Token]) -> str:
-            # The first piece may be the space before the word, and nothing else.
-            text = texts[segment][pieces[0].start : pieces[-1].end]
+        def word_text(segment: int, tokens: list[Token]) -> str:
+            # The first token may consist of the space before the word only.
+            text = texts[segment][tokens[0].start : tokens[-1].end]
             return text.strip() or text
 
         return tuple(
             Word(
-                text=written(segment, pieces),
+                text=word_text(segment, tokens),
                 segment=segment,
                 index=word,
-                positions=tuple(piece.position for piece in pieces),
+                positions=tuple(token.position for token in tokens),
             )
-            for (segment, word), pieces in members.items()
+            for (segment, word), tokens in word_tokens.items()
         )
 
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """What a text becomes for the model, and nothing more: many texts take little room.
+    """The model inputs of a text without its tokens, which saves memory for many texts.
 
     Attributes:
         inputs: as in `Encoding`.
-        dropped: tokens cut off.
+        dropped: number of tokens removed by truncation.
     """
 
     inputs: Mapping[str, np.ndarray]
@@ -187,17 +187,17 @@ class ModelInputs:
 
 @dataclass(frozen=True, eq=False)
 class _TokenizerOutput:
-    """What a tokenizer makes of a text, or of a text and its pair: everything is a list over the tokens.
+    """A tokenizer's output for a text or a text pair; every field is a list over the tokens.
 
     Attributes:
-        named: what the model may be given, by name.
-        texts: the text it is of, 0 or 1; None for a token that the tokenizer added.
-        words: the word it is of, within its text.
-        spans: characters it covers.
-        added: whether the tokenizer added it.
+        named: possible model inputs, by name.
+        texts: the text of a token, 0 or 1; None for a token that the tokenizer added.
+        words: the word of a token, within its text.
+        spans: the characters of a token.
+        added: whether the tokenizer added the token.
     """
 
-    named: Mapping[str, list[int]]
+    input_lists: Mapping[str, list[int]]
     texts: list[int | None]
     words: list[int | None]
     spans: list[tuple[int, int]]
@@ -206,26 +206,30 @@ class _TokenizerOutput:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def at(self, places: list[int]) -> Self:
-        """Those at some places."""
+    def select(self, positions: list[int]) -> Self:
+        """Return the tokens at the given positions."""
 
-        def chosen(values: list[Any]) -> list[Any]:
-            return [values[place] for place in places]
+        def at_positions(values: list[Any]) -> list[Any]:
+            return [values[position] for position in positions]
 
-        named = {name: chosen(values) for name, values in self.named.items()}
+        input_lists = {name: at_positions(values) for name, values in self.input_lists.items()}
         return type(self)(
-            named, chosen(self.texts), chosen(self.words), chosen(self.spans), chosen(self.added)
+            input_lists,
+            at_positions(self.texts),
+            at_positions(self.words),
+            at_positions(self.spans),
+            at_positions(self.added),
         )
 
 
 class Encoder:
-    """A tokenizer with the model's limits; threads may use it at once, and none waits for another.
+    """A tokenizer combined with the model's limits. Threads may use it concurrently.
 
     Args:
         tokenizer: a fast Hugging Face tokenizer.
-        max_tokens: the longest input the model accepts, special tokens included; None for no limit.
-        vocabulary_size: rows of the model's word embedding.
-        input_names: arguments that the model's forward pass takes.
+        max_tokens: the longest input that the model accepts, special tokens included; None for no limit.
+        vocabulary_size: number of rows of the model's word embedding.
+        input_names: argument names of the model's forward method.
     """
 
     def __init__(
@@ -247,49 +251,51 @@ class Encoder:
         """Tokenize a text, or a text and its pair.
 
         Args:
+            pair: the second text.
+            truncate: truncate an input that is too long instead of raising TooLongError.
             max_tokens: a limit below the model's own.
 
         Raises:
-            EmptyTextError: a text without any token: empty, only spaces, only control characters.
+            EmptyTextError: a text without tokens: empty, only spaces, or only control characters.
             TooLongError: more tokens than the model accepts, unless ``truncate``.
-            TextError: not a string, or one that UTF-8 cannot hold.
+            TextError: not a string, or not encodable in UTF-8.
         """
         texts = (text,) if pair is None else (text, pair)
         limit = self.max_tokens if max_tokens is None else max_tokens
-        pieces, dropped = self._fitted(texts, limit, truncate)
+        pieces, dropped = self._tokenize_within(texts, limit, truncate)
         return self._encoding(pieces, texts, dropped)
 
     def windows(self, text: str, pair: str, overlap: int) -> list[Encoding]:
-        """A text and its pair; where the model has no room for all of the pair, in windows of this.
+        """Tokenize a text with its pair; a pair that is too long is split into overlapping windows.
 
         Args:
-            overlap: tokens of the pair that a window shares with the one before; half a window at most.
+            overlap: number of tokens that consecutive windows share; at most half a window.
 
         Raises:
             TooLongError: the text leaves no room for the pair.
-            EmptyTextError, TextError: as `encode`.
+            EmptyTextError, TextError: see `encode`.
         """
         texts = (text, pair)
         for part in texts:
             check_text(part)
-        whole, limit = self._tokenize(texts), most_tokens(self.max_tokens)
-        self._check_not_empty(whole, texts)
-        places = [place for place, number in enumerate(whole.texts) if number == 1]
-        room = min(limit - (len(whole) - len(places)), len(places))
+        output, limit = self._tokenize(texts), most_tokens(self.max_tokens)
+        self._check_not_empty(output, texts)
+        positions = [position for position, number in enumerate(output.texts) if number == 1]
+        room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
-            raise too_many(len(whole) - len(places) + 1, self.max_tokens)
+            raise too_many_tokens(len(output) - len(positions) + 1, self.max_tokens)
         step = room - min(overlap, room // 2)
-        found = []
-        for start in range(0, len(places) - room + step, step):
-            left_out = {*places} - {*places[start : start + room]}
-            cut = whole.at([place for place in range(len(whole)) if place not in left_out])
-            found.append(self._encoding(cut, texts, len(left_out)))
-        return found
+        encodings = []
+        for start in range(0, len(positions) - room + step, step):
+            left_out = {*positions} - {*positions[start : start + room]}
+            window = output.select([position for position in range(len(output)) if position not in left_out])
+            encodings.append(self._encoding(window, texts, len(left_out)))
+        return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
-        """Characters of each token as the tokenizer counts them: those of a token may begin with a space."""
+        """Return the characters of each token as the tokenizer counts them; a span may begin with a space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
-        return self._fitted(texts, self.max_tokens, truncate=True)[0].spans
+        return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
     def _encoding(self, pieces: _TokenizerOutput, texts: tuple[str, ...], dropped: int) -> Encoding:
         pair, limit = texts[1] if len(texts) > 1 else None, most_tokens(self.max_tokens)
@@ -298,38 +304,40 @@ class Encoder:
     def inputs(
         self, text: str, max_tokens: int | None = None, truncate: bool = False, pair: str | None = None
     ) -> ModelInputs:
-        """What `encode` gives to the model, without the tokens; takes and raises the same."""
+        """Return the model inputs that `encode` produces, without the tokens. Arguments and errors are those
+        of `encode`.
+        """
         limit = self.max_tokens if max_tokens is None else max_tokens
         texts = (text,) if pair is None else (text, pair)
-        pieces, dropped = self._fitted(texts, limit, truncate)
+        pieces, dropped = self._tokenize_within(texts, limit, truncate)
         return ModelInputs(self._inputs(pieces), dropped)
 
-    def _fitted(
-        self, texts: tuple[str, ...], accepted: int | None, truncate: bool
+    def _tokenize_within(
+        self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
-        """Texts tokenized within a limit, and the number of tokens that were cut off for it."""
+        """Tokenize texts within a token limit; return the output and the number of tokens cut off."""
         for part in texts:
             check_text(part)
-        whole, limit = self._tokenize(texts), most_tokens(accepted)
-        self._check_not_empty(whole, texts)
-        if len(whole) <= limit:
-            return whole, 0
+        output, limit = self._tokenize(texts), most_tokens(max_tokens)
+        self._check_not_empty(output, texts)
+        if len(output) <= limit:
+            return output, 0
         if not truncate:
-            raise too_many(len(whole), accepted)
-        cut = whole.at(kept(whole.texts, limit, self.tokenizer.truncation_side))
-        self._check_not_empty(cut, texts)
-        return cut, len(whole) - len(cut)
+            raise too_many_tokens(len(output), max_tokens)
+        truncated = output.select(kept_positions(output.texts, limit, self.tokenizer.truncation_side))
+        self._check_not_empty(truncated, texts)
+        return truncated, len(output) - len(truncated)
 
     def _inputs(self, pieces: _TokenizerOutput) -> Mapping[str, np.ndarray]:
-        top = max(pieces.named["input_ids"])
-        if top >= self._vocabulary_size:
+        max_id = max(pieces.input_lists["input_ids"])
+        if max_id >= self._vocabulary_size:
             raise TokenizerError(
-                f"The tokenizer gives id {top:,}, but the model's vocabulary ends at "
+                f"The tokenizer gives id {max_id:,}, but the model's vocabulary ends at "
                 f"{self._vocabulary_size - 1:,}. Use the tokenizer that belongs to these weights."
             )
         inputs = {
             name: np.asarray(values, dtype=np.int64)
-            for name, values in pieces.named.items()
+            for name, values in pieces.input_lists.items()
             if name in self._input_names
         }
         for values in inputs.values():
@@ -337,7 +345,7 @@ class Encoder:
         return MappingProxyType(inputs)
 
     def _tokenize(self, texts: tuple[str, ...]) -> _TokenizerOutput:
-        # Never cut by the tokenizer: it would keep that as a setting, and threads would have to take turns.
+        # The tokenizer never truncates: it would store that as a setting, and threads would need a lock.
         with panics_as_errors():
             encoded = self.tokenizer(
                 *texts,
@@ -347,31 +355,31 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        fast = encoded.encodings[0]
+        encoding = encoded.encodings[0]
         return _TokenizerOutput(
             dict(encoded),
-            fast.sequence_ids,
-            fast.word_ids,
-            fast.offsets,
-            [bool(one) for one in encoded["special_tokens_mask"]],
+            encoding.sequence_ids,
+            encoding.word_ids,
+            encoding.offsets,
+            [bool(flag) for flag in encoded["special_tokens_mask"]],
         )
 
     @staticmethod
     def _check_not_empty(pieces: _TokenizerOutput, texts: tuple[str, ...]) -> None:
-        present = set(pieces.texts)
-        for number, part in enumerate(texts):
-            if number in present:
+        texts_with_tokens = set(pieces.texts)
+        for index, part in enumerate(texts):
+            if index in texts_with_tokens:
                 continue
-            which = "The text" if len(texts) == 1 else f"Sentence {'AB'[number]}"
+            subject = "The text" if len(texts) == 1 else f"Sentence {'AB'[index]}"
             if not part.strip():
-                what = "is empty" if not part else "holds only spaces"
+                problem = "is empty" if not part else "holds only spaces"
             else:
-                what = "holds no character this model's tokenizer keeps, or no room is left for it"
-            raise EmptyTextError(f"{which} {what}. Write at least one word.")
+                problem = "holds no character this model's tokenizer keeps, or no room is left for it"
+            raise EmptyTextError(f"{subject} {problem}. Write at least one word.")
 
     def _tokens(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> tuple[Token, ...]:
-        ids = pieces.named["input_ids"]
-        types = pieces.named.get("token_type_ids")
+        ids = pieces.input_lists["input_ids"]
+        types = pieces.input_lists.get("token_type_ids")
         strings = self.tokenizer.convert_ids_to_tokens(ids)
         of_word = Counter(zip(pieces.texts, pieces.words, strict=True))
         tokens: list[Token] = []
@@ -404,15 +412,15 @@ class Encoder:
     def _display(self, token: str, special: bool) -> str:
         if special:
             return token
-        shown = from_bytes(token) if self._byte_level else token.replace("▁", " ")
-        return shown.strip(" ") or SPACE * len(shown) or token
+        display = from_bytes(token) if self._byte_level else token.replace("▁", " ")
+        return display.strip(" ") or SPACE * len(display) or token
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without the spaces that some tokenizers count into a token."""
-    piece = text[start:end]
-    bare = piece.strip()
-    if not bare:
+    """Return the span without the surrounding spaces that some tokenizers count as part of a token."""
+    covered = text[start:end]
+    stripped = covered.strip()
+    if not stripped:
         return start, end
-    start += len(piece) - len(piece.lstrip())
-    return start, start + len(bare)
+    start += len(covered) - len(covered.lstrip())
+    return start, start + len(stripped)

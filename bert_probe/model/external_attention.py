@@ -1,4 +1,4 @@
-"""Attention that somebody else computed, as a trace: a decoder's, an image model's, out of a file."""
+"""Attention computed elsewhere, as a trace: from a decoder, an image model, or a file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SPECIALS = frozenset(
         *("<|im_start|>", "<|im_end|>", "<start_of_turn>", "<end_of_turn>"),
     }
 )
-"""Tokens that are special ones unless it is said which are."""
+"""Tokens that are treated as special by default."""
 
 ARCHITECTURE = "Attention from elsewhere"
-"""What messages call it, as there is no model to name."""
+"""Stands in for the architecture in messages, since there is no model."""
 
 
 def from_attention(
@@ -37,36 +37,40 @@ def from_attention(
     specials: Collection[str | int] | None = None,
     name: str = "attention from elsewhere",
 ) -> Trace:
-    """Attention of any origin as a trace, for every question that asks about attention alone.
+    """Return a trace of external attention, for all analyses that need attention only.
 
-    It has no vectors, queries, keys or values: what needs them refuses. The numbers are copied, as float64
-    if they are, else as float32. Rows need not sum to 1; where they do not, `Trace.caveat` says so.
+    The trace has no vectors, queries, keys or values; analyses that need them raise an error. The numbers are
+    copied, float64 as float64 and all other types as float32. Rows need not sum to 1; otherwise
+    `Trace.caveat` says so.
 
     Args:
-        weights: [layer, head, query, key], or a list of layers, each [head, query, key] or
-            [1, head, query, key]; NumPy, torch on any device, or whatever NumPy can read. 0 or more.
-        tokens: a string for each query, which is a key as well; each is then a word of its own. An
-            `Encoding` of a tokenizer keeps its words and places in the text. None: numbers from 0, as for
-            the patches of an image.
-        sentence_b_start: position of the second text's first token, where there are two.
-        specials: names or positions of special tokens; `SPECIALS` unless given.
-        name: what files and pictures call it.
+        weights: [layer, head, query, key], or a list of layers, each [head, query, key] or [1, head, query,
+            key]; NumPy arrays, torch tensors, or anything that NumPy can convert. Not negative.
+        tokens: a string for each query, which is also a key; each is a word of its own. An `Encoding` keeps
+            the tokenizer's words and character spans. None: numbers from 0, as for image patches.
+        sentence_b_start: position of the second text's first token, if there are two texts.
+        specials: names or positions of special tokens; by default `SPECIALS`.
+        name: name for exported files and figures.
 
     Raises:
-        ShapeError: not such an array; layers with other heads; queries that are not the keys; another number
-            of tokens; NaN, infinite or negative numbers, which no view could draw.
-        TextError: tokens that are no strings.
-        SelectionError: a second text that begins outside, or a special token that is not there.
-        OutOfMemoryError: the machine is too small to hold a copy.
+        ShapeError: not such an array; layers with different numbers of heads; queries that are not the keys;
+            another number of tokens; NaN, infinite or negative numbers.
+        TextError: tokens that are not strings.
+        SelectionError: `sentence_b_start` out of range, or an unknown special token.
+        OutOfMemoryError: not enough memory for a copy.
     """
     with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
         layers = layers_of(weights)
-        _check(layers)
-        caveat = _caveat(layers, _rounding(weights))
+        _check_layers(layers)
+        caveat = _caveat(layers, _sum_tolerance(weights))
     count = layers[0].shape[-1]
     if isinstance(tokens, Encoding):
         if specials is not None or sentence_b_start is not None:
-            raise SelectionError("An encoding knows its texts and special tokens. Give it alone, or a list.")
+            raise SelectionError(
+                "An Encoding already defines its texts and special tokens. Omit sentence_b_start and "
+                "specials, "
+                "or give a list of tokens."
+            )
         encoding = tokens
     else:
         encoding = _encoding(_names(tokens, count), sentence_b_start, specials)
@@ -84,90 +88,98 @@ def from_attention(
 
 
 def layers_of(weights: Any) -> list[Array]:
-    """Copies of the layers, each [head, query, key] and of one dtype."""
-    several = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
-    if (isinstance(several, Array) and several.ndim == 0) or len(several) == 0:
-        raise ShapeError("There is no layer. Give attention as [layer, head, query, key].")
-    parts = []
-    for number, layer in enumerate(several, 1):
+    """Return copies of the layers, each [head, query, key], all of the same dtype."""
+    layers = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
+    if (isinstance(layers, Array) and layers.ndim == 0) or len(layers) == 0:
+        raise ShapeError("The attention has no layers. Give it as [layer, head, query, key].")
+    arrays = []
+    for number, layer in enumerate(layers, 1):
         if layer is None:
             raise ShapeError(
-                f"Layer {number} is None. Fused attention keeps no weights: load the model with "
-                "attn_implementation='eager' and ask it for output_attentions."
+                f"Layer {number} is None, because fused attention does not return weights. Load the model "
+                "with "
+                "attn_implementation='eager' and call it with output_attentions=True."
             )
-        part = _array(layer, f"Layer {number}")
-        part = part[0] if part.ndim == 4 and len(part) == 1 else part
-        if part.ndim != 3 or 0 in part.shape:
+        array = _array(layer, f"Layer {number}")
+        array = array[0] if array.ndim == 4 and len(array) == 1 else array
+        if array.ndim != 3 or 0 in array.shape:
             raise ShapeError(
-                f"Layer {number} has shape {part.shape}; [head, query, key] is needed, or [1, head, query, "
+                f"Layer {number} has shape {array.shape}, but must be [head, query, key] or [1, head, query, "
                 "key]. Give the layers of one text."
             )
-        parts.append(part)
-    dtype = np.result_type(*parts)
-    return [np.array(part, dtype=dtype, order="C") for part in parts]
+        arrays.append(array)
+    dtype = np.result_type(*arrays)
+    return [np.array(array, dtype=dtype, order="C") for array in arrays]
 
 
-def _array(numbers: Any, what: str) -> Array:
-    """float64 as it is, every other real number as float32."""
-    if isinstance(numbers, torch.Tensor):
-        numbers = numbers.detach()
-        exact = numbers.dtype in (torch.float64, torch.complex128)
+def _array(values: Any, name: str) -> Array:
+    """Convert numbers to an array: float64 unchanged, other real types to float32."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach()
+        is_float64 = values.dtype in (torch.float64, torch.complex128)
         # NumPy has no bfloat16.
-        numbers = (numbers if exact or numbers.is_complex() else numbers.float()).cpu()
+        values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
-        array = np.asarray(numbers)
+        array = np.asarray(values)
     except ValueError:  # lists of unequal lengths
-        raise ShapeError(f"{what} is no array: its rows have different lengths.") from None
+        raise ShapeError(f"{name} has rows of different lengths. Give a rectangular array.") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{what} holds {array.dtype}, which are no real numbers. Give floats.")
+        raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Give floats.")
     return array if array.dtype == np.float64 else array.astype(np.float32)
 
 
-def _check(layers: list[Array]) -> None:
-    """Refuse what cannot be drawn."""
+def _check_layers(layers: list[Array]) -> None:
+    """Raise an error for attention that cannot be displayed."""
     heads, queries, keys = layers[0].shape
     if queries != keys:
         raise ShapeError(
-            f"There are {queries} queries and {keys} keys. Only attention of tokens to those same tokens can "
-            "be shown: give the self-attention of a whole text."
+            f"The attention has {queries} queries and {keys} keys, but they must be the same tokens. Give "
+            "the "
+            "self-attention of a complete text."
         )
     for number, layer in enumerate(layers, 1):
         if layer.shape != (heads, queries, keys):
             raise ShapeError(
-                f"Layer {number} has shape {layer.shape}, layer 1 {layers[0].shape}. Give layers with the "
-                "same number of heads, over the same tokens."
+                f"Layer {number} has shape {layer.shape}, layer 1 {layers[0].shape}. All layers must have "
+                "the "
+                "same number of heads and tokens."
             )
-        wrong = ~np.isfinite(layer) | (layer < 0)
-        if wrong.any():
-            head, query, key = (int(place[0]) for place in np.nonzero(wrong))
+        invalid = ~np.isfinite(layer) | (layer < 0)
+        if invalid.any():
+            head, query, key = (int(indices[0]) for indices in np.nonzero(invalid))
             raise ShapeError(
-                f"Layer {number}, head {head + 1} gives {layer[head, query, key]} from token {query} to "
-                f"token {key}. Attention is a finite number, 0 or more: leave such tokens out, or give "
+                f"Layer {number}, head {head + 1} has attention {layer[head, query, key]} from token "
+                f"{query} to "
+                f"token {key}, but attention must be finite and not negative. Remove such tokens, or give "
                 "weights after the softmax."
             )
 
 
-def _rounding(weights: Any) -> float:
-    """How far a row may be off 1 for the numbers it was given in: a few ulps of the shorter types."""
-    kinds = {
-        str(getattr(part, "dtype", ""))
-        for part in (weights if isinstance(weights, list | tuple) else [weights])
+def _sum_tolerance(weights: Any) -> float:
+    """Return how far row sums may differ from 1: a few units in the last place of the original dtype."""
+    dtypes = {
+        str(getattr(layer, "dtype", ""))
+        for layer in (weights if isinstance(weights, list | tuple) else [weights])
     }
-    return max(_ROUNDING.get(kind.removeprefix("torch."), 1e-4) for kind in kinds)
+    return max(_SUM_TOLERANCES.get(dtype.removeprefix("torch."), 1e-4) for dtype in dtypes)
 
 
-_ROUNDING = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+_SUM_TOLERANCES = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
-def _caveat(layers: list[Array], rounding: float) -> str:
-    """What to say of rows that do not sum to 1; "" if they do."""
+def _caveat(layers: list[Array], tolerance: float) -> str:
+    """Return a warning if rows do not sum to 1; otherwise ""."""
     sums = [layer.sum(axis=-1, dtype=np.float64) for layer in layers]
-    least, most = min(float(one.min()) for one in sums), max(float(one.max()) for one in sums)
-    if max(1 - least, most - 1) <= rounding:
+    smallest, largest = (
+        min(float(layer_sums.min()) for layer_sums in sums),
+        max(float(layer_sums.max()) for layer_sums in sums),
+    )
+    if max(1 - smallest, largest - 1) <= tolerance:
         return ""
     return (
-        "This attention was given, and its rows do not sum to 1, as a softmax's would: they sum to between "
-        f"{least:.3g} and {most:.3g}."
+        "This attention was loaded from elsewhere, and its rows do not sum to 1 as after a softmax: their "
+        "sums "
+        f"range from {smallest:.3g} to {largest:.3g}."
     )
 
 
@@ -181,27 +193,27 @@ def _names(tokens: Sequence[str] | None, count: int) -> list[str]:
     return [str(token) for token in tokens]
 
 
-def _encoding(names: list[str], second: int | None, specials: Collection[str | int] | None) -> Encoding:
-    """Tokens as the words of a text that is made of them, with a space between."""
-    if second is not None and not 0 < second < len(names):
+def _encoding(names: list[str], second_start: int | None, specials: Collection[str | int] | None) -> Encoding:
+    """Return an encoding whose text is the tokens joined by spaces; each token is a word."""
+    if second_start is not None and not 0 < second_start < len(names):
         raise SelectionError(
-            f"The second text cannot begin at token {second}. Give a position from 1, for the first needs "
-            f"a token, to {len(names) - 1}."
+            f"The second text cannot begin at token {second_start}. Give a position from 1 to "
+            f"{len(names) - 1}."
         )
-    special = _special(names, specials)
+    special = _special_positions(names, specials)
     texts: tuple[list[str], list[str]] = ([], [])
     ends = [0, 0]
     tokens = []
     for position, name in enumerate(names):
-        segment = int(second is not None and position >= second)
-        before, start = texts[segment], ends[segment]
+        segment = int(second_start is not None and position >= second_start)
+        words, start = texts[segment], ends[segment]
         tokens.append(
             Token(
                 name,
                 position=position,
                 id=-1,
                 segment=segment,
-                word=None if position in special else len(before),
+                word=None if position in special else len(words),
                 start=None if position in special else start,
                 end=None if position in special else start + len(name),
                 special=position in special,
@@ -210,30 +222,32 @@ def _encoding(names: list[str], second: int | None, specials: Collection[str | i
             )
         )
         if position not in special:
-            before.append(name)
+            words.append(name)
             ends[segment] += len(name) + 1
     text, pair = (" ".join(text) for text in texts)
-    return Encoding(text, None if second is None else pair, tuple(tokens), {}, None, 0)
+    return Encoding(text, None if second_start is None else pair, tuple(tokens), {}, None, 0)
 
 
-def _special(names: list[str], specials: Collection[str | int] | None) -> set[int]:
-    """Positions of the special tokens."""
+def _special_positions(names: list[str], specials: Collection[str | int] | None) -> set[int]:
+    """Return the positions of the special tokens."""
     if specials is None:
         return {position for position, name in enumerate(names) if name in SPECIALS}
     if isinstance(specials, str):
         raise SelectionError("Special tokens must be a list of names or positions, not one string.")
-    known = {*names, *range(len(names))}
-    missing = [special for special in specials if special not in known]
+    available = {*names, *range(len(names))}
+    missing = [special for special in specials if special not in available]
     if missing:
-        raise SelectionError(f"There is no token {missing[0]!r} to be special. Give names or positions.")
+        raise SelectionError(
+            f"{missing[0]!r} in specials is not a token or position of the input. Give names or positions."
+        )
     return {position for position, name in enumerate(names) if name in specials or position in specials}
 
 
 def _provenance(name: str, layers: list[Array], encoding: Encoding) -> dict[str, Any]:
-    """Where the numbers come from, as far as that is known: their own digest.
+    """Return the provenance of external attention, including a digest of its numbers.
 
-    ``attention_sha256`` is of the layers one after the other, each [head, query, key] in rows, as
-    little-endian numbers of the dtype that is named.
+    ``attention_sha256`` covers the layers in order, each [head, query, key] in row-major order,
+    little-endian, in the dtype stated.
     """
     digest = hashlib.sha256()
     for layer in layers:

@@ -1,4 +1,4 @@
-"""A model in float64 that rounds nothing to float32 on the way: the truth beside which float32 is judged."""
+"""Models in float64 that never round to float32: the reference for judging float32 results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bert_probe.model.loading import load
 
 
 class Float64Mode(TorchFunctionMode):
-    """What is float64 stays float64.
+    """Keeps float64 tensors in float64.
 
-    Some models compute a softmax, a norm or rotary positions in float32 whatever they are given, which is
-    meant for half precision. In float64 it would be the coarsest step of all.
+    Some models compute softmax, norms or rotary positions in float32 for the sake of half precision. In a
+    float64 model this would be the least precise step.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """The function, unless it would make less of a float64."""
+        """Call the function, but skip conversions from float64 to float32."""
         kwargs = dict(kwargs or {})
         if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
             if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):
@@ -35,29 +35,33 @@ class Float64Mode(TorchFunctionMode):
 
 
 def keep_doubles(model: torch.nn.Module) -> None:
-    """Let a float64 model compute in float64 throughout, from now on."""
+    """Make a float64 model compute in float64 throughout, permanently."""
     forward = model.forward
 
     @wraps(forward)
-    def doubled(*args: Any, **options: Any) -> Any:
+    def forward_in_float64(*args: Any, **kwargs: Any) -> Any:
         with Float64Mode():
-            return forward(*args, **options)
+            return forward(*args, **kwargs)
 
-    model.forward = doubled
+    model.forward = forward_in_float64
 
 
 def twin(checkpoint: Checkpoint) -> Checkpoint:
-    """The same weights in float64, on the processor, opened anew from the same files.
+    """Load the checkpoint's files again in float64 on the CPU.
 
     Raises:
-        UnavailableError: a model that is in memory only.
+        UnavailableError: a model in memory, which has no files.
         CheckpointError, OutOfMemoryError: see `load`; it needs twice the memory.
     """
     if checkpoint.folder is None:
-        raise UnavailableError("A model that is only in memory has no files to be opened in float64 from.")
-    found = load(checkpoint.folder, device="cpu", dtype="float64")
-    keep_doubles(found.model)
-    # By the name that it goes by, as answers say whose they are.
-    about = checkpoint.description
-    named = replace(found.opened, name=about.name, origin=about.origin, revision=about.revision)
-    return replace(found, opened=named)
+        raise UnavailableError(
+            "A model in memory has no files to load in float64. Save it and load the folder."
+        )
+    reference = load(checkpoint.folder, device="cpu", dtype="float64")
+    keep_doubles(reference.model)
+    # Keep the original name, which results report.
+    description = checkpoint.description
+    renamed = replace(
+        reference.opened, name=description.name, origin=description.origin, revision=description.revision
+    )
+    return replace(reference, opened=renamed)

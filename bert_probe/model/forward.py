@@ -1,4 +1,4 @@
-"""One fused forward pass over a padded batch, cut into one trace for each text."""
+"""A fused forward pass over a padded batch, split into one trace for each text."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     from bert_probe.model.checkpoint import Checkpoint
 
 BATCH_TOKENS = 8192
-"""Padded tokens in one forward pass at most, so that many texts need no more memory than a few."""
+"""Maximum number of padded tokens in a forward pass, which bounds the memory for many texts."""
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
-    """Indices grouped by length, padded size within the budget; every index once.
+    """Group indices by length into batches whose padded size is within the budget.
 
     Args:
-        pads: lengths may differ within a group; otherwise none needs any padding.
+        lengths: number of tokens of each text.
+        budget: maximum number of padded tokens in a batch.
+        pads: whether lengths may differ within a batch; otherwise all are equal, so that nothing is padded.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
-        # Longest first, so a group's first text sets its padded length.
+        # Sorted by decreasing length, so a group's first text determines its padded length.
         longest = lengths[groups[-1][0]] if groups else 0
         fits = bool(groups) and (len(groups[-1]) + 1) * longest <= budget
         if fits and (pads or lengths[index] == longest):
@@ -39,7 +41,11 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = Tru
 
 
 def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
-    """Model inputs [batch, token], padded on the right; ``padding`` names the filling, 0 by default."""
+    """Return model inputs [batch, token], padded on the right.
+
+    Args:
+        padding: input name → fill value; 0 for inputs not listed.
+    """
     length = max(len(encoding) for encoding in encodings)
     inputs = {}
     for name in encodings[0].inputs:
@@ -53,13 +59,13 @@ def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int])
 def forward(
     checkpoint: Checkpoint, texts: Sequence[Encoding | ModelInputs], states: bool = False
 ) -> tuple[Any, torch.Tensor]:
-    """A batch of texts through the model, keeping nothing of what happens within.
+    """Run the model on a batch of texts, without recording attention.
 
     Args:
-        states: the output holds the hidden states of every layer.
+        states: whether the output includes the hidden states of every layer.
 
     Returns:
-        The model's output, and 1 at tokens and 0 at padding, [text, token].
+        The model's output, and a mask [text, token] with 1 for tokens and 0 for padding.
     """
     inputs = batch(checkpoint, texts)
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
@@ -69,13 +75,13 @@ def forward(
 
 
 def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | ModelInputs]) -> dict[str, torch.Tensor]:
-    """Model inputs [text, token], padded on the right, where the model is."""
+    """Return model inputs [text, token], padded on the right, on the model's device."""
     padded = pad(encodings, checkpoint.padding)
     return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}
 
 
 def no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
-    """What is said where a batch does not fit into memory."""
+    """Return the error message for a batch that does not fit into memory."""
     return (
         f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
         "Shorten the text or use a smaller model."
@@ -83,10 +89,10 @@ def no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
 
 
 def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
-    """Trace a batch of encoded texts in one forward pass.
+    """Trace a batch of tokenized texts in one forward pass.
 
-    A model that does not listen to `capture.IMPLEMENTATION` runs eager attention, whose weights are kept
-    because q, k and v cannot be seen.
+    A model that does not use `capture.IMPLEMENTATION` runs eager attention. Its attention weights are stored,
+    because q, k and v are hidden.
     """
     inputs = batch(checkpoint, encodings)
     with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
@@ -94,76 +100,84 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
         output, calls = watched(checkpoint, model, inputs)
         if checkpoint.description.shows_qkv:
-            return _cut_calls(output, calls, encodings, provenance, checkpoint)
-        return _cut_weights(output, encodings, provenance, checkpoint)
+            return _traces_from_calls(output, calls, encodings, provenance, checkpoint)
+        return _traces_from_weights(output, encodings, provenance, checkpoint)
 
 
 def watched(
     checkpoint: Checkpoint, model: Any, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[Any, list[AttentionCall]]:
-    """A padded batch through the model, and what the attention of each layer was given.
+    """Run the model on a padded batch and record the attention calls.
 
     Args:
-        model: of the checkpoint, while that is running.
+        model: the checkpoint's model, inside `Checkpoint.running`.
 
     Returns:
-        The model's output, with all hidden states; and a call a layer. A model that does not show these has
-        ``output.attentions`` instead.
+        The model's output with all hidden states, and one call per layer. If the model hides q, k and v,
+        ``output.attentions`` is set instead.
 
     Raises:
-        ArchitectureError: another number of calls than of layers.
+        ArchitectureError: the number of calls differs from the number of layers.
     """
-    fused = checkpoint.description.shows_qkv
+    shows_qkv = checkpoint.description.shows_qkv
     with recording() as calls:
-        output = model(**inputs, output_hidden_states=True, output_attentions=not fused)
+        output = model(**inputs, output_hidden_states=True, output_attentions=not shows_qkv)
     layers = len(output.hidden_states) - 1
-    if fused and len(calls) != layers:
+    if shows_qkv and len(calls) != layers:
         raise ArchitectureError(
             f"{checkpoint.description.architecture} made {len(calls)} attention calls in {layers} layers, "
-            "so its heads cannot be told apart."
+            "so its heads cannot be assigned to layers."
         )
     return output, calls
 
 
 def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
-    """One text through the model for whoever is watching; what it returns is of no interest."""
+    """Run the model on one text for the effect of hooks; the output is discarded."""
     with torch.inference_mode(), checkpoint.running() as model:
         model(**batch(checkpoint, [encoding]))
 
 
 def as_array(tensor: torch.Tensor) -> Array:
-    """float64 as it is, everything else as float32, which holds every smaller type exactly."""
-    kept = tensor if tensor.dtype == torch.float64 else tensor.float()
-    array: Array = kept.cpu().numpy()
+    """Convert a tensor to NumPy: float64 unchanged, all other types to float32, which represents them
+    exactly.
+    """
+    converted = tensor if tensor.dtype == torch.float64 else tensor.float()
+    array: Array = converted.cpu().numpy()
     return array
 
 
-def _cut(tensors: Sequence[torch.Tensor], lengths: Sequence[int], axis: int) -> list[tuple[Array, ...]]:
-    """Each text's part of every layer, without its padding."""
-    layers = [_parts(as_array(tensor), lengths, axis) for tensor in tensors]
+def _split_layers(
+    tensors: Sequence[torch.Tensor], lengths: Sequence[int], axis: int
+) -> list[tuple[Array, ...]]:
+    """Return for each text its part of every layer, without padding."""
+    layers = [_split_texts(as_array(tensor), lengths, axis) for tensor in tensors]
     return [tuple(layer[row] for layer in layers) for row in range(len(lengths))]
 
 
-def _parts(batched: Array, lengths: Sequence[int], axis: int) -> list[Array]:
-    """Each text's part. A batch of one text is not copied; of a larger one each part would hold all of it."""
+def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Array]:
+    """Return each text's part, without padding. Parts of a batch are copied, because a view keeps the whole
+    batch alive.
+    """
     if batched.shape[0] == 1 and batched.shape[axis + 1] == lengths[0]:
         return [read_only(batched[0])]
-    # By numpy, for which a small copy takes a tenth of the time that it takes torch.
-    tokens: list[Any] = [(row, *[slice(None)] * axis, slice(length)) for row, length in enumerate(lengths)]
-    return [read_only(batched[part].copy()) for part in tokens]
+    # Copied by NumPy, which takes a tenth of torch's time for small arrays.
+    slices: list[Any] = [(row, *[slice(None)] * axis, slice(length)) for row, length in enumerate(lengths)]
+    return [read_only(batched[indices].copy()) for indices in slices]
 
 
-def _common(output: Any, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """What every model shows of each text."""
-    states = _cut(output.hidden_states, lengths, axis=0)
+def _states_and_poolers(output: Any, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Return hidden states and pooler output of each text, as arguments for `Trace`."""
+    states = _split_layers(output.hidden_states, lengths, axis=0)
     pooled = getattr(output, "pooler_output", None)
     poolers: Sequence[Array | None] = [None] * len(lengths)
     if pooled is not None:
-        poolers = _parts(as_array(pooled), [pooled.shape[1]] * len(lengths), axis=0)
-    return [{"states": own, "pooler": pooler} for own, pooler in zip(states, poolers, strict=True)]
+        poolers = _split_texts(as_array(pooled), [pooled.shape[1]] * len(lengths), axis=0)
+    return [
+        {"states": text_states, "pooler": pooler} for text_states, pooler in zip(states, poolers, strict=True)
+    ]
 
 
-def _cut_calls(
+def _traces_from_calls(
     output: Any,
     calls: list[AttentionCall],
     encodings: Sequence[Encoding],
@@ -171,10 +185,10 @@ def _cut_calls(
     made_by: Checkpoint,
 ) -> list[Trace]:
     lengths = [len(encoding) for encoding in encodings]
-    queries = _cut([call.query for call in calls], lengths, axis=1)
-    keys = _cut([_each_head(call.key, call.query) for call in calls], lengths, axis=1)
-    values = _cut([_each_head(call.value, call.query) for call in calls], lengths, axis=1)
-    common = _common(output, lengths)
+    queries = _split_layers([call.query for call in calls], lengths, axis=1)
+    keys = _split_layers([_each_head(call.key, call.query) for call in calls], lengths, axis=1)
+    values = _split_layers([_each_head(call.value, call.query) for call in calls], lengths, axis=1)
+    common = _states_and_poolers(output, lengths)
     return [
         Trace(
             encoding=encoding,
@@ -192,33 +206,33 @@ def _cut_calls(
 
 
 def _each_head(grouped: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """Keys or values for each query head: grouped ones (Ainslie et al. 2023) repeated."""
+    """Repeat grouped keys or values for each query head (grouped-query attention, Ainslie et al. 2023)."""
     repeats = query.shape[1] // grouped.shape[1]
     return grouped if repeats == 1 else grouped.repeat_interleave(repeats, dim=1)
 
 
 def _masks(calls: list[AttentionCall], row: int, length: int) -> tuple[Array | None, ...]:
-    """One text's mask a layer. Layers usually share one tensor, and then share one array."""
-    seen: dict[int, Array | None] = {}
+    """Return one text's mask for each layer. Layers usually share one tensor, and then share one array."""
+    converted: dict[int, Array | None] = {}
     for call in calls:
-        if id(call.mask) not in seen:
-            seen[id(call.mask)] = _mask(call.mask, row, length)
-    return tuple(seen[id(call.mask)] for call in calls)
+        if id(call.mask) not in converted:
+            converted[id(call.mask)] = _mask(call.mask, row, length)
+    return tuple(converted[id(call.mask)] for call in calls)
 
 
 def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if mask is None:
         return None
-    part = mask[row if mask.shape[0] > 1 else 0, :, :length, :length]
-    if bool(part.all() if part.dtype == torch.bool else (part == 0).all()):
+    text_mask = mask[row if mask.shape[0] > 1 else 0, :, :length, :length]
+    if bool(text_mask.all() if text_mask.dtype == torch.bool else (text_mask == 0).all()):
         return None
-    part = part[0] if part.shape[0] == 1 else part
-    # A copy, for the mask of a batch would hold all of it, and may be an expanded view.
-    kept = part.cpu().numpy() if part.dtype == torch.bool else as_array(part)
-    return read_only(kept.copy())
+    text_mask = text_mask[0] if text_mask.shape[0] == 1 else text_mask
+    # A copy, because a view would keep the whole batch alive and may be expanded.
+    array = text_mask.cpu().numpy() if text_mask.dtype == torch.bool else as_array(text_mask)
+    return read_only(array.copy())
 
 
-def _cut_weights(
+def _traces_from_weights(
     output: Any,
     encodings: Sequence[Encoding],
     provenance: Sequence[Mapping[str, Any]],
@@ -235,21 +249,21 @@ def _cut_weights(
         )
     tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
     lengths = [len(encoding) for encoding in encodings]
-    of_texts, common = _cut(weights, lengths, axis=1), _common(output, lengths)
+    layer_weights, common = _split_layers(weights, lengths, axis=1), _states_and_poolers(output, lengths)
     traces = []
     for row, encoding in enumerate(encodings):
-        own = tuple(part[:, :, : lengths[row]] for part in of_texts[row])
-        # Approximations of attention come under the same name, but are no distribution over the keys.
-        off = max(float(np.abs(part.sum(axis=-1) - 1).max()) for part in own)
-        if not off <= tolerance:
+        text_weights = tuple(layer[:, :, : lengths[row]] for layer in layer_weights[row])
+        # Some approximations of attention are returned as attentions but are not distributions over the keys.
+        deviation = max(float(np.abs(layer.sum(axis=-1) - 1).max()) for layer in text_weights)
+        if not deviation <= tolerance:
             raise ArchitectureError(
                 f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this text "
-                f"(off by {off:.2g}), so they are not shown. Try a shorter text or another model."
+                f"(off by {deviation:.2g}), so they are not shown. Try a shorter text or another model."
             )
         traces.append(
             Trace(
                 encoding=encoding,
-                weights=own,
+                weights=text_weights,
                 provenance=provenance[row],
                 made_by=made_by,
                 **common[row],

@@ -1,4 +1,4 @@
-"""A model that is in memory already, as a checkpoint: it runs like any other and is left as it was."""
+"""A checkpoint of a model that is already in memory. Running it leaves the model unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import DTYPES, listens, pads, projections, self_check
+from bert_probe.model.checks import DTYPES, pads, projections, self_check, uses_capture
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
@@ -29,225 +29,231 @@ from bert_probe.model.loading import (
     running_errors,
     unused_note,
 )
-from bert_probe.model.output_loading import checked
+from bert_probe.model.output_loading import check_heads
 from bert_probe.model.outputs import OutputHead, outputs_of
 from bert_probe.model.weights import check_finite
 
 
 def wrap(model: Any, tokenizer: Any) -> Checkpoint:
-    """A checkpoint of a model that you have loaded, or just trained.
+    """Return a checkpoint of a model that you have loaded or trained.
 
-    Whatever is asked of it, the model is afterwards as it was: attention implementation and config, training
-    mode of every module, gradients, hooks, device, dtype. It may be trained on between two questions: each
-    trace names the digest of the weights that made it. Wrapped models take turns; one must not be trained in
-    another thread while it runs. The tokenizer is copied.
+    Every analysis leaves the model unchanged: attention implementation and config, training mode of every
+    module, gradients, hooks, device, dtype. You may train the model between two analyses; each trace records
+    the digest of the weights that made it. Wrapped models run one at a time, and must not be trained in
+    another thread while they run. The tokenizer is copied.
 
     Args:
-        model: a transformers encoder, or one with a task head, whose encoder is then what is shown.
-        tokenizer: the fast tokenizer that belongs to it.
+        model: a transformers encoder, or a model with a task head, whose encoder is analyzed.
+        tokenizer: the model's fast tokenizer.
 
     Raises:
-        ArchitectureError: no encoder of transformers, or one that hides its attention.
+        ArchitectureError: not an encoder from transformers, or one that hides its attention.
         WeightsError: weights that are not finite, of several dtypes, or on several devices.
-        TokenizerError: a tokenizer that does not give character positions.
+        TokenizerError: a tokenizer that does not report character positions.
     """
-    whole = getattr(model, "_orig_mod", model)  # of torch.compile
-    if not isinstance(whole, PreTrainedModel):
+    unwrapped = getattr(model, "_orig_mod", model)  # set by torch.compile
+    if not isinstance(unwrapped, PreTrainedModel):
         raise ArchitectureError(
-            f"{type(model).__name__} is no model of transformers. Give the model itself, without what is put "
-            "around it."
+            f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."
         )
-    network: Any = whole.base_model
+    network: Any = unwrapped.base_model
     config = network.config
-    name = config.name_or_path or type(whole).__name__
+    name = config.name_or_path or type(unwrapped).__name__
     check_kind(name, config.model_type, config.to_dict())
     check_fast(tokenizer)
-    _check_plain(network, name)
+    _check_uniform(network, name)
     check_finite(network)
     versions = libraries()
-    with running_errors(name, network), _turns:
-        with _ready(network, IMPLEMENTATION):
-            fused = listens(network)
-        heads = _heads(whole, network)
-        about = replace(
-            describe(network, config, fused),
+    with running_errors(name, network), _run_lock:
+        with _prepared(network, IMPLEMENTATION):
+            shows_qkv = uses_capture(network)
+        heads = _heads(unwrapped, network)
+        description = replace(
+            describe(network, config, shows_qkv),
             name=name,
             origin="in memory",
             weights_sha256=digest(network),
-            notes=() if heads else _notes(whole, network),
+            notes=() if heads else _notes(unwrapped, network),
             outputs_sha256=_digest(heads[0].weights) if heads else "",
         )
-        encoder = encoder_of(copy.deepcopy(tokenizer), about, network)
-        implementation = IMPLEMENTATION if fused else "eager"
+        encoder = encoder_of(copy.deepcopy(tokenizer), description, network)
+        implementation = IMPLEMENTATION if shows_qkv else "eager"
         checkpoint = _InMemory(
-            about,
+            description,
             encoder,
             network,
             versions,
             outputs={head.task: head for head in heads},
             implementation=implementation,
         )
-        now = checkpoint.now()
-        with now.running():
-            self_check(now)
-            kept, failing = checked(now, heads)
-            if failing:
-                rest = _digest(kept[0].weights) if kept else ""
-                about = replace(about, notes=tuple(failing), outputs_sha256=rest)
+        snapshot = checkpoint.now()
+        with snapshot.running():
+            self_check(snapshot)
+            valid_heads, failure_notes = check_heads(snapshot, heads)
+            if failure_notes:
+                outputs_digest = _digest(valid_heads[0].weights) if valid_heads else ""
+                description = replace(description, notes=tuple(failure_notes), outputs_sha256=outputs_digest)
             return replace(
                 checkpoint,
-                opened=about,
-                outputs={head.task: head for head in kept},
-                pads=pads(now),
-                projections=projections(now),
+                opened=description,
+                outputs={head.task: head for head in valid_heads},
+                pads=pads(snapshot),
+                projections=projections(snapshot),
             )
 
 
 def digest(network: torch.nn.Module) -> str:
-    """SHA-256 of a model's weights as they are now.
+    """Return the SHA-256 of a model's current weights.
 
-    Of a line for each tensor of the state dict, in the order of their names: its name, its dtype, its sizes
-    with commas between, and the SHA-256 of its numbers in rows, little-endian; separated by spaces.
+    It covers one line for each tensor of the state dict, sorted by name: the name, the dtype, the sizes
+    separated by commas, and the SHA-256 of the elements in row-major order, little-endian; separated by
+    spaces.
     """
     return _digest(network.state_dict())
 
 
 def _digest(state: Mapping[str, Any]) -> str:
-    names = sorted(name for name, part in state.items() if isinstance(part, torch.Tensor))
-    # Hashing lets other threads run meanwhile.
+    names = sorted(name for name, tensor in state.items() if isinstance(tensor, torch.Tensor))
+    # hashlib releases the GIL.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         lines = list(threads.map(_line, names, (state[name] for name in names)))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _line(name: str, part: torch.Tensor) -> str:
-    numbers = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    kind, sizes = str(part.dtype).removeprefix("torch."), ",".join(map(str, part.shape))
-    return f"{name} {kind} {sizes} {hashlib.sha256(numbers.data).hexdigest()}\n"
+def _line(name: str, tensor: torch.Tensor) -> str:
+    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    dtype, sizes = str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))
+    return f"{name} {dtype} {sizes} {hashlib.sha256(data.data).hexdigest()}\n"
 
 
-_turns = threading.RLock()
-"""Held while a wrapped model runs. One for all: two of them may share modules, or a config."""
+_run_lock = threading.RLock()
+"""Held while a wrapped model runs. There is one lock for all models, which may share modules or a config."""
 
-_running: list[Checkpoint] = []
-"""Those that this thread runs now, the innermost last; it belongs to whoever holds `_turns`."""
+_active: list[Checkpoint] = []
+"""Snapshots that are running, the innermost last; owned by the thread that holds `_run_lock`."""
 
 
 @dataclass(frozen=True, eq=False)
 class _InMemory(Checkpoint):
-    """A model of which others hold a part, as it is whenever it is asked.
+    """The checkpoint of a model that other code may change; it always describes the current state.
 
     Attributes:
-        implementation: of attention, while it runs.
+        implementation: attention implementation while the model runs.
     """
 
     implementation: str = IMPLEMENTATION
 
     @property
     def description(self) -> Description:
-        """As it is now; its digest is worked out each time.
+        """Describe the model in its current state; the digest is recomputed on every access.
 
         Raises:
-            UnavailableError: it has other parts than when it was wrapped.
+            UnavailableError: the model's modules or sizes have changed since it was wrapped.
         """
-        with _turns:
-            _check_plain(self.model, self.opened.name)
-            seen = describe(self.model, self.model.config, self.opened.shows_qkv)
-            about = replace(
+        with _run_lock:
+            _check_uniform(self.model, self.opened.name)
+            current = describe(self.model, self.model.config, self.opened.shows_qkv)
+            description = replace(
                 self.opened,
-                dtype=seen.dtype,
-                device=seen.device,
+                dtype=current.dtype,
+                device=current.device,
                 weights_sha256=digest(self.model),
                 outputs_sha256=next((_digest(output.weights) for output in self.outputs.values()), ""),
             )
-            same = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
-            if replace(seen, **{field: getattr(about, field) for field in same}) != about:
+            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
+            if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
-                    f"{self.opened.name} was rebuilt since it was wrapped: it has other parts or sizes. "
-                    "Wrap it again."
+                    f"{self.opened.name} has other modules or sizes than when it was wrapped. Wrap it again."
                 )
-            return about
+            return description
 
     @property
     def cause(self) -> Hashable:
-        """The objects themselves, too: equal weights under another config give other numbers."""
+        """Return the cache key. It includes the objects, because the same weights behave differently under
+        another config.
+        """
         return self.description, weakref.ref(self.model), weakref.ref(self.tokenizer)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is now."""
+        """Return the current device of the model."""
         return next(self.model.parameters()).device
 
     def now(self) -> Checkpoint:
-        """The checkpoint as it is now."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _Snapshot(**held | {"opened": self.description})
+        """Return a snapshot that is pinned to the current weights."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _Snapshot(**values | {"opened": self.description})
 
     @contextmanager
     def running(self) -> Iterator[Any]:
-        """The model in our hands, and as it was when they let go."""
-        around = [output.whole for output in self.outputs.values()]
-        with _turns, _ready(self.model, self.implementation, *around):
+        """Yield the model prepared for analysis, and restore its state afterwards."""
+        models_with_heads = [output.whole for output in self.outputs.values()]
+        with _run_lock, _prepared(self.model, self.implementation, *models_with_heads):
             yield self.model
 
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot(_InMemory):
-    """The same with the weights that it had when a text was traced, and refusing to run with any others."""
+    """A wrapped model pinned to its weights at one moment; it refuses to run with any others."""
 
     @property
     def description(self) -> Description:
-        """As it was then."""
+        """Return the description at the time of the snapshot."""
         return self.opened
 
     def now(self) -> Checkpoint:
-        """Itself."""
+        """Return this snapshot."""
         return self
 
     @contextmanager
     def running(self) -> Iterator[Any]:
-        """The model, seen to be the same; once for all that runs within.
+        """Yield the model after checking that it has not changed; nested contexts check only once.
 
         Raises:
-            UnavailableError: it has changed.
+            UnavailableError: the model has changed.
         """
-        with _turns:
-            if self not in _running:
+        with _run_lock:
+            if self not in _active:
                 self._check_same()
-            _running.append(self)
+            _active.append(self)
             try:
                 with super().running() as model:
                     yield model
             finally:
-                _running.pop()
+                _active.pop()
 
     def _check_same(self) -> None:
-        then, now = self.opened, super().description
-        if now == then:
+        before, current = self.opened, super().description
+        if current == before:
             return
         changed = [
-            f"it is {what} {getattr(now, field)}, no longer {getattr(then, field)}"
-            for field, what in (("dtype", "in"), ("device", "on"))
-            if getattr(now, field) != getattr(then, field)
+            f"it is {preposition} {getattr(current, field)}, no longer {getattr(before, field)}"
+            for field, preposition in (("dtype", "in"), ("device", "on"))
+            if getattr(current, field) != getattr(before, field)
         ]
         raise UnavailableError(
-            f"{then.name} has changed since it was traced: {' and '.join(changed) or 'its weights differ'}. "
+            f"{before.name} has changed since the trace: {' and '.join(changed) or 'its weights differ'}. "
             "Trace the text again."
         )
 
 
 @contextmanager
-def _ready(network: torch.nn.Module, implementation: str, *around: torch.nn.Module) -> Iterator[None]:
-    """The model as we need it: no dropout, our attention, its own dtype, eager, outputs by name.
+def _prepared(
+    network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
+) -> Iterator[None]:
+    """Prepare the model for analysis: no dropout, our attention, its own dtype, not compiled, named outputs.
+
+    This does not use inference mode: a model may keep tensors, and inference tensors cannot be used in
+    training.
 
     Args:
-        around: models with a head, of which it is the encoder.
-
-    Not in inference mode, whose tensors a model may keep, and could then no longer be trained with.
+        around: models with a head that contain this encoder.
     """
-    modules = list(dict.fromkeys(part for whole in (network, *around) for part in whole.modules()))
+    modules = list(
+        dict.fromkeys(module for model in (network, *models_with_heads) for module in model.modules())
+    )
     configs = _configs(modules)
-    kept = [_SavedAttributes.of(vars(one)) for one in (*modules, *configs)]
+    saved = [_SavedAttributes.of(vars(attributes)) for attributes in (*modules, *configs)]
     device = next(network.parameters()).device.type
     try:
         for module in modules:
@@ -260,77 +266,83 @@ def _ready(network: torch.nn.Module, implementation: str, *around: torch.nn.Modu
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
             yield
     finally:
-        for one in kept:
-            one.restore()
+        for attributes in saved:
+            attributes.restore()
 
 
 @dataclass(frozen=True, eq=False)
 class _SavedAttributes:
-    """Attributes of a module or a config, and what is in the dictionaries among them: parameters, buffers,
-    hooks. transformers itself puts hooks and settings there when a model runs.
+    """A copy of an object's attributes and of the dictionaries among them: parameters, buffers, hooks.
+
+    transformers itself adds hooks and settings when a model runs.
 
     Attributes:
-        held: of the object itself.
-        before: the same as it was; inner: each dictionary in it, with a copy.
+        attributes: the object's own attribute dictionary.
+        copy: a copy of it.
+        inner: each dictionary in it, with a copy.
     """
 
-    held: dict[str, Any]
-    before: dict[str, Any]
+    attributes: dict[str, Any]
+    copy: dict[str, Any]
     inner: list[tuple[dict[Any, Any], dict[Any, Any]]]
 
     @classmethod
-    def of(cls, held: dict[str, Any]) -> _SavedAttributes:
-        """As they are now."""
-        return cls(held, dict(held), [(one, dict(one)) for one in held.values() if isinstance(one, dict)])
+    def of(cls, attributes: dict[str, Any]) -> _SavedAttributes:
+        """Save the current attributes."""
+        inner = [(value, dict(value)) for value in attributes.values() if isinstance(value, dict)]
+        return cls(attributes, dict(attributes), inner)
 
     def restore(self) -> None:
-        """As they were, in the same dictionaries, which others may hold."""
-        for held, before in ((self.held, self.before), *self.inner):
-            if held.keys() != before.keys() or any(held[name] is not before[name] for name in before):
-                held.clear()
-                held.update(before)
+        """Restore the attributes in place, since other objects may refer to the dictionaries."""
+        for current, saved in ((self.attributes, self.copy), *self.inner):
+            if current.keys() != saved.keys() or any(current[name] is not saved[name] for name in saved):
+                current.clear()
+                current.update(saved)
 
 
 def _configs(modules: list[torch.nn.Module]) -> list[Any]:
-    """Every config that one of the modules reads, and those within, each once."""
-    found: dict[int, Any] = {}
-    waiting = [getattr(module, "config", None) for module in modules]
-    while waiting:
-        config = waiting.pop()
-        if isinstance(config, PretrainedConfig) and id(config) not in found:
-            found[id(config)] = config
-            waiting += [getattr(config, name, None) for name in config.sub_configs]
-    return list(found.values())
+    """Return every config of the modules, and the configs nested in them, each once."""
+    configs: dict[int, Any] = {}
+    pending = [getattr(module, "config", None) for module in modules]
+    while pending:
+        config = pending.pop()
+        if isinstance(config, PretrainedConfig) and id(config) not in configs:
+            configs[id(config)] = config
+            pending += [getattr(config, name, None) for name in config.sub_configs]
+    return list(configs.values())
 
 
-def _check_plain(network: torch.nn.Module, name: str) -> None:
-    """Refuse weights of several kinds, for which one dtype and one device would be wrong."""
-    for what, found in (
-        ("dtype", {str(part.dtype).removeprefix("torch.") for part in network.parameters()}),
-        ("device", {str(part.device) for part in network.parameters()}),
+def _check_uniform(network: torch.nn.Module, name: str) -> None:
+    """Raise an error for weights of several dtypes or on several devices."""
+    for attribute, values in (
+        ("dtype", {str(parameter.dtype).removeprefix("torch.") for parameter in network.parameters()}),
+        ("device", {str(parameter.device) for parameter in network.parameters()}),
     ):
-        if len(found) > 1:
+        if len(values) > 1:
             raise WeightsError(
-                f"The weights of {name} have more than one {what}: {', '.join(sorted(found))}. "
-                "Use the whole encoder in one."
+                f"The weights of {name} have more than one {attribute}: {', '.join(sorted(values))}. "
+                f"Convert the model to one {attribute}."
             )
-        if found & {"meta"} or (what == "dtype" and not found <= set(DTYPES)):
+        if values & {"meta"} or (attribute == "dtype" and not values <= set(DTYPES)):
             raise WeightsError(
-                f"The weights of {name} are of {what} {', '.join(found)}, with which attention cannot be "
-                f"computed here. Use {', '.join(DTYPES)} on a real device."
+                f"The weights of {name} have the {attribute} {', '.join(values)}, which is not supported. "
+                f"Use {', '.join(DTYPES)} on a CPU or GPU."
             )
 
 
-def _heads(whole: Any, network: torch.nn.Module) -> list[OutputHead]:
-    """Its output heads, where they compute in the encoder's dtype and place."""
-    heads = [] if whole is network else outputs_of(whole)
-    first = next(network.parameters())
-    alike = all((part.device, part.dtype) == (first.device, first.dtype) for part in whole.parameters())
-    return heads if alike else []
+def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
+    """Return the output heads if they have the encoder's dtype and device; otherwise none."""
+    heads = [] if model is network else outputs_of(model)
+    weight = next(network.parameters())
+    is_uniform = all(
+        (parameter.device, parameter.dtype) == (weight.device, weight.dtype)
+        for parameter in model.parameters()
+    )
+    return heads if is_uniform else []
 
 
-def _notes(whole: Any, network: torch.nn.Module) -> tuple[str, ...]:
-    """What is not shown of the model: its task head."""
-    own = {id(part) for part in network.parameters()}
-    others = sorted(name for name, part in whole.named_parameters() if id(part) not in own)
-    return (unused_note(others),) if others else ()
+def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
+    """Return the note about the weights of a task head that is not used."""
+    encoder_ids = {id(parameter) for parameter in network.parameters()}
+    unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
+    return (unused_note(unused),) if unused else ()

@@ -1,6 +1,6 @@
-"""How an answer depends on what went before it: passes through which gradients flow, in one thread alone.
+"""Forward passes with gradients, for attribution methods.
 
-Nothing here changes the model that others share: what is put in its place is put there for this thread.
+Nothing here changes a model that other threads use: every replacement applies to the current thread only.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from bert_probe.model.layers import ForwardPass, ModuleCall, passing
 from bert_probe.model.trace import Trace
 
 _NORMS = {F.layer_norm, torch.layer_norm}
-_SHARES = {F.softmax, torch.softmax, torch.Tensor.softmax}
-_CURVES = {torch.tanh, torch.Tensor.tanh, torch.relu, F.relu, F.gelu, F.silu, torch.sigmoid}
+_SOFTMAXES = {F.softmax, torch.softmax, torch.Tensor.softmax}
+_ACTIVATIONS = {torch.tanh, torch.Tensor.tanh, torch.relu, F.relu, F.gelu, F.silu, torch.sigmoid}
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardFromEmbeddings:
-    """From the output of the embeddings to what a trained head reads, with gradients.
+    """The differentiable computation from the embedding output to the input of a trained head.
 
     Attributes:
-        passed: the text's own pass.
-        steps: the layers, and a norm after them where there is one.
-        inputs: what the model is given, [1, token].
+        passed: the recorded forward pass of the text.
+        steps: the layers, and the final norm if the model has one.
+        inputs: model inputs, [1, token].
     """
 
     passed: ForwardPass
@@ -41,11 +41,13 @@ class ForwardFromEmbeddings:
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
-        """The output of the embeddings, [1, token, hidden], of which a gradient can be taken."""
+        """Return the embedding output, [1, token, hidden], as a leaf that requires a gradient."""
         return self.passed.states[0][None].detach().clone().requires_grad_()
 
     def to_end(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None."""
+        """Return the last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or
+        None.
+        """
         for step in self.steps:
             states = step.on(states)
         return states, self.passed.pooled(states)
@@ -53,10 +55,10 @@ class ForwardFromEmbeddings:
 
 @contextmanager
 def onward(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
-    """A text's way through the model again, through which gradients flow.
+    """Yield the forward pass of a traced text with gradients enabled.
 
     Raises:
-        UnavailableError: the architecture does not show its layers one by one, or no model made the trace.
+        UnavailableError: the architecture does not expose its layers, or the trace was made without a model.
     """
     checkpoint = trace.checkpoint
     with checkpoint.running():
@@ -69,17 +71,17 @@ def onward(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
 
 
 class AttentionWithWeights:
-    """Change for `capture.changing`: attention with its weights in sight, which it keeps.
+    """A change for `capture.changing` that computes attention explicitly and stores its weights.
 
     Attributes:
-        weights: of each layer, [batch, head, query, key], in the graph.
+        weights: for each layer, [batch, head, query, key], part of the autograd graph.
     """
 
     def __init__(self) -> None:
         self.weights: list[torch.Tensor] = []
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        """What the heads return, by way of the weights."""
+        """Return the heads' output, computed through the weights."""
         weights, output = _attention(call.query, call.key, call.value, call.mask, call.scaling)
         self.weights.append(weights)
         return output.transpose(1, 2)
@@ -88,9 +90,9 @@ class AttentionWithWeights:
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights [batch, head, query, key], and what they make of the values, [batch, head, query, dim]."""
+    """Return the attention weights [batch, head, query, key] and the output [batch, head, query, dim]."""
     groups = query.shape[1] // key.shape[1]
-    key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     scores = query @ key.transpose(-1, -2) * scaling
     if mask is not None:
         mask = mask[..., : scores.shape[-2], : scores.shape[-1]]
@@ -100,12 +102,12 @@ def _attention(
 
 
 class MathAttention(TorchFunctionMode):
-    """Attention by its formula instead of the fused kernel, which knows no forward-mode derivative."""
+    """Replaces the fused kernel, which has no forward-mode derivative, by the attention formula."""
 
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Every function of torch comes through here, and all but one are as they were."""
+        """Intercept `scaled_dot_product_attention`; call every other function unchanged."""
         kwargs = kwargs or {}
         if func is not F.scaled_dot_product_attention:
             return func(*args, **kwargs)
@@ -115,13 +117,15 @@ class MathAttention(TorchFunctionMode):
 
 
 class LinearizedModel(TorchFunctionMode):
-    """Everything that is not linear becomes a factor that no gradient passes through.
+    """Turns every nonlinear operation into a multiplication by a constant, so that gradients do not pass
+    through it.
 
-    Attention weights, the spread that a norm divides by, and the ratio of what a curve returns to what it is
-    given: DecompX, Modarressi et al. 2023, section 3. Values stay as they are.
+    The constants are attention weights, the standard deviation of a norm, and the ratio of an activation's
+    output to its input: DecompX, Modarressi et al. 2023, section 3. The values of the forward pass do not
+    change.
 
     Attributes:
-        added: all that was added on the way and depends on no input, to take gradients of.
+        added: the biases that were added during the pass, as leaves that require a gradient.
     """
 
     def __init__(self) -> None:
@@ -131,72 +135,72 @@ class LinearizedModel(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Every function of torch comes through here."""
+        """Replace each nonlinear function by its linearized form."""
         kwargs = kwargs or {}
         if func is F.linear:
             return self._linear(*args, **kwargs)
         if func in _NORMS:
             return self._norm(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
-            query, key, *rest = args
-            return func(query.detach(), key.detach(), *rest, **kwargs)
-        if func in _SHARES:
+            query, key, *remaining = args
+            return func(query.detach(), key.detach(), *remaining, **kwargs)
+        if func in _SOFTMAXES:
             return func(args[0].detach(), *args[1:], **kwargs)
-        if func in _CURVES or func is F.normalize:
+        if func in _ACTIVATIONS or func is F.normalize:
             return as_factor(args[0], func(*args, **kwargs))
         if func is F.cosine_similarity:
-            one, other, cosine = args[0], args[1], func(*args, **kwargs)
-            product = (one * other).sum(dim=-1)
-            return as_factor(product, cosine)
+            a, b, cosine = args[0], args[1], func(*args, **kwargs)
+            return as_factor((a * b).sum(dim=-1), cosine)
         return func(*args, **kwargs)
 
-    def _adding(self, bias: torch.Tensor | None) -> torch.Tensor | None:
-        """The same numbers, of which a gradient can be taken whatever the model allows of its own."""
+    def _track_bias(self, bias: torch.Tensor | None) -> torch.Tensor | None:
+        """Return a copy of a bias that requires a gradient, whether or not the model's own bias does."""
         if bias is None:
             return None
         self.added.append(bias.detach().clone().requires_grad_())
         return self.added[-1]
 
     def _linear(
-        self, given: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+        self, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
-        return F.linear(given, weight, self._adding(bias))
+        return F.linear(inputs, weight, self._track_bias(bias))
 
     def _norm(
         self,
-        given: torch.Tensor,
+        inputs: torch.Tensor,
         shape: Sequence[int],
         weight: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
         eps: float = 1e-5,
-        *_more: Any,
+        *_options: Any,
     ) -> torch.Tensor:
         axes = tuple(range(-len(shape), 0))
-        centred = given - given.mean(dim=axes, keepdim=True)
-        spread = (centred.detach() ** 2).mean(dim=axes, keepdim=True)
-        scaled = centred * torch.rsqrt(spread + eps)
+        centered = inputs - inputs.mean(dim=axes, keepdim=True)
+        variance = (centered.detach() ** 2).mean(dim=axes, keepdim=True)
+        scaled = centered * torch.rsqrt(variance + eps)
         scaled = scaled if weight is None else scaled * weight
-        added = self._adding(bias)
-        return scaled if added is None else scaled + added
+        tracked_bias = self._track_bias(bias)
+        return scaled if tracked_bias is None else scaled + tracked_bias
 
 
-def as_factor(given: torch.Tensor, returned: torch.Tensor) -> torch.Tensor:
-    """What a curve returns, as what it is given times a factor that no gradient passes through."""
-    factor = torch.where(given == 0, torch.zeros_like(given), returned / given)
-    return given * factor.detach()
+def as_factor(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return an activation's output as its input times a factor that is constant for autograd."""
+    factor = torch.where(inputs == 0, torch.zeros_like(inputs), outputs / inputs)
+    return inputs * factor.detach()
 
 
 @contextmanager
 def frozen(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
-    """Let everything in this thread that is not linear be a fixed factor.
+    """Linearize every nonlinear operation of this thread.
 
     Args:
-        models: whose activations may be made of several functions, and are taken as a whole.
+        models: models whose activation modules may consist of several functions; each module is linearized as
+            one.
     """
-    me = threading.get_ident()
+    thread_id = threading.get_ident()
 
     def hook(_module: torch.nn.Module, args: Any, output: Any) -> Any:
-        return as_factor(args[0], output) if threading.get_ident() == me else None
+        return as_factor(args[0], output) if threading.get_ident() == thread_id else None
 
     with ExitStack() as stack:
         for module in {module for model in models for module in model.modules()}:
@@ -206,14 +210,14 @@ def frozen(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
 
 
 class InputEmbeddings(torch.nn.Module):
-    """The model's table of input words, as a module of its own that may be hooked; its weights are shared."""
+    """The model's word embedding as a separate module that can be hooked; its weights are shared."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.__dict__["table"] = model.get_input_embeddings()
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Vectors of tokens, [row, token, size]."""
+        """Return the word vectors, [row, token, size]."""
         vectors: torch.Tensor = self.__dict__["table"](ids)
         return vectors
 
@@ -221,23 +225,26 @@ class InputEmbeddings(torch.nn.Module):
 def from_vectors(
     trace: Trace, model: Any, vectors: torch.Tensor, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The model on input vectors of words in place of their ids.
+    """Run the model on word vectors instead of token ids.
 
     Args:
-        vectors: [row, token, size]; inputs: what it is given beside them, [1, token].
+        vectors: [row, token, size].
+        inputs: the other model inputs, [1, token].
 
     Returns:
         The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
 
     Raises:
-        UnavailableError: it takes ids alone.
+        UnavailableError: the model accepts token ids only.
     """
-    others = {name: values.expand(len(vectors), -1) for name, values in inputs.items() if name != "input_ids"}
+    other_inputs = {
+        name: values.expand(len(vectors), -1) for name, values in inputs.items() if name != "input_ids"
+    }
     try:
-        output = model(inputs_embeds=vectors, **others)
+        output = model(inputs_embeds=vectors, **other_inputs)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise UnavailableError(
-            f"{trace.architecture} takes words only, and no vectors in their place, so there is no way from "
-            "one text to another for it."
+            f"{trace.architecture} accepts token ids only, and not vectors, so no path between two texts can "
+            "be computed. Use another model."
         ) from error
     return output.last_hidden_state, getattr(output, "pooler_output", None)

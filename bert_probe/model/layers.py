@@ -1,4 +1,4 @@
-"""The layers of a model one by one, found by watching a text pass through it, to be run again alone."""
+"""The layers of a model, found by hooks during one forward pass, so that each can be run separately."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bert_probe.model.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class ModuleCall:
-    """A module's call within a pass.
+    """A call of a module during a forward pass.
 
     Attributes:
-        before, after: attention calls counted before it and after it.
-        args, kwargs: what it was given.
-        output: what it returned.
+        before, after: number of attention calls before and after it.
+        args, kwargs: its arguments.
+        output: its return value.
     """
 
     module: torch.nn.Module
@@ -36,16 +36,16 @@ class ModuleCall:
 
     @property
     def vectors(self) -> Any:
-        """Of its output."""
+        """Return the vectors in its output."""
         return _vectors(self.output)
 
     @property
     def given(self) -> Any:
-        """The vectors that a layer reads, [1, token, hidden]; None for a module that is given none so."""
+        """Return the vectors that a layer reads, [1, token, hidden]; None for modules without them."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """The same module on other vectors, [row, token, hidden], everything else as it was."""
+        """Run the module on other vectors, [row, token, hidden], with all other arguments unchanged."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
@@ -53,19 +53,19 @@ class ModuleCall:
 
 
 def _vectors(output: Any) -> Any:
-    """A layer returns its vectors, or a tuple that begins with them."""
+    """Return a layer's vectors: its output, or the first item of an output tuple."""
     return output[0] if isinstance(output, tuple) else output
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """A text's way through the layers, in the model's own precision, on its device.
+    """A recorded forward pass of a text, in the model's own precision and on its device.
 
     Attributes:
-        trace: of the text.
-        calls: of all modules, in the order in which they end.
-        heads: what each layer's heads returned, [token, head, head dim].
-        states: hidden states [token, hidden], one a layer after that of the embeddings.
+        trace: the trace of the text.
+        calls: calls of all modules, in the order in which they ended.
+        heads: the heads' output in each layer, [token, head, head dim].
+        states: hidden states [token, hidden]: the embedding output, then one for each layer.
     """
 
     trace: Trace
@@ -74,33 +74,33 @@ class ForwardPass:
     states: tuple[torch.Tensor, ...]
 
     def layer(self, layer: int) -> ModuleCall:
-        """The outermost module below the model within which this layer's attention is called and no other's.
+        """Return the outermost module that contains this layer's attention call and no other.
 
         Raises:
-            UnavailableError: there is none.
+            UnavailableError: there is no such module.
         """
-        found = [
+        candidates = [
             call
             for call in self.calls
-            if (call.before, call.after) == (layer, layer + 1) and self._whole(call.vectors)
+            if (call.before, call.after) == (layer, layer + 1) and self._has_all_tokens(call.vectors)
         ]
-        if not found:
-            raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
-        return found[-1]  # what ends last holds all the others
+        if not candidates:
+            raise UnavailableError(f"{self.trace.architecture} does not expose its layers one by one.")
+        return candidates[-1]  # the outermost call ends last
 
     def steps(self) -> tuple[ModuleCall, ...]:
-        """The layers, and the norm that follows the last one where there is any; each is given what the one
-        before it returned, and the last one returns the last hidden state.
+        """Return the layers and, if present, the final norm. Each one's input is the previous one's output.
 
         Raises:
-            UnavailableError: the model does more between its layers than hand vectors on.
+            UnavailableError: the model does more between its layers than pass vectors on.
         """
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
         if (norm := self.norm) is not None:
             steps.append(norm)
         ends = [*(step.given for step in steps[1:]), self.states[-1][None]]
         if not all(
-            self._whole(end) and torch.equal(step.vectors, end) for step, end in zip(steps, ends, strict=True)
+            self._has_all_tokens(end) and torch.equal(step.vectors, end)
+            for step, end in zip(steps, ends, strict=True)
         ):
             raise UnavailableError(
                 f"{self.trace.architecture} does more between its layers than pass vectors on."
@@ -109,53 +109,56 @@ class ForwardPass:
 
     @property
     def norm(self) -> ModuleCall | None:
-        """What belongs to no layer and makes the last hidden state: the norm in which some models end.
+        """Return the norm after the last layer, which computes the last hidden state; None if a layer does.
 
         Raises:
-            UnavailableError: no module makes it.
+            UnavailableError: no module computes the last hidden state.
         """
-        found = [
+        candidates = [
             call
             for call in self.calls
-            if self._whole(call.vectors) and torch.equal(call.vectors[0], self.states[-1])
+            if self._has_all_tokens(call.vectors) and torch.equal(call.vectors[0], self.states[-1])
         ]
-        if not found:
-            raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
-        # What ends last holds all the others: a layer, which has parts, or a norm, which has none.
-        return None if [*found[-1].module.children()] else found[-1]
+        if not candidates:
+            raise UnavailableError(f"{self.trace.architecture} does not expose its layers one by one.")
+        # The outermost call ends last: a layer, which has child modules, or a norm, which has none.
+        return None if [*candidates[-1].module.children()] else candidates[-1]
 
     def check_pooler(self) -> None:
-        """Whether `pooled` makes of the last layer what the model made of it.
+        """Check that `pooled` reproduces the model's pooler output.
 
         Raises:
-            UnavailableError: families name their poolers in different ways, and this one's is not known here.
+            UnavailableError: it does not; families implement poolers differently, and this one is not
+                supported.
         """
         expected = self.trace.pooler
         if expected is None:
             return
         pooled = self.pooled(self.states[-1][None])
-        assert pooled is not None  # there is an output of it
-        off = float(np.abs(as_array(pooled)[0] - expected).max())
-        if not off <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
+        assert pooled is not None  # the trace has pooler output
+        difference = float(np.abs(as_array(pooled)[0] - expected).max())
+        if not difference <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
             raise UnavailableError(
-                f"The pooler of {self.trace.architecture} is not known here, so its answer "
-                "cannot be followed through the layers."
+                f"The pooler of {self.trace.architecture} is not supported, so its output cannot be "
+                "recomputed "
+                "from the layers."
             )
 
     def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
-        """What the pooler makes of last hidden states [row, token, hidden]; of a bare layer, its tanh.
+        """Apply the pooler to last hidden states [row, token, hidden]; a bare linear layer is followed by
+        tanh.
 
-        None where the model has none.
+        Returns None if the model has no pooler.
         """
         if self.trace.pooler is None:
             return None
         pooler: Any = self.trace.checkpoint.model.get_submodule("pooler")
-        found: torch.Tensor = (
+        pooled: torch.Tensor = (
             torch.tanh(pooler(states[:, 0])) if isinstance(pooler, torch.nn.Linear) else pooler(states)
         )
-        return found
+        return pooled
 
-    def _whole(self, vectors: Any) -> bool:
+    def _has_all_tokens(self, vectors: Any) -> bool:
         return (
             isinstance(vectors, torch.Tensor)
             and vectors.ndim == 3
@@ -164,54 +167,62 @@ class ForwardPass:
 
 
 def passing(trace: Trace) -> ForwardPass:
-    """Watch a text pass through the model that made its trace.
+    """Record the forward pass of a traced text through its model.
 
-    Whoever calls it is within `Checkpoint.running`, and in `torch.inference_mode`; or, where gradients are to
-    pass through its layers later, in `torch.no_grad`.
+    Call it inside `Checkpoint.running` and `torch.inference_mode`, or `torch.no_grad` if gradients are to
+    pass through the layers later.
     """
     checkpoint = trace.checkpoint
-    with checkpoint.running() as model, recording() as heads, _watched(model, lambda: len(heads)) as seen:
+    with (
+        checkpoint.running() as model,
+        recording() as attention_calls,
+        _watched(model, lambda: len(attention_calls)) as module_calls,
+    ):
         output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
     return ForwardPass(
         trace,
-        tuple(seen),
-        tuple(call.output[0] for call in heads),
+        tuple(module_calls),
+        tuple(call.output[0] for call in attention_calls),
         tuple(states[0] for states in output.hidden_states),
     )
 
 
-def _rows(given: Any, count: int) -> Any:
-    """The same with every tensor of a batch of one as a batch of ``count`` equal rows."""
-    if isinstance(given, torch.Tensor):
-        return given.expand(count, *given.shape[1:]) if given.ndim > 1 and len(given) == 1 else given
-    if isinstance(given, dict):
-        return {name: _rows(value, count) for name, value in given.items()}
-    return tuple(_rows(value, count) for value in given) if type(given) in (tuple, list) else given
+def _rows(value: Any, count: int) -> Any:
+    """Expand every tensor with batch size 1 to ``count`` equal rows, recursively."""
+    if isinstance(value, torch.Tensor):
+        return value.expand(count, *value.shape[1:]) if value.ndim > 1 and len(value) == 1 else value
+    if isinstance(value, dict):
+        return {name: _rows(item, count) for name, item in value.items()}
+    return tuple(_rows(item, count) for item in value) if type(value) in (tuple, list) else value
 
 
 @contextmanager
-def _watched(model: torch.nn.Module, counted: Callable[[], int]) -> Iterator[list[ModuleCall]]:
-    """Calls of all modules within the model in this thread, in the order in which they end."""
-    seen: list[ModuleCall] = []
-    began: list[int] = []
-    me = threading.get_ident()
+def _watched(model: torch.nn.Module, count_calls: Callable[[], int]) -> Iterator[list[ModuleCall]]:
+    """Collect the calls of all submodules in this thread, in the order in which they end.
+
+    Args:
+        counted: returns the number of attention calls so far.
+    """
+    calls: list[ModuleCall] = []
+    counts_before: list[int] = []
+    thread_id = threading.get_ident()
 
     def begin(_module: torch.nn.Module, _args: Any) -> None:
-        if threading.get_ident() == me:
-            began.append(counted())
+        if threading.get_ident() == thread_id:
+            counts_before.append(count_calls())
 
-    def end(module: torch.nn.Module, args: Any, *rest: Any) -> None:
-        # Another thread may call it while it is being taken away, and then without the keywords.
-        if threading.get_ident() == me:
-            kwargs, output = rest
-            seen.append(ModuleCall(module, began.pop(), counted(), args, kwargs, output))
+    def end(module: torch.nn.Module, args: Any, *remaining: Any) -> None:
+        # While the hook is being removed, another thread may call it without the keyword arguments.
+        if threading.get_ident() == thread_id:
+            kwargs, output = remaining
+            calls.append(ModuleCall(module, counts_before.pop(), count_calls(), args, kwargs, output))
 
     hooks: list[Any] = []
     try:
         for module in set(model.modules()) - {model}:
             hooks.append(module.register_forward_pre_hook(begin))
             hooks.append(module.register_forward_hook(end, with_kwargs=True))
-        yield seen
+        yield calls
     finally:
         for hook in hooks:
             hook.remove()

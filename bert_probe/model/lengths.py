@@ -1,4 +1,4 @@
-"""How long a text may be, and what is left of one that is cut."""
+"""Limits on the length of texts, and truncation."""
 
 from __future__ import annotations
 
@@ -10,93 +10,108 @@ from typing import Literal
 from bert_probe.errors import TextError, TooLongError
 
 MOST_CHARACTERS = 250_000
-"""Of a text, cut or not: the 8,192 tokens of the longest input that the usual encoders read, with 30
-characters for each, where few languages have more than 6. That is half a book."""
+"""Maximum number of characters of a text, truncated or not.
+
+The longest input of common encoders has 8,192 tokens; this allows 30 characters for each, and few languages
+have more than 6. It is about half a book.
+"""
 
 MOST_TOKENS = 16_384
-"""Of one input, where the model has no lower limit: attention grows with the square of it."""
+"""Maximum number of tokens of an input if the model has no lower limit: attention grows with its square."""
 
 _LONGEST_LIGATURE = 18
-"""Characters of U+FDFA, a blessing in Arabic, when it is written out."""
+"""Number of characters that U+FDFA, an Arabic blessing, expands to."""
 
 
 def check_text(text: object) -> None:
-    """Refuse what is no string, too long a one, or one that UTF-8 cannot hold.
+    """Raise an error for a text that is not a string, too long, or not encodable in UTF-8.
 
     Raises:
         TooLongError: more than `MOST_CHARACTERS`.
-        TextError: no string, or half a surrogate pair, with its place.
+        TextError: not a string, or an unpaired surrogate.
     """
     if not isinstance(text, str):
         raise TextError(f"A text must be a string, not {type(text).__name__}.")
-    written = len(text) if len(text) > MOST_CHARACTERS else _written_out(text)
-    if written > MOST_CHARACTERS:
-        how = " once its ligatures are written out" if written > len(text) else ""
+    character_count = len(text) if len(text) > MOST_CHARACTERS else _expanded_length(text)
+    if character_count > MOST_CHARACTERS:
+        expanded = " after its ligatures are expanded" if character_count > len(text) else ""
         raise TooLongError(
-            f"{written:,} characters{how}; a text may have at most {MOST_CHARACTERS:,}, cut or not. "
-            "Give a part of it."
+            f"{character_count:,} characters{expanded}; a text may have at most {MOST_CHARACTERS:,}, even if "
+            "truncated. Give a part of it."
         )
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise TextError(
-            f"Character {error.start} is half of a surrogate pair, which no encoding can hold. Remove it."
+            f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
+            "it."
         ) from None
 
 
-def _written_out(text: str) -> int:
-    """Characters that a tokenizer makes of a text at most: many write ligatures out, one as up to 18."""
+def _expanded_length(text: str) -> int:
+    """Return an upper bound of the number of characters after normalization, which expands ligatures up to
+    18-fold.
+    """
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MOST_CHARACTERS:
         return len(text)
-    # One by one: a whole text of combining marks would take the square of its length.
-    return sum(times * len(unicodedata.normalize("NFKC", one)) for one, times in Counter(text).items())
+    # Each character separately: normalizing a long run of combining marks takes quadratic time.
+    return sum(
+        count * len(unicodedata.normalize("NFKC", character)) for character, count in Counter(text).items()
+    )
 
 
 def most_tokens(accepted: int | None) -> int:
-    """The longest input that is read by a model that accepts so many tokens; None for any number."""
+    """Return the longest input that is accepted.
+
+    Args:
+        accepted: the model's own limit; None for no limit.
+    """
     return MOST_TOKENS if accepted is None else min(accepted, MOST_TOKENS)
 
 
-def too_many(tokens: int, accepted: int | None) -> TooLongError:
-    """The refusal of a text with too many tokens."""
+def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
+    """Return the error for a text with too many tokens."""
     if accepted is None or accepted > MOST_TOKENS:
-        limit = f"at most {MOST_TOKENS:,} are read at once, whatever the model accepts"
+        limit = f"at most {MOST_TOKENS:,} are supported for any model"
     else:
         limit = f"this model accepts {accepted:,}"
     return TooLongError(f"{tokens:,} tokens; {limit}. Shorten the text or turn on truncation.")
 
 
-def kept(texts: Sequence[int | None], limit: int, side: Literal["left", "right"] = "right") -> list[int]:
-    """Places that are left when an input is cut as transformers does it by default, longest text first.
+def kept_positions(
+    texts: Sequence[int | None], limit: int, side: Literal["left", "right"] = "right"
+) -> list[int]:
+    """Return the positions that remain after transformers' default truncation, which shortens the longest
+    text first.
 
     Args:
-        texts: for each token the text that it is of, 0 or 1; None for one that the tokenizer added.
-        limit: tokens that are left at most; what was added counts, and stays even where it is more.
-        side: where tokens are taken away.
+        texts: for each token its text, 0 or 1; None for a token that the tokenizer added.
+        limit: maximum number of remaining tokens. Added tokens count and always remain.
+        side: the end at which tokens are removed.
     """
     first, second = texts.count(0), texts.count(1)
     added = len(texts) - first - second
-    left = _shares(first, second, max(0, limit - added))
-    gone = (first - left[0], second - left[1]) if side == "left" else (0, 0)
-    places: list[int] = []
-    seen = [0, 0]
-    for place, text in enumerate(texts):
+    kept_counts = _shares(first, second, max(0, limit - added))
+    skipped = (first - kept_counts[0], second - kept_counts[1]) if side == "left" else (0, 0)
+    positions: list[int] = []
+    counts = [0, 0]
+    for position, text in enumerate(texts):
         if text is None:
-            places.append(place)
+            positions.append(position)
             continue
-        if gone[text] <= seen[text] < gone[text] + left[text]:
-            places.append(place)
-        seen[text] += 1
-    return places
+        if skipped[text] <= counts[text] < skipped[text] + kept_counts[text]:
+            positions.append(position)
+        counts[text] += 1
+    return positions
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two texts find room: the longer one gives way until both are alike."""
+    """Return how many tokens of two texts fit: the longer one is shortened until both are equally long."""
     if first + second <= room:
         return first, second
-    less, more = sorted((first, second))
-    if less <= room // 2:
-        more = room - less
+    shorter, longer = sorted((first, second))
+    if shorter <= room // 2:
+        longer = room - shorter
     else:
-        less, more = room // 2, room - room // 2
-    return (less, more) if first <= second else (more, less)
+        shorter, longer = room // 2, room - room // 2
+    return (shorter, longer) if first <= second else (longer, shorter)

@@ -1,4 +1,4 @@
-"""Opening a checkpoint: every way it can fail is one sentence, and nothing is filled in."""
+"""Loading a checkpoint from files. Missing weights are never initialized; every failure is a `ProbeError`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from bert_probe.errors import (
 )
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import listens, pads, projections, self_check
-from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
+from bert_probe.model.checks import pads, projections, self_check, uses_capture
+from bert_probe.model.config import REMEDY, SUPPORTED, load_config, reason
 from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.memory import in_words, promised
-from bert_probe.model.output_loading import checked, modern, open_heads
+from bert_probe.model.output_loading import check_heads, modern_name, open_heads
 from bert_probe.model.outputs import OutputHead
-from bert_probe.model.preflight import check_sizes, contents
+from bert_probe.model.preflight import check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.training_history import trainings_in
@@ -59,81 +59,85 @@ def load(
     progress: Progress | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Checkpoint:
-    """Open an encoder.
+    """Load an encoder and its tokenizer.
 
-    Nothing is allocated before the config has been compared with the headers of the weights, and the memory
-    that they need with what is free.
+    Before memory is allocated, the config is compared with the headers of the weight files, and the memory
+    they need with the free memory.
 
     Args:
         model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a hub id.
         revision: branch, tag or commit on the hub.
-        device: "auto" (a CUDA device if there is one, else the processor) or a torch device.
+        device: "auto" (a CUDA device if available, otherwise the CPU) or a torch device.
         dtype: "auto" (float32, to which every smaller type converts exactly) or "float32",
             "float16", "bfloat16", "float64".
-        progress: called with bytes done and bytes in all, during a download and while weights are read; what
-            it raises ends the opening.
-        notice: called with a sentence on the size of the model, once that is known.
+        progress: called with bytes done and total bytes during a download and while weights are hashed; an
+            exception that it raises cancels the loading.
+        notice: called with a sentence about the size of the model once it is known.
 
     Raises:
-        NotFoundError, NetworkError: the files are not to be had.
+        NotFoundError, NetworkError: the files are unavailable.
         ArchitectureError: not an encoder, or one that hides its attention.
-        WeightsError: pickle only, broken, or not what the config describes.
-        TokenizerError: no tokenizer that gives character positions.
+        WeightsError: pickle only, broken, or inconsistent with the config.
+        TokenizerError: no tokenizer that reports character positions.
         OutOfMemoryError: too large for this machine.
     """
     target = _device(device)
     precision = _dtype(dtype)
     source = locate(model, revision, progress)
-    config = configure(source.folder, source.name)
+    config = load_config(source.folder, source.name)
     files = weight_files(source.folder)
-    found = contents(files)
+    headers = read_headers(files)
     with _loading_errors(source):
-        check_sizes(config, found)
-    need = found.need(precision)
-    notice(f"{in_words(found.bytes)} of weights, about {in_words(need)} of memory while they are opened.")
-    with promised(need, source.name, "Close other programs, use a smaller model, or dtype float16."):
-        before = _states(files)
+        check_sizes(config, headers)
+    memory = headers.need(precision)
+    notice(f"{in_words(headers.bytes)} of weights, about {in_words(memory)} of memory to load them.")
+    with promised(memory, source.name, "Close other programs, use a smaller model, or dtype float16."):
+        file_states = _file_states(files)
         sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
-        network, (notes, unused), fused = _network(source, config, precision, target)
-        heads, refused = open_heads(source.folder, config, found, network)
-        if _states(files) != before:
-            raise WeightsError(f"{source.name} was changed while it was opened. Open it again to use it.")
+        network, (notes, unused), shows_qkv = _network(source, config, precision, target)
+        heads, refusal_notes = open_heads(source.folder, config, headers, network)
+        if _file_states(files) != file_states:
+            raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
     versions, trainings = libraries(), trainings_in(source.folder)
     with running_errors(source.name, network):
-        about = replace(
-            describe(network, config, fused),
+        description = replace(
+            describe(network, config, shows_qkv),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
             weights_sha256=sha256,
         )
-        encoder = encoder_of(tokenizer, about, network)
-        checkpoint = Checkpoint(about, encoder, network, versions, folder=source.folder, before=trainings)
+        encoder = encoder_of(tokenizer, description, network)
+        checkpoint = Checkpoint(
+            description, encoder, network, versions, folder=source.folder, before=trainings
+        )
         self_check(checkpoint)
-        outputs, failing = checked(checkpoint, heads)
-        taken = {*network.state_dict(), *(name for output in outputs for name in output.weights)}
-        left = [name for name in unused if not any(modern(name).endswith(one) for one in taken)]
-        notes += (*((unused_note(left),) if left else ()), *refused, *failing)
+        outputs, failure_notes = check_heads(checkpoint, heads)
+        used_names = (*network.state_dict(), *(name for output in outputs for name in output.weights))
+        unused_names = [
+            name for name in unused if not any(modern_name(name).endswith(used) for used in used_names)
+        ]
+        notes += (*((unused_note(unused_names),) if unused_names else ()), *refusal_notes, *failure_notes)
         return replace(
             checkpoint,
-            opened=replace(about, notes=notes, outputs_sha256=_digest_of(outputs)),
+            opened=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
         )
 
 
-def _digest_of(outputs: Sequence[OutputHead]) -> str:
-    """Of what the config says of the heads; "" for none."""
-    said = repr([output.about for output in outputs])
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
+def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
+    """Return the SHA-256 of the heads' configuration; "" if there are none."""
+    settings = repr([output.about for output in outputs])
+    return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 
-def _states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """What changes when somebody writes to a file, puts another in its place, or takes one away."""
-    found = [file.stat() for file in files if file.exists()]
-    return [(state.st_ino, state.st_size, state.st_mtime_ns) for state in found]
+def _file_states(files: list[Path]) -> list[tuple[int, int, int]]:
+    """Return values that change when a file is written, replaced or deleted."""
+    stats = [file.stat() for file in files if file.exists()]
+    return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 def _device(device: str) -> torch.device:
@@ -141,9 +145,9 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # "meta" holds no numbers and fails here
+        torch.zeros(1, device=target).item()  # fails for "meta", which stores no numbers
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
-        raise CheckpointError(f"This machine has no device {device!r}. Use auto or cpu.") from None
+        raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
 
 
@@ -151,13 +155,13 @@ def _dtype(dtype: str) -> torch.dtype:
     try:
         return _DTYPES["float32" if dtype == "auto" else dtype]
     except KeyError:
-        raise CheckpointError(f"There is no dtype {dtype!r}; use auto, {', '.join(_DTYPES)}.") from None
+        raise CheckpointError(f"Unknown dtype {dtype!r}. Use auto, {', '.join(_DTYPES)}.") from None
 
 
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
-    """Versions of what computes the numbers, and of Python."""
-    # Package metadata would lack what is used without being installed, such as a clone of this project.
+    """Return the versions of the libraries that compute the numbers, and of Python."""
+    # Package metadata would miss packages that are not installed, such as a clone of this project.
     modules = (torch, transformers, tokenizers, np)
     return {
         "bert-probe": bert_probe.__version__,
@@ -180,29 +184,29 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # each tokenizer's loader has its own errors
+    except Exception as error:  # tokenizer loaders raise many types
         raise TokenizerError(
-            f"The tokenizer cannot be opened: {reason(error)}. Save it again with save_pretrained."
+            f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
     check_fast(tokenizer)
     limit = tokenizer.model_max_length
-    if not isinstance(limit, int | float) or not limit >= 1:  # NaN is neither above nor below
+    if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
         raise TokenizerError(
-            f"tokenizer_config.json gives {limit!r} as model_max_length, which is no number of tokens. "
-            "Correct it or take it out, and save the file."
+            f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
+            "Correct or remove it, and save the file."
         )
     return tokenizer
 
 
 def check_fast(tokenizer: Any) -> None:
-    """Refuse a tokenizer that does not say which characters a token comes from.
+    """Raise an error for a tokenizer that does not report character positions.
 
     Raises:
-        TokenizerError: it is none of transformers' fast ones.
+        TokenizerError: it is not one of transformers' fast tokenizers.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TokenizerError(
-            f"{type(tokenizer).__name__} gives no character positions. "
+            f"{type(tokenizer).__name__} does not report character positions. "
             "Convert it to a fast tokenizer (tokenizer.json)."
         )
 
@@ -210,7 +214,7 @@ def check_fast(tokenizer: Any) -> None:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], bool]:
-    """The model, what `_check_report` gives, and whether it listens to our attention function."""
+    """Return the model, the result of `_check_report`, and whether it uses our attention function."""
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -222,13 +226,13 @@ def _network(
         notes = _check_report(network, report)
         network.eval().requires_grad_(False)
         with running_errors(source.name, network):
-            fused = implementation == IMPLEMENTATION and listens(network)
-        if fused or implementation == "eager":
+            shows_qkv = implementation == IMPLEMENTATION and uses_capture(network)
+        if shows_qkv or implementation == "eager":
             with _loading_errors(source):
                 network.to(device)
                 on_its_own((*network.parameters(), *network.buffers()))
-                return network, notes, fused
-    raise AssertionError("the eager attempt returns or raises")
+                return network, notes, shows_qkv
+    raise AssertionError("unreachable: the eager attempt returns or raises")
 
 
 @contextmanager
@@ -239,30 +243,32 @@ def _loading_errors(source: Source) -> Iterator[None]:
     except ProbeError:
         raise
     except ImportError as error:
-        raise _incomplete(source.name, error) from None
-    except Exception as error:  # transformers raises many types; the file itself was checked before
+        raise _missing_package(source.name, error) from None
+    except Exception as error:  # transformers raises many types; the files were checked before
         raise CheckpointError(
-            f"{source.name} cannot be opened: {reason(error)}. Save the model again with save_pretrained."
+            f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
 
 
-def _incomplete(name: str, error: ImportError) -> CheckpointError:
-    """Return the error of a model that lacks nothing itself, but a package of this Python does."""
+def _missing_package(name: str, error: ImportError) -> CheckpointError:
     return CheckpointError(
-        f"{name} cannot be opened with this installation of Python packages: {reason(error)}. Install what "
-        "requirements.txt lists, and any package named here."
+        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install "
+        "the packages in requirements.txt and any package named here."
     )
 
 
 @contextmanager
 def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
-    """A model that fails on a plain text needs more than text: a table, a page, a language."""
+    """Convert errors of a model's test run to an ArchitectureError.
+
+    A model that fails on plain text needs other input: a table, a page layout, a language.
+    """
     try:
         yield
     except ProbeError:
         raise
     except ImportError as error:
-        raise _incomplete(name, error) from None
+        raise _missing_package(name, error) from None
     except Exception as error:
         raise ArchitectureError(
             f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "
@@ -271,27 +277,27 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
 
 
 def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
-    """Refuse weights that do not fit; take away a pooler that was never trained.
+    """Raise an error for weights that do not fit the config; remove a pooler without trained weights.
 
-    transformers fills missing weights with random numbers, and drops those it has no place for. Shown
-    as the model's results, both would be invented.
+    transformers initializes missing weights with random numbers and ignores weights that the model does not
+    use. The output would be invented in both cases.
 
     Returns:
-        Notes, and the names of weights that the encoder has no use for.
+        Notes, and the names of weights that the encoder does not use.
     """
     differing = mismatched(report)
     if differing:
         raise WeightsError(f"Config and weights disagree in {some(differing)}. {REMEDY}")
     missing = sorted(report["missing_keys"])
     pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
-    absent_pooler = pooler and pooler <= set(missing)  # half a pooler is broken, not absent
-    others = [key for key in missing if not (absent_pooler and key in pooler)]
-    if others:
-        raise WeightsError(f"The weights lack {some(others)}, which the config describes. {REMEDY}")
+    absent_pooler = pooler and pooler <= set(missing)  # a partial pooler is an error
+    required = [key for key in missing if not (absent_pooler and key in pooler)]
+    if required:
+        raise WeightsError(f"The weights lack {some(required)}, which the config describes. {REMEDY}")
     notes = []
     if absent_pooler:
         network.pooler = None
-        notes.append("The weights hold no pooler, so there is no pooler output.")
+        notes.append("The weights contain no pooler, so pooler output is unavailable.")
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)
     check_finite(network)
@@ -299,23 +305,25 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
 
 
 def unused_note(names: list[str]) -> str:
-    """What is said of weights that belong to no part of the encoder."""
+    """Return the note about weights that are not part of the encoder."""
     return f"Not used by the encoder, for example because of a task head: {some(names)}."
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Refuse when a layer leaves weights out: it has more layers, or computes something else."""
-    stacks = [f"{name}." for name, part in network.named_modules() if isinstance(part, torch.nn.ModuleList)]
-    within = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
-    if within:
+    """Raise an error if weights inside a layer stack are unused: the model has more layers, or other ones."""
+    stacks = [
+        f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
+    ]
+    unused_in_layers = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
+    if unused_in_layers:
         raise WeightsError(
-            f"The weights hold {some(within)}, for which the config describes no place. {REMEDY}"
+            f"The weights contain {some(unused_in_layers)}, which the config does not describe. {REMEDY}"
         )
 
 
-def describe(network: Any, config: Any, fused: bool) -> Description:
-    """What can be seen of a model itself; its name, origin, digest and notes are the caller's to say."""
-    first = next(network.parameters())
+def describe(network: Any, config: Any, shows_qkv: bool) -> Description:
+    """Describe a model by its config and weights; the caller sets name, origin, digest and notes."""
+    parameter = next(network.parameters())
     return Description(
         name="",
         origin="",
@@ -329,24 +337,26 @@ def describe(network: Any, config: Any, fused: bool) -> Description:
         max_tokens=_max_tokens(config, network),
         parameter_count=sum(parameter.numel() for parameter in network.parameters()),
         weights_sha256="",
-        dtype=str(first.dtype).removeprefix("torch."),
-        device=str(first.device),
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        device=str(parameter.device),
         has_pooler=getattr(network, "pooler", None) is not None,
-        shows_qkv=fused,
+        shows_qkv=shows_qkv,
     )
 
 
-def encoder_of(tokenizer: Any, about: Description, network: torch.nn.Module) -> Encoder:
-    """The tokenizer with the limits of the model."""
-    names = frozenset(inspect.signature(network.forward).parameters)
-    return Encoder(tokenizer, about.max_tokens, about.vocabulary_size, names)
+def encoder_of(tokenizer: Any, description: Description, network: torch.nn.Module) -> Encoder:
+    """Return an `Encoder` that combines the tokenizer with the model's limits."""
+    input_names = frozenset(inspect.signature(network.forward).parameters)
+    return Encoder(tokenizer, description.max_tokens, description.vocabulary_size, input_names)
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """The longest input: rows of the position table, less those that some families keep for padding."""
+    """Return the longest input: rows of the position table, minus those that some families reserve for
+    padding.
+    """
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     if isinstance(table, torch.nn.Embedding):
-        kept = 0 if table.padding_idx is None else table.padding_idx + 1
-        return table.num_embeddings - kept
+        reserved = 0 if table.padding_idx is None else table.padding_idx + 1
+        return table.num_embeddings - reserved
     limit = getattr(config, "max_position_embeddings", None)
     return int(limit) if limit else None

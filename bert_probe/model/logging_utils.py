@@ -1,4 +1,4 @@
-"""Libraries that say nothing for a while."""
+"""Silencing the logging of libraries for a while."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from threading import Lock
 
 
 class SilencedLogging:
-    """A context in which a library is silent; after the last who is inside it speaks as before the first.
+    """A context manager that silences a library's logging. It is reentrant and may be used by several
+    threads.
 
     Args:
-        silence: silences it for the whole process, and returns what lets it speak as before.
+        silence: silences the library for the whole process and returns a function that restores it. It is
+            called when the first context is entered, and its result when the last one is left.
     """
 
     def __init__(self, silence: Callable[[], Callable[[], None]]) -> None:
         self._silence = silence
         self._lock = Lock()
-        self._inside = 0
+        self._depth = 0
         self._restore: Callable[[], None] = lambda: None
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._inside:
+            if not self._depth:
                 self._restore = self._silence()
-            self._inside += 1
+            self._depth += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
+            self._depth -= 1
+            if not self._depth:
                 self._restore()

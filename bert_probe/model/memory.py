@@ -1,4 +1,4 @@
-"""How much memory is free, and who has been promised how much of it."""
+"""Free memory, and reservations of it by running work."""
 
 from __future__ import annotations
 
@@ -14,56 +14,58 @@ from bert_probe.errors import OutOfMemoryError
 _CGROUP = Path("/sys/fs/cgroup")
 
 _lock = threading.Lock()
-_promised = 0
+_reserved_bytes = 0
 
 
 def free() -> int:
-    """Bytes that this process can still get: of the machine, or of the container that it runs in."""
+    """Return the bytes that this process can still allocate, limited by the machine and its container
+    (cgroup).
+    """
     available = int(psutil.virtual_memory().available)
-    left = _left_in_container()
-    return available if left is None else min(available, left)
+    container = _free_in_container()
+    return available if container is None else min(available, container)
 
 
-def _left_in_container() -> int | None:
+def _free_in_container() -> int | None:
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = (_CGROUP / "memory.current").read_text()
-        files = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
-    # Pages of files are given back when somebody needs the room.
-    cached = int(files.get("inactive_file", 0))
+    # The kernel frees cached file pages on demand.
+    cached = int(statistics.get("inactive_file", 0))
     return None if limit == "max" else max(0, int(limit) - int(used) + cached)
 
 
 @contextmanager
 def promised(size: int, what: str, remedy: str) -> Iterator[None]:
-    """Keep this many bytes for work that begins now, so that others which begin meanwhile reckon with it.
+    """Reserve memory for the block, so that concurrent work takes it into account.
 
     Args:
-        size: bytes that the work will take, within the block.
-        what: what needs them, at the beginning of a sentence.
-        remedy: a sentence.
+        size: bytes that the block will allocate.
+        what: what needs the memory, as the start of a sentence.
+        remedy: a sentence that says what the user can do.
 
     Raises:
-        OutOfMemoryError: there are not so many.
+        OutOfMemoryError: less memory is free.
     """
-    global _promised
+    global _reserved_bytes
     with _lock:
-        left = free() - _promised
-        if size > left:
+        available = free() - _reserved_bytes
+        if size > available:
             raise OutOfMemoryError(
-                f"{what} needs about {in_words(size)} of memory, and {in_words(max(0, left))} are free. "
+                f"{what} needs about {in_words(size)} of memory, and {in_words(max(0, available))} are free. "
                 f"{remedy}"
             )
-        _promised += size
+        _reserved_bytes += size
     try:
         yield
     finally:
         with _lock:
-            _promised -= size
+            _reserved_bytes -= size
 
 
 def in_words(size: int) -> str:
-    """So many bytes, as people say it."""
+    """Format a number of bytes as MB or GB."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -1,4 +1,4 @@
-"""The modules that a model is made of."""
+"""The tree of a model's modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
-    """The model's modules in order: depth from 0, name, class, parameters in it."""
+    """Yield the model's modules in order: depth from 0, name, class name, number of parameters."""
     for name, module in model.named_modules():
         depth = 0 if not name else name.count(".") + 1
         count = sum(parameter.numel() for parameter in module.parameters())

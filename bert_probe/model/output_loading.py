@@ -1,4 +1,4 @@
-"""Opening a checkpoint's trained output heads: those whose weights are all there, and no others."""
+"""Loading a checkpoint's trained output heads. A head without all of its weights is not loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import transformers
 from bert_probe.errors import CheckpointError, OutOfMemoryError, WeightsError, memory_errors
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.checks import CHECK_TEXT, between_passes
-from bert_probe.model.config import ConfiguredHeads, reason, trained
+from bert_probe.model.config import ConfiguredHeads, read_head_settings, reason
 from bert_probe.model.forward import as_array, batch
 from bert_probe.model.outputs import CLASSES, TELLING, OutputHead, own_modules, parts_of, with_encoder
 from bert_probe.model.preflight import WeightHeaders, check_sizes
@@ -23,138 +23,151 @@ from bert_probe.model.weights import mismatched, on_its_own, read, some
 
 
 def open_heads(
-    folder: Path, config: Any, found: WeightHeaders, network: torch.nn.Module
+    folder: Path, config: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> tuple[list[OutputHead], list[str]]:
-    """The heads that a checkpoint has for the tasks of `CLASSES`, on top of its encoder.
+    """Load the heads that a checkpoint has for the tasks of `CLASSES`, on top of its encoder.
 
     Args:
-        network: the encoder, already open.
+        found: headers of the weight files.
+        network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each that the config names and that cannot be had.
+        The heads, and a sentence for each head that the config names but that cannot be loaded.
     """
     try:
-        said = trained(folder)
+        configured = read_head_settings(folder)
     except CheckpointError as error:
-        return [], [f"No output head is opened. {error}"]
+        return [], [f"No output head is loaded. {error}"]
     heads, refused = [], []
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type, "")
-        named = name in said.architectures
-        if not name or not (named or task in TELLING):
+        is_configured = name in configured.architectures
+        if not name or not (is_configured or task in TELLING):
             continue
-        made, settings = getattr(transformers, name), _settings(config, said, task)
+        model_class, settings = getattr(transformers, name), _settings(config, configured, task)
         try:
             with memory_errors(f"The head for {task} needs more memory than is free here."):
-                empty = check_sizes(settings, found, made)
-                if named or _names(empty) <= {modern(name) for name in found.names}:
-                    heads.append(_opened(task, made, folder, settings, found, network))
+                meta_model = check_sizes(settings, headers, model_class)
+                if is_configured or _names(meta_model) <= {modern_name(name) for name in headers.names}:
+                    heads.append(_load_head(task, model_class, folder, settings, headers, network))
         except OutOfMemoryError:
             raise
-        except Exception as error:  # transformers raises many types; the encoder is open all the same
-            if named:
+        except Exception as error:  # transformers raises many types; the encoder remains usable
+            if is_configured:
                 refused.append(
-                    f"There is no head for {task}, though config.json names {name}: {reason(error)}."
+                    f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
                 )
     return heads, refused
 
 
-def modern(name: str) -> str:
-    """A tensor's name as it is called today; in the first checkpoints norms had a gamma and a beta."""
+def modern_name(name: str) -> str:
+    """Return the current name of a tensor; the first checkpoints called the parameters of norms gamma and
+    beta.
+    """
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _settings(config: Any, said: ConfiguredHeads, task: str) -> Any:
-    """The encoder's config, with what only heads read."""
+def _settings(config: Any, configured: ConfiguredHeads, task: str) -> Any:
+    """Return the encoder's config with the settings that only heads use."""
     settings = copy.deepcopy(config)
     if task in (CLASSIFYING, LABELLING):
-        settings.id2label = dict(enumerate(said.labels))
-        settings.problem_type = said.problem or None
-    if said.tied is not None:
-        settings.tie_word_embeddings = said.tied
+        settings.id2label = dict(enumerate(configured.labels))
+        settings.problem_type = configured.problem or None
+    if configured.tied is not None:
+        settings.tie_word_embeddings = configured.tied
     return settings
 
 
-def _names(empty: Any) -> set[str]:
-    """The weights by which a head is known: all of its own that are not another tensor again."""
-    encoder = f"{empty.base_model_prefix}."
-    own = {name for name in empty.state_dict() if not name.startswith(encoder)} - {
-        *empty.all_tied_weights_keys
+def _names(meta_model: Any) -> set[str]:
+    """Return the names of the weights that identify a head: its own weights, without tied ones."""
+    encoder = f"{meta_model.base_model_prefix}."
+    names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
+        *meta_model.all_tied_weights_keys
     }
-    return own or {f"{type(empty).__name__}, which has none"}
+    # A head without weights of its own cannot be identified: return a name that no file contains.
+    return names or {f"{type(meta_model).__name__}, which has none"}
 
 
-def _opened(
-    task: str, made: Any, folder: Path, settings: Any, found: WeightHeaders, network: torch.nn.Module
+def _load_head(
+    task: str, model_class: Any, folder: Path, settings: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> OutputHead:
-    """A head on top of the encoder that is open, with weights in memory of its own.
+    """Load a head and attach it to the loaded encoder, with weights in memory of its own.
 
     Raises:
-        WeightsError: some are missing, of other sizes, or not finite.
+        WeightsError: weights are missing, differ in size, or are not finite.
     """
-    first = next(network.parameters())
-    # As the file has them they are not copied; the encoder among them is put aside again.
-    whole, report = read(made, folder, settings, found.dtype or first.dtype, "eager")
+    weight = next(network.parameters())
+    # In the dtype of the file, weights are mapped and not copied; the encoder read with them is discarded.
+    model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {some(sorted(report['missing_keys']))}")
     if report["mismatched_keys"]:
         raise WeightsError(f"config and weights disagree in {some(mismatched(report))}")
-    if type(whole.base_model) is not type(network):
-        raise WeightsError(f"it stands on a {type(whole.base_model).__name__}")
-    whole.eval().requires_grad_(False)
-    pooler: Any = getattr(whole.base_model, "pooler", None)
+    if type(model.base_model) is not type(network):
+        raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
+    model.eval().requires_grad_(False)
+    pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
-        # Some families have a pooler only below a head.
+        # Some families have a pooler only together with a head.
         network.pooler = pooler
-        _settle(pooler.modules(), first, set())
-    whole = with_encoder(whole, network)
-    _settle(own_modules(whole), first, {id(part) for part in network.parameters()})
+        _move_weights(pooler.modules(), weight, set())
+    model = with_encoder(model, network)
+    _move_weights(own_modules(model), weight, {id(tensor) for tensor in network.parameters()})
     labels = tuple(settings.id2label.values()) if task in (CLASSIFYING, LABELLING) else ()
-    output = OutputHead(task, whole, labels, settings.problem_type or "", parts_of(task))
-    broken = [name for name, part in output.weights.items() if not part.isfinite().all()]
+    output = OutputHead(task, model, labels, settings.problem_type or "", parts_of(task))
+    broken = [name for name, tensor in output.weights.items() if not tensor.isfinite().all()]
     if broken:
         raise WeightsError(f"{some(broken)} hold values that are not finite numbers")
     return output
 
 
-def _settle(modules: Iterable[torch.nn.Module], first: torch.Tensor, others: Set[int]) -> None:
-    """Bring weights to where the encoder's are, in its dtype; others, by their identity, are there."""
-    held = [part for module in modules for part in (*module._parameters.values(), *module._buffers.values())]
-    own = list({id(part): part for part in held if part is not None and id(part) not in others}.values())
-    for part in own:
-        part.data = part.data.to(first.device, first.dtype if part.is_floating_point() else None)
-    on_its_own(own)
+def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, encoder_ids: Set[int]) -> None:
+    """Move weights to the device and dtype of the encoder, except those whose `id` is in `encoder_ids`."""
+    tensors = [
+        tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
+    ]
+    head_tensors = list(
+        {
+            id(tensor): tensor for tensor in tensors if tensor is not None and id(tensor) not in encoder_ids
+        }.values()
+    )
+    for tensor in head_tensors:
+        tensor.data = tensor.data.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
+    on_its_own(head_tensors)
 
 
-def checked(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
-    """Those heads whose answer from a trace is that of the whole model on the same text; and a sentence for
-    each that looks at more than what the encoder gives."""
+def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
+    """Compare each head's output from a trace with the complete model's output on the same text.
+
+    Returns:
+        The heads whose outputs agree, and a sentence for each head that is dropped.
+    """
     if not heads:
         return [], []
     trace = checkpoint.trace(CHECK_TEXT, truncate=True)
-    kept, refused = [], []
+    valid, refused = [], []
     for head in heads:
         try:
-            off, most = _difference(trace, head)
+            difference, tolerance = _difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # a head that cannot be run fails in its own way
-            refused.append(f"The head for {head.task} is left out: {reason(error)}.")
+        except Exception as error:  # heads raise many types
+            refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
-        if off <= most:
-            kept.append(head)
+        if difference <= tolerance:
+            valid.append(head)
         else:
             refused.append(
-                f"The head for {head.task} reads more than what the encoder gives (its answer would be off "
-                f"by {off:.2g}), so it is left out."
+                f"The head for {head.task} depends on more than the encoder's output (its output would be "
+                f"off by {difference:.2g}), so it is not used."
             )
-    return kept, refused
+    return valid, refused
 
 
 def _difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """How far the two answers to a short text are apart, and how far they may be."""
-    checkpoint, answer = trace.checkpoint, head.logits(trace)
+    """Return the largest difference between the two outputs on a short text, and the tolerance."""
+    checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
-        whole = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
-    size = max(1.0, float(np.abs(whole).max()))
-    return float(np.abs(answer - whole).max()), between_passes(checkpoint.description) * size
+        expected = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
+    scale = max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(actual - expected).max()), between_passes(checkpoint.description) * scale

@@ -1,7 +1,7 @@
-"""Trained output heads: what a checkpoint can be asked beyond its vectors, and the answer from a trace.
+"""Trained output heads and their logits, computed from a trace.
 
-The model's own class for the task computes the answer, with the encoder taken out: what the encoder gave in
-the one recorded pass stands in its place. So there is no second pass, and no formula written again.
+The model's own class for the task computes the logits, with its encoder replaced by a stub that returns the
+recorded output of the encoder. This needs neither a second forward pass nor a reimplementation of the head.
 """
 
 from __future__ import annotations
@@ -34,48 +34,49 @@ CLASSES: Mapping[str, Mapping[str, str]] = {
     ANSWERING: modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
     FOLLOWING: modeling_auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
 }
-"""Task → transformers' name for a family → the class that carries out the task."""
+"""Task → model type → name of the transformers class for the task."""
 
 TELLING = frozenset({FILLING, FOLLOWING})
-"""Tasks whose heads have names of their own in the weights. Those of the others are called alike, so that
-only the config says which of them it is."""
+"""Tasks whose heads have distinctive weight names. Other heads share names, so only the config identifies
+them.
+"""
 
-_BOTH = {FILLING: ("prediction_logits",), FOLLOWING: ("seq_relationship_logits",)}
-"""What a model for pre-training calls its two answers."""
-_PARTS = {ANSWERING: ("start_logits", "end_logits")}
-_ANYTHING = ("logits",)
+_PRETRAINING_OUTPUTS = {FILLING: ("prediction_logits",), FOLLOWING: ("seq_relationship_logits",)}
+"""Names of the two outputs of a pretraining model."""
+_OUTPUT_NAMES = {ANSWERING: ("start_logits", "end_logits")}
+_DEFAULT_OUTPUT = ("logits",)
 
 
 @dataclass(frozen=True, eq=False)
 class OutputHead:
-    """A trained head of a model.
+    """A trained output head of a model.
 
     Attributes:
-        task: what it was trained for.
-        whole: the model's class for that, around the encoder.
-        labels: what its numbers are of, as the checkpoint names them; none for words and places.
-        problem: "regression", "multi_label_classification", "single_label_classification", or "" where the
-            checkpoint does not say.
-        parts: what the class calls its answer.
+        task: the task it was trained for.
+        whole: the model of that task, including the encoder.
+        labels: label names from the checkpoint; empty for tasks over words or positions.
+        problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
+            checkpoint does not specify it.
+        parts: names of the logits in the output of the class.
     """
 
     task: str
     whole: Any
     labels: tuple[str, ...] = ()
     problem: str = ""
-    parts: tuple[str, ...] = _ANYTHING
+    parts: tuple[str, ...] = _DEFAULT_OUTPUT
 
     def logits(self, trace: Trace, positions: Sequence[int] | None = None) -> Array:
-        """What the head makes of a traced text, float32, or float64 where the model computes in it.
+        """Return the logits for a traced text, float32, or float64 if the model computes in it.
 
         Args:
-            positions: of the tokens that are asked about, for a head that looks at each by itself.
+            positions: token positions to compute, for a head that processes each token separately.
 
         Returns:
-            [token, …] for words, labels and places (start and end); [label] for classes.
+            [token, …] for words, labels and answer positions (start and end); [label] for text classes.
 
         Raises:
-            UnavailableError: it gives numbers that are not finite.
+            UnavailableError: the logits are not finite.
         """
         with trace.checkpoint.running() as model:
             states = as_tensor(trace.vectors(-1), model)[None]
@@ -89,104 +90,115 @@ class OutputHead:
         pooled: torch.Tensor | None,
         positions: Sequence[int] | None = None,
     ) -> Array:
-        """The same for other vectors of the text's tokens than those of the last layer.
+        """Return the logits for other vectors than the last layer's.
 
         Args:
-            states: [1, token, hidden]; pooled: [1, hidden], or None where the model has no pooler.
+            states: [1, token, hidden].
+            pooled: [1, hidden], or None if the model has no pooler.
+            positions: as in `logits`.
         """
         checkpoint = trace.checkpoint
-        words = f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
-        with memory_errors(words), torch.inference_mode(), checkpoint.running():
+        memory_message = (
+            f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
+        )
+        with memory_errors(memory_message), torch.inference_mode(), checkpoint.running():
             inputs = batch(checkpoint, [trace.encoding])
             if positions is not None:
-                chosen = torch.tensor(positions, device=states.device)
-                states = states[:, chosen]
-                inputs = {name: values[:, chosen] for name, values in inputs.items()}
-            found = as_array(self.answer(inputs, states, pooled))[0]
-        return self._finite(found, checkpoint)
+                index = torch.tensor(positions, device=states.device)
+                states = states[:, index]
+                inputs = {name: values[:, index] for name, values in inputs.items()}
+            logits = as_array(self.answer(inputs, states, pooled))[0]
+        return self._check_finite(logits, checkpoint)
 
     def logits_alone(self, checkpoint: Checkpoint, encoding: Encoding) -> Array:
-        """The same for a text of which no trace is wanted, in a pass that keeps nothing else."""
-        given, _ = forward(checkpoint, [encoding])
+        """Return the logits for a text without making a trace."""
+        output, _ = forward(checkpoint, [encoding])
         with torch.inference_mode(), checkpoint.running():
-            states, pooled = given.last_hidden_state, getattr(given, "pooler_output", None)
-            found = as_array(self.answer(batch(checkpoint, [encoding]), states, pooled))[0]
-        return self._finite(found, checkpoint)
+            states, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
+            logits = as_array(self.answer(batch(checkpoint, [encoding]), states, pooled))[0]
+        return self._check_finite(logits, checkpoint)
 
-    def _finite(self, found: Array, checkpoint: Checkpoint) -> Array:
-        if not np.isfinite(found).all():
+    def _check_finite(self, logits: Array, checkpoint: Checkpoint) -> Array:
+        """Return the logits read-only, or raise UnavailableError if they are not finite."""
+        if not np.isfinite(logits).all():
             raise UnavailableError(
-                f"The {self.task} head of {checkpoint.description.name} gives numbers that are not finite "
-                "for this text, so there is no answer. Use float32, or download the weights again."
+                f"The {self.task} head of {checkpoint.description.name} returns logits that are not finite "
+                "for this text. Use float32, or download the weights again."
             )
-        return read_only(found)
+        return read_only(logits)
 
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """The head's numbers for what an encoder gave, [text, …]; start and end are stacked last."""
-        with _giving(states, pooled):
+        """Return the logits for an encoder's output, [text, …]; start and end are stacked in the last
+        dimension.
+        """
+        with _encoder_output(states, pooled):
             return self.numbers(without_encoder(self.whole)(**inputs))
 
-    def numbers(self, given: Any) -> torch.Tensor:
-        """What is asked for among all that the class gives."""
-        parts = [getattr(given, part) for part in self.parts]
-        return parts[0] if len(parts) == 1 else torch.stack(parts, dim=-1)
+    def numbers(self, output: Any) -> torch.Tensor:
+        """Return the logits from the output of the class."""
+        logits = [getattr(output, name) for name in self.parts]
+        return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
     @property
     def about(self) -> tuple[Any, ...]:
-        """What a config says of it; with the weights, all that its numbers and their names depend on."""
+        """Return the configuration of the head; together with the weights it determines the logits and their
+        names.
+        """
         tied = getattr(self.whole.config, "tie_word_embeddings", None)
         return self.task, type(self.whole).__name__, self.labels, self.problem, tied
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """The head's own, by name; those of the encoder are left out, though the head may share some."""
+        """Return the head's own tensors by name, without those that belong to the encoder."""
         prefix = f"{self.whole.base_model_prefix}."
-        return {name: part for name, part in self.whole.state_dict().items() if not name.startswith(prefix)}
+        return {
+            name: tensor for name, tensor in self.whole.state_dict().items() if not name.startswith(prefix)
+        }
 
 
 def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
-    """Numbers of a trace in the model's own dtype and place, exactly as they came from there."""
-    first = next(model.parameters())
-    return torch.tensor(values, device=first.device, dtype=first.dtype)
+    """Convert an array of a trace back to the model's dtype and device, without loss."""
+    weight = next(model.parameters())
+    return torch.tensor(values, device=weight.device, dtype=weight.dtype)
 
 
 def output_of(checkpoint: Checkpoint, task: str) -> OutputHead:
-    """The head for a task.
+    """Return the checkpoint's head for a task.
 
     Raises:
-        UnavailableError: the checkpoint has none; with what it has.
+        UnavailableError: the checkpoint has none; the message lists the available tasks.
     """
-    found = checkpoint.outputs.get(task)
-    if found is None:
+    head = checkpoint.outputs.get(task)
+    if head is None:
         raise UnavailableError(missing(checkpoint, task))
-    return found
+    return head
 
 
 def missing(checkpoint: Checkpoint, task: str) -> str:
-    """A sentence for who asks for a head that is not there."""
-    others = checkpoint.tasks
-    has = (
-        f"It has one for {' and '.join(others)}."
-        if others
-        else "It is an encoder alone; open a checkpoint that was trained for the task."
+    """Return the error message for a task without a head."""
+    tasks = checkpoint.tasks
+    remedy = (
+        f"It has one for {' and '.join(tasks)}."
+        if tasks
+        else "It is an encoder without heads; open a checkpoint that was trained for the task."
     )
-    return f"{checkpoint.description.name} has no trained head for {task}, and none is made up. {has}"
+    return f"{checkpoint.description.name} has no trained head for {task}. {remedy}"
 
 
 _open_states: ContextVar[Any] = ContextVar("states")
 
 
 @contextmanager
-def _giving(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
-    """Let an `_EncoderStub` give these, in this thread."""
-    given = (
+def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
+    """Let `_EncoderStub` return these tensors in this thread."""
+    output = (
         BaseModelOutput(last_hidden_state=states)
         if pooled is None
         else BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=pooled)
     )
-    token = _open_states.set(given)
+    token = _open_states.set(output)
     try:
         yield
     finally:
@@ -194,68 +206,72 @@ def _giving(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]
 
 
 class _EncoderStub(torch.nn.Module):
-    """Stands where the encoder was, and gives what it gave.
+    """Stands in for the encoder and returns its recorded output.
 
-    Some heads read the table of words, so whatever else they ask for is the encoder's own.
+    Some heads read the word embedding, so every other attribute is the encoder's own.
     """
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not as a part, whose weights would count as the head's
+        self.__dict__["encoder"] = encoder  # not a submodule, whose weights would count as the head's
 
-    def forward(self, *_given: Any, **_named: Any) -> Any:
-        """What `_giving` holds."""
+    def forward(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Return the output set by `_encoder_output`."""
         return _open_states.get()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["encoder"], name)
 
 
-def without_encoder(whole: Any) -> Any:
-    """The same model, parts and all, with the encoder taken out; the model itself stays as it is."""
-    return _with(whole, _EncoderStub(whole.base_model))
+def without_encoder(model: Any) -> Any:
+    """Return a shallow copy of a task model whose encoder is a stub; the model itself is unchanged."""
+    return _replace_encoder(model, _EncoderStub(model.base_model))
 
 
-def with_encoder(whole: Any, encoder: torch.nn.Module) -> Any:
-    """The same model around another encoder of its kind, whose words the head uses where it shares them."""
-    names = {id(part): name for name, part in whole.base_model.named_parameters()}
+def with_encoder(model: Any, encoder: torch.nn.Module) -> Any:
+    """Return a shallow copy of a task model around another encoder, with shared weights (tied embeddings)
+    replaced.
+    """
+    names_by_id = {id(parameter): name for name, parameter in model.base_model.named_parameters()}
     shared = dict(encoder.named_parameters())
-    changed = _with(whole, encoder)
+    changed = _replace_encoder(model, encoder)
     for module in own_modules(changed):
-        for name, part in module._parameters.items():
-            if id(part) in names:
-                module._parameters[name] = shared[names[id(part)]]
+        for name, parameter in module._parameters.items():
+            if id(parameter) in names_by_id:
+                module._parameters[name] = shared[names_by_id[id(parameter)]]
     return changed
 
 
-def _with(whole: Any, encoder: torch.nn.Module) -> Any:
-    changed = copy.copy(whole)
-    changed._modules = dict(whole._modules) | {whole.base_model_prefix: encoder}
+def _replace_encoder(model: Any, encoder: torch.nn.Module) -> Any:
+    changed = copy.copy(model)
+    changed._modules = dict(model._modules) | {model.base_model_prefix: encoder}
     return changed
 
 
-def own_modules(whole: Any) -> list[torch.nn.Module]:
-    """The head's modules, the encoder's left out, the whole first."""
-    parts = [part for name, part in whole._modules.items() if name != whole.base_model_prefix]
-    return [whole, *(module for part in parts if part is not None for module in part.modules())]
+def own_modules(model: Any) -> list[torch.nn.Module]:
+    """Return the head's modules without the encoder's; the model itself comes first."""
+    children = [child for name, child in model._modules.items() if name != model.base_model_prefix]
+    return [model, *(module for child in children if child is not None for module in child.modules())]
 
 
-def outputs_of(whole: Any) -> list[OutputHead]:
-    """The heads of a model in memory, by its class or one that this is made from."""
-    names = {one.__name__ for one in type(whole).__mro__}
-    config = whole.config
-    both = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES.get(config.model_type) in names
-    found = []
+def outputs_of(model: Any) -> list[OutputHead]:
+    """Return the heads of a model in memory, determined by its class and base classes."""
+    class_names = {base.__name__ for base in type(model).__mro__}
+    config = model.config
+    is_pretraining = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES.get(config.model_type) in class_names
+    heads = []
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type)
-        if name in names or (both and task in TELLING and config.model_type in CLASSES[FOLLOWING]):
+        if name in class_names or (
+            is_pretraining and task in TELLING and config.model_type in CLASSES[FOLLOWING]
+        ):
             labels = tuple(map(str, config.id2label.values())) if task in (CLASSIFYING, LABELLING) else ()
             problem = config.problem_type if task == CLASSIFYING else None
-            parts = parts_of(task) if name in names else _BOTH[task]
-            found.append(OutputHead(task, whole, labels, problem or "", parts))
-    return found
+            parts = parts_of(task) if name in class_names else _PRETRAINING_OUTPUTS[task]
+            heads.append(OutputHead(task, model, labels, problem or "", parts))
+    return heads
 
 
 def parts_of(task: str) -> tuple[str, ...]:
-    """What a class made for a task calls its answer."""
-    return _PARTS.get(task, _ANYTHING)
+    """Return the names of the logits in the output of a class for the task."""
+    return _OUTPUT_NAMES.get(task, _DEFAULT_OUTPUT)

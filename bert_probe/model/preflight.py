@@ -1,7 +1,7 @@
-"""What a checkpoint would need, found out before anything of it is allocated.
+"""Checks of a checkpoint before any memory is allocated for it.
 
-The sizes that a config asks for are made without memory, on torch's meta device, and compared with what the
-headers of the weights say that there is.
+The model that a config describes is built on torch's meta device, without memory, and its sizes are compared
+with the headers of the weight files.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ from bert_probe.model.config import REMEDY, reason
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
-"""Ends of the names of buffers, which are no weights and may hold whole numbers."""
+"""Name endings of buffers that are not weights and may contain integers."""
+# A config may describe twice the weights plus this slack. Smaller mismatches, such as an untrained pooler
+# or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
-"""What a config may ask for beyond twice the weights, so that small disagreements are still named one by one
-when they have been loaded: a pooler that was never trained, a layer too many."""
+# Limits for a config without weights: far above any encoder, but small enough to count quickly.
 MOST_NUMBERS, MOST_TENSORS = 1_000_000_000_000, 10_000
-"""What a config without weights may ask for: far more than any encoder has, and little enough to be counted
-at once."""
 
 
 @dataclass(frozen=True)
 class WeightHeaders:
-    """What the headers of the weights say.
+    """Contents of the headers of the weight files.
 
     Attributes:
-        names: of the tensors.
-        numbers: in all of them.
-        bytes: of the files.
-        kinds: what the numbers are, as safetensors names it: F32, BF16, …
+        names: tensor names.
+        numbers: total number of elements.
+        bytes: total file size.
+        kinds: data types of the weights, by their names in safetensors: F32, BF16, …
     """
 
     names: frozenset[str]
@@ -56,38 +55,40 @@ class WeightHeaders:
 
     @property
     def tensors(self) -> int:
-        """How many there are."""
+        """Return the number of tensors."""
         return len(self.names)
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Of all the numbers; None where there are several."""
-        found = [dtype for dtype, kind in _FLOATS.items() if self.kinds == {kind}]
-        return found[0] if found else None
+        """Return the data type of all weights; None if there are several."""
+        matching = [dtype for dtype, kind in _FLOATS.items() if self.kinds == {kind}]
+        return matching[0] if matching else None
 
     def need(self, dtype: torch.dtype) -> int:
-        """Bytes of memory at the peak of opening them; measured, where another dtype takes both at once."""
-        asked = self.numbers * dtype.itemsize
-        return asked if self.kinds <= {_FLOATS[dtype]} else asked + self.bytes
+        """Return the peak memory for loading, in bytes. Converting to another dtype needs both copies at
+        once.
+        """
+        size = self.numbers * dtype.itemsize
+        return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
 
 
-def contents(files: list[Path]) -> WeightHeaders:
-    """What is in the weights, without reading them.
+def read_headers(files: list[Path]) -> WeightHeaders:
+    """Read the headers of weight files, without the weights.
 
     Raises:
-        WeightsError: weights that are whole numbers, which mean nothing without their scales.
+        WeightsError: integer weights, which are meaningless without their scales.
     """
     names: set[str] = set()
     numbers, kinds = 0, set()
     for file in files:
-        with safe_open(file, framework="np") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no mapping
-                part = opened.get_slice(name)
-                kind, size = part.get_dtype(), prod(part.get_shape())
+        with safe_open(file, framework="np") as weights:
+            for name in weights.keys():  # noqa: SIM118 - not a mapping
+                tensor = weights.get_slice(name)
+                kind, size = tensor.get_dtype(), prod(tensor.get_shape())
                 if kind not in _FLOATS.values() and not name.endswith(_INDICES):
                     raise WeightsError(
-                        f"{name} holds {kind} numbers, which are no weights without the scales that belong "
-                        "to them. Use the model as it was before it was quantized."
+                        f"{name} contains {kind} numbers; quantized weights cannot be read without their "
+                        "scales. Use the model before quantization."
                     )
                 names.add(name)
                 numbers += size
@@ -96,90 +97,92 @@ def contents(files: list[Path]) -> WeightHeaders:
     return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds))
 
 
-def check_sizes(config: Any, found: WeightHeaders, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
-    """Refuse a config that asks for far more than the weights hold.
+def check_sizes(
+    config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = AutoModel.from_config
+) -> Any:
+    """Raise an error if a config describes far more than the weights contain.
 
     Args:
-        make: builds the model that it describes.
+        make: builds the model from the config.
 
     Returns:
-        That model, without memory.
+        The model on the meta device, without memory.
 
     Raises:
-        WeightsError: with what it asks for and what there is.
+        WeightsError: the config describes far more tensors or numbers than the files contain.
     """
     try:
         with _counting(
-            _ModuleCounter(2 * found.tensors + _SLACK_TENSORS, 2 * found.numbers + _SLACK_NUMBERS)
+            _ModuleCounter(2 * headers.tensors + _SLACK_TENSORS, 2 * headers.numbers + _SLACK_NUMBERS)
         ):
             return make(copy.deepcopy(config))
-    except _TooMuchError as error:
+    except _SizeLimitError as error:
         raise WeightsError(
-            f"config.json describes {error}, and the weights hold {found.numbers:,} numbers in "
-            f"{found.tensors:,} tensors. {REMEDY}"
+            f"config.json describes {error}, but the weights contain {headers.numbers:,} numbers in "
+            f"{headers.tensors:,} tensors. {REMEDY}"
         ) from None
 
 
 def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
-    """The model that a config describes by itself, without memory.
+    """Build the model that a config describes on the meta device, without memory.
 
     Args:
-        make: builds it.
+        make: builds the model from the config.
 
     Raises:
-        ArchitectureError: too large to be counted, or transformers makes no model of it.
+        ArchitectureError: larger than any encoder, or rejected by transformers.
     """
     try:
         with _counting(_ModuleCounter(MOST_TENSORS, MOST_NUMBERS)):
             return make(copy.deepcopy(config))
-    except _TooMuchError as error:
+    except _SizeLimitError as error:
         raise ArchitectureError(
             f"The config describes {error}, which no encoder has. Check the sizes in it."
         ) from None
-    except Exception as error:  # the model classes check their own settings, each in its own way
+    except Exception as error:  # model classes raise many types for invalid settings
         raise ArchitectureError(
-            f"transformers makes no model of this config: {reason(error)}. Check the settings in it."
+            f"transformers cannot build a model from this config: {reason(error)}. Check its settings."
         ) from None
 
 
-class _TooMuchError(Exception):
-    """More is being built than the weights can fill. Says what."""
+class _SizeLimitError(Exception):
+    """Raised when a model grows beyond the limits of `_ModuleCounter`."""
 
 
 @dataclass
 class _ModuleCounter:
-    """What modules have registered, and the most that they may."""
+    """Counts the tensors that modules register, up to a limit."""
 
-    most_tensors: int
-    most_numbers: int
+    max_tensors: int
+    max_numbers: int
     tensors: int = 0
     numbers: int = 0
 
     def add(self, tensor: torch.Tensor) -> None:
         self.tensors += 1
         self.numbers += tensor.numel()
-        if self.tensors > self.most_tensors:
-            raise _TooMuchError(f"more than {self.most_tensors:,} tensors")
-        if tensor.numel() > self.most_numbers:
+        if self.tensors > self.max_tensors:
+            raise _SizeLimitError(f"more than {self.max_tensors:,} tensors")
+        if tensor.numel() > self.max_numbers:
             sizes = "×".join(f"{size:,}" for size in tensor.shape)
-            raise _TooMuchError(f"a tensor of {sizes} numbers")
-        if self.numbers > self.most_numbers:
-            raise _TooMuchError(f"more than {self.most_numbers:,} numbers")
+            raise _SizeLimitError(f"a tensor of {sizes} numbers")
+        if self.numbers > self.max_numbers:
+            raise _SizeLimitError(f"more than {self.max_numbers:,} numbers")
 
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Let modules that this thread makes take no memory, and be counted while they are made."""
-    mine = threading.get_ident()
+    """Build this thread's modules on the meta device and count their tensors."""
+    thread_id = threading.get_ident()
 
-    # torch tells every hook of every module in the process, whatever thread makes it.
-    def registered(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
-        if tensor is not None and threading.get_ident() == mine:
+    # The hooks are process-wide, so modules of other threads must be ignored.
+    def on_registration(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
+        if tensor is not None and threading.get_ident() == thread_id:
             count.add(tensor)
 
     hooks = [
-        register_module_parameter_registration_hook(registered),
-        register_module_buffer_registration_hook(registered),
+        register_module_parameter_registration_hook(on_registration),
+        register_module_buffer_registration_hook(on_registration),
     ]
     try:
         with torch.device("meta"):

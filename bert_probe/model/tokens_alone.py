@@ -1,7 +1,7 @@
-"""A text's tokens without its model: opening a model takes seconds, a tokenizer a fraction of one.
+"""Tokenization without the model: loading a model takes seconds, a tokenizer a fraction of one.
 
-What is not plain from a checkpoint's files is not guessed: then there is no answer here, and whoever asks
-opens the model, which has one or refuses.
+Nothing is guessed: if a checkpoint's files leave any doubt, the result is None and the caller loads the
+model.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ TOKENIZERS = {
     "roberta": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }
-"""Families of encoders that learn a vector for each position → transformers' class for their tokenizers.
+"""Encoder families with learned position embeddings → class of their tokenizers in transformers.
 
-transformers finds that class itself (`AutoTokenizer`), but by a module that imports torch.
+`AutoTokenizer` would find the class too, but it imports torch.
 """
 
-_ANY = "PreTrainedTokenizerFast"
-"""The class for a tokenizer that is no family's own; checkpoints also call it TokenizersBackend."""
+_GENERIC = "PreTrainedTokenizerFast"
+"""Class of a generic tokenizer; some checkpoints call it TokenizersBackend."""
 
-_OTHERWISE = ("is_decoder", "is_encoder_decoder", "quantization_config", "transformers_weights")
-"""Settings of a config with which a model is refused."""
+_UNSUPPORTED_SETTINGS = ("is_decoder", "is_encoder_decoder", "quantization_config", "transformers_weights")
+"""Config settings with which loading the model fails."""
 
 
 def encode_alone(
@@ -47,84 +47,90 @@ def encode_alone(
     pair: str | None = None,
     progress: Progress | None = None,
 ) -> Encoding | None:
-    """The tokens that `Checkpoint.encode` gives, from tokenizer, config and the header of the weights alone.
+    """Return the tokens of `Checkpoint.encode`, read from the tokenizer, the config and the weight headers
+    only.
 
-    The numbers of the weights are not looked at. In the encoding ``inputs`` is empty, as nothing goes to the
-    model, and ``max_tokens`` may lie a little below what the model accepts.
+    The weights themselves are not read. In the result ``inputs`` is empty, and ``max_tokens`` may be slightly
+    below the number that the model accepts.
 
     Args:
-        progress: as of `load`.
+        progress: as in `load`.
 
     Returns:
-        None where only the model can tell: of another family, with files that are unusual or do not fit
-        together, or a text that may be too long for it.
+        None if only the model can decide: another family, unusual or inconsistent files, or a text that may
+            be too
+        long.
 
     Raises:
-        NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as `load`.
-        EmptyTextError, TextError: as `Encoder.encode`.
+        NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as in `load`.
+        EmptyTextError, TextError: as in `Encoder.encode`.
     """
     folder = locate(model, revision, progress).folder
     config = read_config(folder)
     check_tokenizer_files(folder)
-    name = _tokenizer_class(folder, config)
-    if name is None or any(map(config.get, _OTHERWISE)):
+    class_name = _tokenizer_class(folder, config)
+    if class_name is None or any(map(config.get, _UNSUPPORTED_SETTINGS)):
         return None
     limits = _limits(config, weight_files(folder))
     if limits is None:
         return None
-    rows, max_tokens = limits
-    tokenizer = _opened(folder, name)
+    vocabulary_size, max_tokens = limits
+    tokenizer = _load_tokenizer(folder, class_name)
     if tokenizer is None:
         return None
     try:
-        return Encoder(tokenizer, max_tokens, rows, frozenset()).encode(text, pair)
+        return Encoder(tokenizer, max_tokens, vocabulary_size, frozenset()).encode(text, pair)
     except (TooLongError, TokenizerError):
         return None
 
 
 def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None:
-    """Rows of the vocabulary, and a number of tokens that the model surely accepts."""
-    words, places = (_rows(files, f"{what}_embeddings.weight") for what in ("word", "position"))
-    padding = config.get("pad_token_id", 1)  # a family's own is 0 or 1
-    fitting = words == [config.get("vocab_size")] and places == [config.get("max_position_embeddings")]
-    if not fitting or not isinstance(padding, int) or padding < 0:
+    """Return the vocabulary size and a number of tokens that the model certainly accepts; None if unclear."""
+    word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
+    padding = config.get("pad_token_id", 1)  # the default of a family is 0 or 1
+    is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
+        config.get("max_position_embeddings")
+    ]
+    if not is_consistent or not isinstance(padding, int) or padding < 0:
         return None
-    # Some families leave the places up to that of padding unused; one of them the first two in any case.
-    return words[0], places[0] - 1 - max(1, padding)
+    # Some families do not use the positions up to the padding index, and one never uses the first two.
+    return word_rows[0], position_rows[0] - 1 - max(1, padding)
 
 
 def _rows(files: list[Path], ending: str) -> list[int]:
-    """Rows of the tensors whose names end so; there should be one."""
-    found = []
+    """Return the row counts of tensors whose names have this ending; one is expected."""
+    counts = []
     for file in files:
-        with safe_open(file, framework="np") as opened:
-            names = [name for name in opened.keys() if name.endswith(ending)]  # noqa: SIM118, no dictionary
-            found += [opened.get_slice(name).get_shape()[0] for name in names]
-    return found
+        with safe_open(file, framework="np") as weights:
+            names = [name for name in weights.keys() if name.endswith(ending)]  # noqa: SIM118 - not a dictionary
+            counts += [weights.get_slice(name).get_shape()[0] for name in names]
+    return counts
 
 
 def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
-    """The family's class or that for any, whichever the checkpoint names; None if it names another."""
+    """Return the tokenizer class that the checkpoint names if it is the family's or the generic one;
+    otherwise None.
+    """
     try:
         settings = read_json(folder / "tokenizer_config.json")
     except CheckpointError:
         return None
-    usual = TOKENIZERS.get(str(config.get("model_type")))
+    family_class = TOKENIZERS.get(str(config.get("model_type")))
     if not isinstance(settings, dict) or settings.get("auto_map") or config.get("tokenizer_class"):
         return None
-    named = settings.get("tokenizer_class")
-    if usual and named in (_ANY, "TokenizersBackend"):
-        return _ANY
-    return usual if usual and named in (usual, f"{usual}Fast") else None
+    class_name = settings.get("tokenizer_class")
+    if family_class and class_name in (_GENERIC, "TokenizersBackend"):
+        return _GENERIC
+    return family_class if family_class and class_name in (family_class, f"{family_class}Fast") else None
 
 
-def _opened(folder: Path, name: str) -> Any:
-    """The tokenizer, or None if it cannot be opened or gives no character positions."""
+def _load_tokenizer(folder: Path, class_name: str) -> Any:
+    """Return the tokenizer, or None if it cannot be loaded or does not report character positions."""
     import transformers
 
     try:
         with panics_as_errors():
-            tokenizer = getattr(transformers, name).from_pretrained(folder, local_files_only=True)
-    except Exception:  # each loader has its own errors; `load` meets the same one and says it
+            tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True)
+    except Exception:  # loaders raise many types; `load` reports the error
         return None
     return tokenizer if tokenizer.is_fast else None

@@ -1,4 +1,4 @@
-"""A trace: everything one text did in one forward pass, attention computed when asked for."""
+"""A trace: everything recorded of one text in one forward pass. Attention weights are computed on request."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ Array = np.ndarray
 
 
 def resolve(index: int, count: int, what: str) -> int:
-    """A Python index, negative ones counting from the end, as one from 0 to ``count`` - 1.
+    """Convert a Python index, which may be negative, to an index from 0 to ``count`` - 1.
+
+    Args:
+        what: the name of the index in error messages, for example "layer".
 
     Raises:
-        SelectionError: outside that range, or not a whole number.
+        SelectionError: the index is out of range or not an integer.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
         raise SelectionError(f"{what} must be a whole number, not {index!r}.")
@@ -38,24 +41,23 @@ def resolve(index: int, count: int, what: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a model did with one text, or attention that somebody gave for its tokens.
+    """What a model computed for one text, or attention that was loaded from elsewhere.
 
-    All arrays are read-only, and float32; float64 where the model computes in it.
+    All arrays are read-only, and float32, or float64 if the model computes in it.
 
     Attributes:
-        encoding: the tokens and what was given to the model.
-        states: hidden states [token, hidden], one a layer after that of the embeddings; empty for attention
-            that came without them.
-        pooler: the pooler's output, [hidden], or None where the model has no pooler.
-        provenance: model, weights, libraries and text that these numbers come from.
-        queries, keys, values: [head, token, head dim], one a layer; None where the architecture
-            hides them.
-        scaling: the factor of q·k, one a layer; None where q and k are hidden.
-        masks: one a layer, [query or 1, key] or [head, query or 1, key]: bool (True: may attend) or
-            added to the scores; None where every token may attend to every other.
-        weights: attention [head, query, key], one a layer, kept only where q and k are hidden.
-        made_by: the checkpoint that ran; None for numbers that came from elsewhere.
-        caveat: a sentence for whoever looks at the attention, where its rows do not sum to 1; else "".
+        encoding: the tokens and the model's inputs.
+        states: hidden states [token, hidden]: the embedding output, then one array for each layer. Empty for
+            external attention without vectors.
+        pooler: the pooler's output, [hidden], or None if the model has no pooler.
+        provenance: model, weights, libraries and text that the numbers come from.
+        queries, keys, values: [head, token, head dim] for each layer; None if the architecture hides them.
+        scaling: the factor of q·k for each layer; None if q and k are hidden.
+        masks: for each layer [query or 1, key] or [head, query or 1, key], either bool (True: may attend) or
+            added to the scores; None in a layer where every token may attend to every other.
+        weights: attention [head, query, key] for each layer; stored only if q and k are hidden.
+        made_by: the checkpoint that ran; None for external numbers.
+        caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
     """
 
     encoding: Encoding
@@ -75,31 +77,32 @@ class Trace:
         if (self.queries is None) == (self.weights is None):
             raise ShapeError("A trace holds either q, k and v or the attention weights.")
         length, layers = len(self.encoding), self.layers
-        for name, parts, ndim, axis, count in (
+        for name, arrays, ndim, axis, count in (
             ("states", self.states or None, 2, 0, layers + 1),
             ("queries", self.queries, 3, 1, layers),
             ("keys", self.keys, 3, 1, layers),
             ("values", self.values, 3, 1, layers),
             ("weights", self.weights, 3, 1, layers),
         ):
-            if parts is not None and (
-                len(parts) != count or any(part.ndim != ndim or part.shape[axis] != length for part in parts)
+            if arrays is not None and (
+                len(arrays) != count
+                or any(array.ndim != ndim or array.shape[axis] != length for array in arrays)
             ):
-                shapes = [part.shape for part in parts]
+                shapes = [array.shape for array in arrays]
                 raise ShapeError(
                     f"{name} has shapes {shapes}; {count} arrays over {length} tokens are needed."
                 )
         self._check_attention_parts()
 
     def _check_attention_parts(self) -> None:
-        """Refuse q, k, scaling and masks that cannot be multiplied and added together."""
+        """Raise ShapeError if q, k, v, scaling and masks do not fit together."""
         if self.weights is not None:
-            if any(part.shape[1:] != (len(self.encoding),) * 2 for part in self.weights):
+            if any(array.shape[1:] != (len(self.encoding),) * 2 for array in self.weights):
                 raise ShapeError("weights must be [head, query, key] over the same tokens in each layer.")
             return
         if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
             raise ShapeError("queries need their keys, values, scaling and masks.")
-        assert self.queries is not None  # the constructor saw to it
+        assert self.queries is not None  # checked in __post_init__
         if not len(self.scaling) == len(self.masks) == self.layers:
             raise ShapeError(
                 f"{len(self.scaling)} scalings and {len(self.masks)} masks for {self.layers} layers."
@@ -118,127 +121,131 @@ class Trace:
         """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings.
 
         Raises:
-            UnavailableError: the attention came without them.
+            UnavailableError: external attention without vectors.
         """
-        return self._stack(self._held_states())
+        return self._stack(self._states())
 
     @cached_property
     def q(self) -> Array | None:
-        """Queries, [layer, head, token, head dim], as the attention function gets them (after
-        rotary positions, where a model has them); None where the architecture hides them."""
+        """Queries, [layer, head, token, head dim], as passed to the attention function (after rotary position
+        embeddings, if the model has them); None if the architecture hides them.
+        """
         return None if self.queries is None else self._stack(self.queries)
 
     @cached_property
     def k(self) -> Array | None:
-        """Keys, like `q`; grouped ones are repeated for each of their heads."""
+        """Keys, shaped as `q`; grouped keys are repeated for each of their heads."""
         return None if self.keys is None else self._stack(self.keys)
 
     @cached_property
     def v(self) -> Array | None:
-        """Values, like `q`; grouped ones are repeated for each of their heads."""
+        """Values, shaped as `q`; grouped values are repeated for each of their heads."""
         return None if self.values is None else self._stack(self.values)
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """The tokens, in input order; each is a `str` with its position, id, segment and word."""
+        """Return the tokens in input order; each is a `str` with position, id, segment and word."""
         return self.encoding.tokens
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint that made this trace.
+        """Return the checkpoint that made this trace.
 
         Raises:
-            UnavailableError: none did.
+            UnavailableError: the numbers were loaded from elsewhere.
         """
         if self.made_by is None:
             raise UnavailableError(
-                "These numbers were not made by a model that is open here, and this needs one. "
-                "Open it with load or wrap, and trace the text."
+                "This needs the model that computed the attention, but the attention was loaded without one. "
+                "Open the model with load or wrap, and trace the text."
             )
         return self.made_by
 
     @property
     def architecture(self) -> str:
-        """The model's class, for messages."""
+        """Return the model's class name, for messages."""
         return str(self.provenance.get("architecture", "This model"))
 
     @property
     def layers(self) -> int:
-        """Number of layers, the embeddings not counted."""
-        return len(self._attending)
+        """Return the number of layers, without the embeddings."""
+        return len(self._attention_source)
 
     @property
     def heads(self) -> int:
-        """Attention heads in a layer."""
-        return int(self._attending[0].shape[0])
+        """Return the number of attention heads in a layer."""
+        return int(self._attention_source[0].shape[0])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of all its numbers."""
-        return self._attending[0].dtype
+        """Return the data type of all arrays."""
+        return self._attention_source[0].dtype
 
     @property
-    def _attending(self) -> tuple[Array, ...]:
-        """What the attention is computed from, or the attention itself: an array a layer, heads first."""
-        parts = self.weights if self.queries is None else self.queries
-        assert parts is not None  # the constructor saw to it
-        return parts
+    def _attention_source(self) -> tuple[Array, ...]:
+        """Return the queries, or the attention weights if queries are hidden: [head, …] for each layer."""
+        arrays = self.weights if self.queries is None else self.queries
+        assert arrays is not None  # checked in __post_init__
+        return arrays
 
     @property
     def cls(self) -> Array | None:
-        """Last-layer vector of [CLS] (or <s>), [hidden]; None if no special token comes first.
+        """Return the last-layer vector of [CLS] (or <s>), [hidden]; None if the first token is not special.
 
         Raises:
-            UnavailableError: the attention came without vectors.
+            UnavailableError: external attention without vectors.
         """
         return self.vectors(-1)[0] if self.tokens[0].special else None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of text, tokens and all arrays held, those stacked on request included."""
+        """Return the bytes used by text, tokens and all arrays, including cached stacks."""
         groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
-        # Layers may share one mask, which counts once.
-        held = {id(array): array for group in groups for array in group or () if array is not None}
+        # Layers may share a mask; it counts once.
+        unique = {id(array): array for group in groups for array in group or () if array is not None}
         stacked = [self.__dict__.get(name) for name in ("hidden_states", "q", "k", "v")]
-        arrays = [*held.values(), self.pooler, *stacked]
+        arrays = [*unique.values(), self.pooler, *stacked]
         return self.encoding.nbytes + sum(array.nbytes for array in arrays if array is not None)
 
     def vectors(self, layer: int) -> Array:
-        """Token vectors after a layer, [token, hidden]; 0 is the output of the embeddings.
+        """Return the token vectors after a layer, [token, hidden]; layer 0 is the output of the embeddings.
 
         Raises:
             SelectionError: no such layer.
-            UnavailableError: the attention came without vectors.
+            UnavailableError: external attention without vectors.
         """
-        return self._held_states()[resolve(layer, self.layers + 1, "layer")]
+        return self._states()[resolve(layer, self.layers + 1, "layer")]
 
-    def _held_states(self) -> tuple[Array, ...]:
+    def _states(self) -> tuple[Array, ...]:
         if not self.states:
             raise UnavailableError(
-                "This is attention without the vectors of its tokens, which are needed here. "
-                "Trace the text with a checkpoint of load or wrap."
+                "This needs token vectors, but the attention was loaded without them. "
+                "Trace the text with a checkpoint from load or wrap."
             )
         return self.states
 
     def head_view(
-        self, layer: int = -1, heads: int | Sequence[int] | str = "mean", **more: Any
+        self, layer: int = -1, heads: int | Sequence[int] | str = "mean", **options: Any
     ) -> bert_probe.HeadView:
-        """Its attention in a notebook, as lines from token to token; see `bert_probe.head_view`."""
+        """Show the attention in a notebook as lines between tokens; see `bert_probe.head_view`."""
         import bert_probe
 
-        return bert_probe.head_view(self, layer, heads, **more)
+        return bert_probe.head_view(self, layer, heads, **options)
 
-    def model_view(self, **more: Any) -> bert_probe.Frame:
-        """All its heads in a notebook, small; see `bert_probe.model_view`."""
+    def model_view(self, **options: Any) -> bert_probe.Frame:
+        """Show thumbnails of all heads in a notebook; see `bert_probe.model_view`."""
         import bert_probe
 
-        return bert_probe.model_view(self, **more)
+        return bert_probe.model_view(self, **options)
 
     def scores(self, layer: int, head: int | None = None) -> Array:
-        """Scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
+        """Return the scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
+
+        Args:
+            layer, head: indices from 0; negative ones count from the end. Without a head, all heads.
 
         Returns:
-            [head, query, key], or [query, key] of one head.
+            [head, query, key], or [query, key] for one head.
 
         Raises:
             SelectionError: no such layer or head.
@@ -251,13 +258,13 @@ class Trace:
         return scores if head is None else scores[0]
 
     def attention(self, layer: int, head: int | None = None) -> Array:
-        """Attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
+        """Return the attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
 
         Args:
-            layer, head: from 0; negative ones count from the end. No head: all of them.
+            layer, head: indices from 0; negative ones count from the end. Without a head, all heads.
 
         Returns:
-            [head, query, key], or [query, key] of one head. Each row sums to 1, but for attention with a
+            [head, query, key], or [query, key] for one head. Rows sum to 1, except in attention with a
             `caveat`; columns do not.
 
         Raises:
@@ -268,16 +275,16 @@ class Trace:
         return weights if head is None else weights[0]
 
     def attention_of(self, layer: int, heads: slice) -> Array:
-        """`attention` of a layer and some heads, both from 0 and there: [head, query, key]."""
+        """Return the attention of a slice of heads, [head, query, key]; indices are not checked."""
         if self.weights is not None:
             return self.weights[layer][heads]
-        import torch  # not above: a trace that was given has no use for it, nor has who reads tokens alone
+        import torch  # imported here because external attention and tokenization work without it
 
         with memory_errors(self._no_memory):
             return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
 
     def mean_attention(self, layer: int) -> Array:
-        """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
+        """Return a layer's attention averaged over its heads, [query, key]; rows sum to 1.
 
         Raises:
             SelectionError: no such layer.
@@ -291,24 +298,24 @@ class Trace:
     def _no_memory(self) -> str:
         return (
             f"Attention over {len(self.encoding):,} tokens needs more memory than this machine has free. "
-            "Ask for one head at a time, or shorten the text."
+            "Request one head at a time, or shorten the text."
         )
 
-    def _stack(self, parts: tuple[Array, ...]) -> Array:
-        with memory_errors(f"{len(parts)} layers together need more memory than this machine has free."):
-            return read_only(np.stack(parts))
+    def _stack(self, arrays: tuple[Array, ...]) -> Array:
+        with memory_errors(f"{len(arrays)} layers together need more memory than this machine has free."):
+            return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """One head or all, as a slice: the same kernel then gives the same last digit for both."""
+        """Return one head or all as a slice, so that both use the same kernel and round identically."""
         if head is None:
             return slice(None)
-        chosen = resolve(head, self.heads, "head")
-        return slice(chosen, chosen + 1)
+        index = resolve(head, self.heads, "head")
+        return slice(index, index + 1)
 
     def _scores(self, layer: int, heads: slice) -> torch.Tensor:
         if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
             raise UnavailableError(
-                f"{self.architecture} hides its queries and keys, so there are no scores. "
+                f"{self.architecture} hides its queries and keys, so its scores are unavailable. "
                 "Its attention weights are available."
             )
         import torch
@@ -319,11 +326,11 @@ class Trace:
         mask = self.masks[layer]
         if mask is None:
             return scores
-        seen = from_dlpack(mask[heads] if mask.ndim == 3 else mask)
-        return scores.masked_fill_(~seen, -torch.inf) if seen.dtype == torch.bool else scores.add_(seen)
+        added = from_dlpack(mask[heads] if mask.ndim == 3 else mask)
+        return scores.masked_fill_(~added, -torch.inf) if added.dtype == torch.bool else scores.add_(added)
 
 
 def read_only(array: Array) -> Array:
-    """The same array, refusing writes from now on."""
+    """Make an array read-only and return it."""
     array.flags.writeable = False
     return array

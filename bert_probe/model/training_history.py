@@ -1,4 +1,4 @@
-"""What a model was taught here before: enough to know whether it may have seen a text."""
+"""Earlier training runs of a model, stored with it to detect held-out data that it was trained on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bert_probe.errors import CheckpointError
 from bert_probe.model.sources import read_json
 
 FILE = "bert_probe.json"
-"""In the folder of a model that was taught; the oldest training stands first."""
+"""Name of the file in the folder of a trained model; its oldest training comes first."""
 
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """With which data a model was taught.
+    """The data of one training run.
 
     Attributes:
-        data: their SHA-256, as in provenance; all of them, where a share was held out.
-        held_out: SHA-256 of the data that were held out; "" where that was a share.
-        share, seed: that share, and by which seed it was drawn; 0 and 0 where other data were held out.
+        data: SHA-256 of the data, as in provenance; including the held-out examples if a share was held out.
+        held_out: SHA-256 of separate held-out data; "" if a share of `data` was held out.
+        share, seed: the held-out share and the seed that selected it; 0 and 0 for separate held-out data.
     """
 
     data: str
@@ -31,45 +31,55 @@ class TrainingHistory:
 
 
 def trainings_in(folder: Path) -> tuple[TrainingHistory, ...]:
-    """What a folder says; nothing where it says nothing, or nothing that can be read."""
+    """Return the training runs recorded in a folder; empty if the record is missing or invalid."""
     try:
-        told = read_json(folder / FILE)["trainings"] if (folder / FILE).is_file() else []
-        found = tuple(TrainingHistory(**one) for one in told)
+        records = read_json(folder / FILE)["trainings"] if (folder / FILE).is_file() else []
+        trainings = tuple(TrainingHistory(**record) for record in records)
     except (CheckpointError, TypeError, KeyError):
         return ()
-    return found if all(map(_is_whole, found)) else ()
+    return trainings if all(map(_is_valid, trainings)) else ()
 
 
-def _is_whole(one: TrainingHistory) -> bool:
-    texts, numbers = (one.data, one.held_out), (one.share, one.seed)
-    return all(isinstance(part, str) for part in texts) and all(
-        isinstance(part, int | float) for part in numbers
+def _is_valid(training: TrainingHistory) -> bool:
+    texts, numbers = (training.data, training.held_out), (training.share, training.seed)
+    return all(isinstance(text, str) for text in texts) and all(
+        isinstance(number, int | float) for number in numbers
     )
 
 
 def write_trainings(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
-    """Into a folder that is being made."""
-    told = {"trainings": [asdict(training) for training in trainings]}
-    (folder / FILE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    """Write the training runs into a model's folder."""
+    record = {"trainings": [asdict(training) for training in trainings]}
+    (folder / FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def seen(before: Sequence[TrainingHistory], now: TrainingHistory) -> str:
-    """A sentence where what is held out now may have been taught before; "" where that is not known.
+def seen(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
+    """Return a warning if the held-out data of a training may have been trained on before; otherwise "".
 
-    Rows of one file are drawn alike by one share and seed, so that what was held out then is held out again.
+    Rows of the same data with the same share and seed are selected identically, so they were held out then
+    too.
     """
-    for one in reversed(before):
-        if now.held_out and one.data == now.held_out:
-            return _SEEN.format("with the held-out data", "Hold out data that it has never seen.")
-        same = (one.held_out, one.share, one.seed) == (now.held_out, now.share, now.seed)
-        if not now.held_out and now.share and one.data == now.data and not same:
-            then = f"a share of {one.share:g} by seed {one.seed}" if one.share else "nothing"
-            again = f"{one.share:g} by seed {one.seed} again" if one.share else "other data"
-            return _SEEN.format(
-                f"with these data, of which {then} was held out",
-                f"Hold out {again}, or begin with a model that has not seen them.",
+    for previous in reversed(earlier):
+        if training.held_out and previous.data == training.held_out:
+            return _WARNING.format("on the held-out data", "Hold out data that it was not trained on.")
+        same_split = (previous.held_out, previous.share, previous.seed) == (
+            training.held_out,
+            training.share,
+            training.seed,
+        )
+        if not training.held_out and training.share and previous.data == training.data and not same_split:
+            split = (
+                f"a share of {previous.share:g} with seed {previous.seed}" if previous.share else "nothing"
+            )
+            again = f"{previous.share:g} with seed {previous.seed} again" if previous.share else "other data"
+            return _WARNING.format(
+                f"on this data, of which {split} was held out",
+                f"Hold out {again}, or start from a model that was not trained on it.",
             )
     return ""
 
 
-_SEEN = "This model was taught before {}: what is held out now may have been taught then, which flatters. {}"
+_WARNING = (
+    "This model was trained {}. It may have been trained on examples that are held out now, so its scores "
+    "may be too good. {}"
+)

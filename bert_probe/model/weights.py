@@ -1,4 +1,4 @@
-"""Weights as transformers reads them into a model, and what is wrong with them."""
+"""Reading weights into a transformers model, and describing errors in them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from bert_probe.errors import WeightsError
 from bert_probe.model.logging_utils import SilencedLogging
 
 
-def read(made: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
-    """A model of a class of transformers with its weights, and transformers' report on these."""
+def read(
+    model_class: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str
+) -> tuple[Any, Any]:
+    """Load a model with its weights, and return it with transformers' loading report."""
     with QUIET:
-        return made.from_pretrained(  # type: ignore[no-any-return]
+        return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
-            # transformers writes the attention implementation into the object it is given.
+            # A copy, because transformers writes the attention implementation into the config.
             config=copy.deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
@@ -27,13 +29,13 @@ def read(made: Any, folder: Path, config: Any, dtype: torch.dtype, implementatio
             dtype=dtype,
             attn_implementation=implementation,
             output_loading_info=True,
-            # Reported instead of raised, so that the message can name them; refused all the same.
+            # Reported instead of raised, so that our own error can list them.
             ignore_mismatched_sizes=True,
         )
 
 
 def _silence() -> Callable[[], None]:
-    """No progress bar and no report table: what they say is checked and told in our own words."""
+    """Turn off progress bars and report tables; their contents are checked and reported in our own errors."""
     bars = transformers_logging.is_progress_bar_enabled()
     level = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
@@ -48,11 +50,11 @@ def _silence() -> Callable[[], None]:
 
 
 QUIET = SilencedLogging(_silence)
-"""transformers, saying nothing."""
+"""Silences transformers' logging."""
 
 
 def mismatched(report: Any) -> list[str]:
-    """What a report says of tensors whose sizes are not those of the config."""
+    """Return a description of each tensor whose size differs from the config."""
     return [
         f"{name} ({_size(stored)} in the weights, {_size(described)} in the config)"
         for name, stored, described in sorted(report["mismatched_keys"])
@@ -60,9 +62,9 @@ def mismatched(report: Any) -> list[str]:
 
 
 def on_its_own(tensors: Iterable[torch.Tensor]) -> None:
-    """Keep weights in memory of their own, no longer in that which their file is mapped to.
+    """Copy weights from the memory-mapped file to separate memory.
 
-    There they would change with the file, and to read what a shortened file no longer holds ends the process.
+    Mapped weights would change with the file, and reading past the end of a shortened file kills the process.
     """
     for tensor in tensors:
         if tensor.device.type == "cpu":
@@ -70,23 +72,23 @@ def on_its_own(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def check_finite(network: torch.nn.Module) -> None:
-    """Refuse weights that hold NaN or infinite numbers.
+    """Raise an error if weights contain NaN or infinite numbers.
 
     Raises:
         WeightsError: with their names.
     """
-    broken = [name for name, part in network.named_parameters() if not _is_finite(part)]
+    broken = [name for name, parameter in network.named_parameters() if not _is_finite(parameter)]
     if broken:
         raise WeightsError(
-            f"{some(broken)} hold values that are not finite numbers in this dtype. "
+            f"{some(broken)} contain values that are not finite in this dtype. "
             "Download the weights again, or use float32."
         )
 
 
-def _is_finite(part: torch.Tensor) -> bool:
-    # No sum with NaN or an infinite number in it is finite, and it takes a fortieth of the time of looking at
-    # each. One of finite numbers can be infinite, so that proves nothing.
-    return bool(part.sum().isfinite()) or bool(part.isfinite().all())
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # A finite sum proves that all elements are finite, 40 times faster than checking each. The sum of finite
+    # elements may overflow, so an infinite sum proves nothing.
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def _size(shape: Any) -> str:
@@ -94,5 +96,5 @@ def _size(shape: Any) -> str:
 
 
 def some(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
+    """Return the first three names of a list, and the number of the remaining ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""Those who wait for work of the same kind are served in one go, which takes little longer than for one."""
+"""Dynamic batching: concurrent requests of the same kind share a batch, which is hardly slower."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 LINGER: Final = 1.0
-"""Of the time that a go took: so long at most the next one waits for those who just had their answers."""
+"""Maximum time that a batch waits for callers of the previous batch, relative to that batch's duration."""
 GAP: Final = 0.3
-"""Of the same time: after so long without one of them it does not wait for the others."""
-_GROUPS: Final = 64
+"""Time without a new caller after which a batch stops waiting, relative to the same duration."""
+_MAX_GROUPS: Final = 64
 
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """One go: what is to be made in it, and what came of that; None where it failed, or nobody made it."""
+    """The items of a batch, and a future of the results; None if the batch failed or was not run."""
 
     items: list[T] = field(default_factory=list)
-    made: Future[Sequence[V] | None] = field(default_factory=Future)
+    future: Future[Sequence[V] | None] = field(default_factory=Future)
 
 
 @dataclass(eq=False)
 class _Queue(Generic[T, V]):
-    """Work of one kind.
+    """The batches of one group.
 
     Attributes:
-        turn: of which there is one at a time.
-        gathering: the go that may be joined.
-        expected: whom the last go served, and who came meanwhile.
-        ended, took: when that was over, by the monotonic clock, and after how long.
+        turn: allows one batch at a time.
+        gathering: the batch that can be joined.
+        expected_callers: number of callers of the last batch, and of those who arrived while it ran.
+        end, duration: when the last batch ended (monotonic clock), and its duration.
     """
 
     turn: Semaphore = field(default_factory=lambda: Semaphore(1))
     gathering: _Batch[T, V] | None = None
-    expected: int = 0
-    ended: float = 0.0
-    took: float = 0.0
+    expected_callers: int = 0
+    end: float = 0.0
+    duration: float = 0.0
 
 
 class DynamicBatcher(Generic[T, V]):
-    """Whoever comes first waits until the go before is over; who comes meanwhile joins.
+    """Collects items while the previous batch of their group runs, for the next batch.
 
-    Who was served comes again soon, if many ask on and on. The next go waits for them a little, lest they all
-    part into two crowds of which each waits for the other.
+    Callers often send their next request soon after a result. The next batch waits briefly for them;
+    otherwise callers would split into two groups that alternate and wait for each other.
 
     Args:
-        slots: one is taken for a go, of which there is one at a time in each group.
+        slots: a batch holds one slot; each group runs one batch at a time.
     """
 
     def __init__(self, slots: Semaphore) -> None:
         self._slots = slots
-        # Whoever leads: what a thread has warm is used by the next go, which takes a quarter less time.
-        self._makers = ThreadPool("together")
-        self._groups: cachetools.LRUCache[Hashable, _Queue[T, V]] = cachetools.LRUCache(_GROUPS)
+        # All batches run in pooled threads: reusing a warm thread saves a quarter of the time.
+        self._threads = ThreadPool("batch")
+        self._groups: cachetools.LRUCache[Hashable, _Queue[T, V]] = cachetools.LRUCache(_MAX_GROUPS)
         self._joined = Condition()
 
     def make(
@@ -73,86 +73,89 @@ class DynamicBatcher(Generic[T, V]):
         item: T,
         make: Callable[[Sequence[T]], Sequence[V]],
         group: Hashable,
-        most: int,
+        max_size: int,
         check: Callable[[], None],
     ) -> V:
-        """What is made of an item.
+        """Return the result for an item.
 
         Args:
-            make: several items of a group, in their order.
-            most: that go together.
-            check: called now and then by one who waits; what it raises ends the waiting.
+            make: processes several items of a group and returns their results in order.
+            group: items of one group may share a batch.
+            most: maximum number of items in a batch.
+            check: called periodically while waiting; an exception that it raises ends the waiting.
 
         Raises:
-            Exception: what ``make`` raises for this item alone; nobody bears the fault of another.
+            Exception: what ``make`` raises for this item alone. Errors of other items have no effect.
         """
-        if most > 1:
+        if max_size > 1:
             with self._joined:
-                of = self._groups.setdefault(group, _Queue())
-                go, place = self._join(of, item, most)
-            if place == 0:
-                self._lead(go, make, of, most, check)
+                queue = self._groups.setdefault(group, _Queue())
+                batch, index = self._join(queue, item, max_size)
+            if index == 0:
+                self._lead(batch, make, queue, max_size, check)
             else:
                 with self._slots.counted():
-                    await_done(go.made, check)
-            made = go.made.result()
-            if made is not None:
-                return made[place]
+                    await_done(batch.future, check)
+            results = batch.future.result()
+            if results is not None:
+                return results[index]
         with self._slots.turn(check):
             return make([item])[0]
 
-    def _join(self, group: _Queue[T, V], item: T, most: int) -> tuple[_Batch[T, V], int]:
-        """The go that gathers, and the place in it; whose is the first one leads."""
-        go = group.gathering = group.gathering or _Batch()
-        go.items.append(item)
-        if len(go.items) == most:
-            group.gathering = None
+    def _join(self, queue: _Queue[T, V], item: T, max_size: int) -> tuple[_Batch[T, V], int]:
+        """Add an item to the batch that is gathering; return the batch and the item's index. Index 0 leads
+        the batch.
+        """
+        batch = queue.gathering = queue.gathering or _Batch()
+        batch.items.append(item)
+        if len(batch.items) == max_size:
+            queue.gathering = None
         self._joined.notify_all()
-        return go, len(go.items) - 1
+        return batch, len(batch.items) - 1
 
     def _lead(
         self,
-        go: _Batch[T, V],
+        batch: _Batch[T, V],
         make: Callable[[Sequence[T]], Sequence[V]],
-        group: _Queue[T, V],
-        most: int,
+        queue: _Queue[T, V],
+        max_size: int,
         check: Callable[[], None],
     ) -> None:
-        made: Sequence[V] | None = None
+        results: Sequence[V] | None = None
         try:
-            with ExitStack() as turns:
+            with ExitStack() as stack:
                 with self._slots.counted():
-                    turns.enter_context(group.turn.turn(check))
-                    self._await(go, group, most)
-                turns.enter_context(self._slots.turn(check))
-                self._close(go, group)
-                began = time.monotonic()
-                made = self._makers.made(lambda: make(go.items))
-                ended = time.monotonic()
+                    stack.enter_context(queue.turn.turn(check))
+                    self._await(batch, queue, max_size)
+                stack.enter_context(self._slots.turn(check))
+                self._close(batch, queue)
+                start = time.monotonic()
+                results = self._threads.call(lambda: make(batch.items))
+                end = time.monotonic()
                 with self._joined:
-                    meanwhile = len(group.gathering.items) if group.gathering else 0
-                    group.expected = len(go.items) + meanwhile
-                    group.ended, group.took = ended, ended - began
+                    arrived = len(queue.gathering.items) if queue.gathering else 0
+                    queue.expected_callers = len(batch.items) + arrived
+                    queue.end, queue.duration = end, end - start
         except Exception:
-            # Of several it is not known whose fault it was: each is made by itself, unless it is given up.
-            if len(go.items) == 1:
+            # It is unknown which item failed, so each caller retries its own, unless it is cancelled.
+            if len(batch.items) == 1:
                 raise
             check()
         finally:
-            self._close(go, group)
-            go.made.set_result(made)
+            self._close(batch, queue)
+            batch.future.set_result(results)
 
-    def _await(self, go: _Batch[T, V], group: _Queue[T, V], most: int) -> None:
-        """Those whom the last go served, as long as one after another comes again."""
+    def _await(self, batch: _Batch[T, V], queue: _Queue[T, V], max_size: int) -> None:
+        """Wait for the callers of the last batch, as long as they keep arriving."""
         with self._joined:
-            until, gap = group.ended + LINGER * group.took, GAP * group.took
-            while (came := len(go.items)) < min(group.expected, most):
-                left = min(gap, until - time.monotonic())
-                if not self._joined.wait_for(lambda: len(go.items) > came, left):
+            deadline, gap = queue.end + LINGER * queue.duration, GAP * queue.duration
+            while (count := len(batch.items)) < min(queue.expected_callers, max_size):
+                timeout = min(gap, deadline - time.monotonic())
+                if not self._joined.wait_for(lambda: len(batch.items) > count, timeout):
                     break
 
-    def _close(self, go: _Batch[T, V], group: _Queue[T, V]) -> None:
-        """Nobody joins it any more."""
+    def _close(self, batch: _Batch[T, V], queue: _Queue[T, V]) -> None:
+        """Let no more items join the batch."""
         with self._joined:
-            if group.gathering is go:
-                group.gathering = None
+            if queue.gathering is batch:
+                queue.gathering = None

@@ -1,4 +1,4 @@
-"""What was computed is kept, within a bound, and computed once however many ask for it at the same time."""
+"""Bounded caches that compute each value once, however many threads request it concurrently."""
 
 from __future__ import annotations
 
@@ -21,98 +21,99 @@ R = TypeVar("R")
 
 
 class Cache(Generic[K, V]):
-    """Values by key, the least recently used out first; safe to use from several threads.
+    """A thread-safe cache that evicts the least recently used values first.
 
     Args:
-        most: the sizes of all values together stay within this. A value larger than that is not kept.
-        size: of a value; each counts 1 unless given.
+        most: limit of the total size. A larger value is returned but not stored.
+        size: returns the size of a value; by default 1.
 
     Attributes:
-        asked: how often a value was asked for.
-        made: how often it had to be made for that.
+        asked: number of requests.
+        made: number of computed values.
     """
 
     def __init__(self, most: float, size: Callable[[V], float] = lambda _: 1) -> None:
-        self._kept: cachetools.LRUCache[K, V] = cachetools.LRUCache(most, getsizeof=size)
-        self._flights: dict[K, Future[V]] = {}
+        self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(most, getsizeof=size)
+        self._pending: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
         self.asked = self.made = 0
 
     @property
     def held(self) -> tuple[int, float]:
-        """How many values are kept, and their sizes together."""
+        """Return the number of stored values and their total size."""
         with self._lock:
-            return len(self._kept), self._kept.currsize
+            return len(self._stored), self._stored.currsize
 
     def get(self, key: K) -> V | None:
-        """The value of a key, or None."""
+        """Return the value of a key, or None."""
         with self._lock:
-            return self._kept.get(key)
+            return self._stored.get(key)
 
     def values(self) -> list[V]:
-        """All that is kept; to look through it counts as no use of any."""
+        """Return all stored values, without affecting the eviction order."""
         with self._lock:
-            # The subclass would note each of them as used last.
-            return [cachetools.Cache.__getitem__(self._kept, key) for key in self._kept]
+            # LRUCache's own method would mark each value as recently used.
+            return [cachetools.Cache.__getitem__(self._stored, key) for key in self._stored]
 
     def once(self, key: K, make: Callable[[], V], waiting: Callable[[], None] = lambda: None) -> V:
-        """The value of a key, made if need be. Whoever asks while it is made waits for it.
+        """Return the value of a key; compute it if it is missing. Concurrent requests wait for the
+        computation.
+
+        If ``make`` raises, only its own caller gets the error, and one of the waiting threads computes the
+        value next. A cancelled request therefore does not cancel others.
 
         Args:
-            waiting: called now and then by one who waits; what it raises ends the waiting.
-
-        What ``make`` raises goes to the one whose it is; one of those who wait then makes it in turn, so
-        that nobody bears the cancelling of another.
+            waiting: called periodically while waiting; an exception that it raises ends the waiting.
         """
         with self._lock:
             self.asked += 1
         while True:
             with self._lock:
-                if key in self._kept:
-                    return self._kept[key]
-                flight = self._flights.get(key)
-                mine = flight is None
-                self.made += mine
-                if flight is None:
-                    flight = self._flights[key] = Future()
-            if mine:
-                return self._make(key, make, flight)
-            await_done(flight, waiting)
-            if flight.exception() is None:
-                return flight.result()
+                if key in self._stored:
+                    return self._stored[key]
+                pending = self._pending.get(key)
+                is_owner = pending is None
+                self.made += is_owner
+                if pending is None:
+                    pending = self._pending[key] = Future()
+            if is_owner:
+                return self._make(key, make, pending)
+            await_done(pending, waiting)
+            if pending.exception() is None:
+                return pending.result()
 
-    def _make(self, key: K, make: Callable[[], V], flight: Future[V]) -> V:
+    def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # which says that it is larger than all that may be kept
-                self._kept[key] = value
+            with self._lock, suppress(ValueError):  # the value is larger than the cache
+                self._stored[key] = value
         except BaseException as error:
             with self._lock:
-                del self._flights[key]
-            flight.set_exception(error)
+                del self._pending[key]
+            pending.set_exception(error)
             raise
         with self._lock:
-            del self._flights[key]
-        flight.set_result(value)
+            del self._pending[key]
+        pending.set_result(value)
         return value
 
-    def drop(self, unwanted: Callable[[K], bool]) -> None:
-        """Let go of all keys of which this is so."""
+    def drop(self, condition: Callable[[K], bool]) -> None:
+        """Remove all values whose keys satisfy a condition."""
         with self._lock:
-            for key in [key for key in self._kept if unwanted(key)]:
-                del self._kept[key]
+            for key in [key for key in self._stored if condition(key)]:
+                del self._stored[key]
 
 
 class ResultCache:
-    """Answers to questions, made once for all who ask.
+    """A cache of the results of questions, each computed once for all callers.
 
     Attributes:
-        cache: what keeps them.
+        cache: the underlying cache.
 
     Args:
-        most: bytes of all of them together.
-        slots: taken while one is made; it bounds how many are at once. Work that reports takes none: it
-            goes in small steps, for as long as it lasts, and its jobs are bounded themselves.
+        most: limit of the total size in bytes.
+        slots: held while a result is computed, to limit concurrency. Work with a progress callback does not
+            hold it: it takes long, proceeds in small steps, and its jobs have their own limit.
     """
 
     def __init__(self, most: float, slots: AbstractContextManager[Any] | None = None) -> None:
@@ -120,52 +121,56 @@ class ResultCache:
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
     def forget(self) -> None:
-        """Let go of all."""
+        """Remove all results."""
         self.cache.drop(lambda _: True)
 
-    def of(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> R:
-        """The answer of a question's own ``of``: ``answers.of(Heads(words=True).of, trace)``.
+    def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
+        """Return the result of a question's ``of``: ``answers.of(Heads(words=True).of, trace)``.
 
-        Or what a function makes of the same subjects, such as `head_outputs`, with its ``nbytes``. A
-        ``report`` among the arguments is no cause of the answer.
+        Also accepts other functions of the same inputs, such as `head_outputs`, whose result has ``nbytes``.
+        A progress callback among the arguments is not part of the cache key.
 
         Raises:
             ProbeError: what the question raises.
         """
 
         def make() -> R:
-            with nullcontext() if "report" in more else self._slots:
-                return ask(*subjects, **more)
+            with nullcontext() if _PROGRESS & options.keys() else self._slots:
+                return function(*inputs, **options)
 
-        answer: R = self.cache.once(_key(ask, subjects, more), make)
-        return answer
+        result: R = self.cache.once(_key(function, inputs, options), make)
+        return result
 
-    def has(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> bool:
-        """Whether `of` would answer at once."""
-        return self.cache.get(_key(ask, subjects, more)) is not None
-
-
-def _key(ask: Any, subjects: tuple[Any, ...], more: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    """Of an answer that is kept."""
-    causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
-    return (*key_of(ask, *subjects), causes)
+    def has(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> bool:
+        """Return whether `of` would return a stored result."""
+        return self.cache.get(_key(function, inputs, options)) is not None
 
 
-def key_of(asked: Hashable, *subjects: Any) -> tuple[Hashable, ...]:
-    """Every cause of an answer, as one value: the question, or its ``of``, and all that tells its subjects
-    apart.
+_PROGRESS = {"report", "progress"}
+"""Names of progress callbacks."""
 
-    Keys are compared as a whole, so that no two texts can meet in one entry.
+
+def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    causes = tuple(sorted((name, value) for name, value in options.items() if name not in _PROGRESS))
+    return (*key_of(function, *inputs), causes)
+
+
+def key_of(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
+    """Return the cache key of a result: the question, or its ``of``, and everything that identifies the
+    inputs.
+
+    Keys are compared as a whole and not hashed to a digest, so that two texts never share an entry.
     """
-    return (getattr(asked, "__self__", asked), *map(_cause, subjects))
+    return (getattr(question, "__self__", question), *map(_input_key, inputs))
 
 
-def _cause(subject: Any) -> Hashable:
-    if isinstance(subject, Trace):
-        encoding = subject.encoding
-        # All of the description: the same weights under another config or tokenizer give other numbers.
-        made_by: Hashable = subject if subject.made_by is None else subject.made_by.cause
-        return (made_by, encoding.text, encoding.pair, encoding.dropped)
-    if isinstance(subject, Checkpoint):
-        return subject.cause
-    return tuple(map(_cause, subject)) if isinstance(subject, list | tuple) else subject
+def _input_key(value: Any) -> Hashable:
+    if isinstance(value, Trace):
+        encoding = value.encoding
+        # The complete description, because equal weights give other numbers under another config or
+        # tokenizer.
+        model_key: Hashable = value if value.made_by is None else value.made_by.cause
+        return (model_key, encoding.text, encoding.pair, encoding.dropped)
+    if isinstance(value, Checkpoint):
+        return value.cause
+    return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

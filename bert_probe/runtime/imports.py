@@ -1,4 +1,4 @@
-"""Imports that take seconds."""
+"""Garbage collection during large imports."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def imported_for_good() -> Iterator[None]:
-    """While torch and transformers are imported, nobody looks through what they made for garbage.
+    """Turn garbage collection off during imports, and exempt the imported objects from it permanently.
 
-    They make a million objects that live as long as the process, and Python's collector would go through
-    them again and again: meanwhile, in every pause that it takes later, and at the end.
+    torch and transformers create a million objects that live as long as the process. Otherwise the collector
+    would traverse them repeatedly during the import, in every later full collection, and at exit.
     """
-    was_on = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        if was_on:
+        if was_enabled:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Ctrl+C as a wish that work ends at its next report, with what it has; SIGTERM that cleans up."""
+"""Ctrl+C as a request to stop work at its next progress report, and cleanup on SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,54 +12,55 @@ from bert_probe.model.progress import Cancelled, Progress
 
 
 @contextmanager
-def ending_on_interrupt(report: Progress) -> Iterator[Progress]:
-    """The same report, which raises `Cancelled` after the first Ctrl+C; the second one interrupts as ever.
+def ending_on_interrupt(progress: Progress) -> Iterator[Progress]:
+    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second Ctrl+C interrupts
+    immediately.
 
-    Elsewhere than in the main thread, which alone is interrupted, it is the report as it is.
+    Outside the main thread, which alone receives interrupts, yield the callback unchanged.
     """
-    wished = threading.Event()
+    interrupted = threading.Event()
 
-    def heard(number: int, frame: Any) -> None:
-        if wished.is_set():
+    def on_interrupt(number: int, frame: Any) -> None:
+        if interrupted.is_set():
             signal.default_int_handler(number, frame)
-        wished.set()
+        interrupted.set()
 
-    def asked(done: int, total: int) -> None:
-        if wished.is_set():
+    def cancellable_progress(done: int, total: int) -> None:
+        if interrupted.is_set():
             raise Cancelled
-        report(done, total)
+        progress(done, total)
 
     if threading.current_thread() is not threading.main_thread():
-        yield report
+        yield progress
         return
-    before = signal.signal(signal.SIGINT, heard)
+    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield asked
+        yield cancellable_progress
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 @contextmanager
 def cleaning_up_on_sigterm() -> Iterator[None]:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
 
-    By default both end the process at once. Outside the main thread, which alone may set handlers, nothing
-    changes.
+    By default both signals end the process immediately. Outside the main thread, which alone may set
+    handlers, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: signal.signal(number, _exit) for number in numbers if _ends_process(number)}
+    previous_handlers = {number: signal.signal(number, _exit) for number in numbers if _ends_process(number)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
 def _ends_process(number: int) -> bool:
-    """Return whether a signal is handled by default, and not ignored as nohup does it."""
+    """Return whether a signal has its default handler; nohup, for example, ignores SIGHUP."""
     return signal.getsignal(number) is signal.SIG_DFL
 
 

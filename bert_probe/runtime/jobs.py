@@ -1,6 +1,6 @@
-"""Long work in a thread to itself, with its progress; whoever started it can wait for it or give it up.
+"""Background jobs: long-running work in its own thread, with progress, cancellation and a result.
 
-It ends at its next report when it is given up, or when whoever it is for is gone.
+A job ends at its next progress report if it is cancelled or its owner is gone.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from bert_probe.runtime.thread_pool import ThreadPool
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Jobs that compute at once, which bounds memory; others wait."""
+"""Maximum number of jobs that compute concurrently, which bounds memory; others wait."""
 GRACE = 20.0
-"""Seconds in which nobody is there, after which nobody will come: a connection may break and come back."""
+"""Seconds after which an absent owner is considered gone; broken connections may be restored."""
 
-LAST_REPORT = 3.0
-"""Seconds in which all jobs may come to their next report when the process ends."""
+EXIT_SECONDS = 3.0
+"""Seconds that jobs get to reach their next progress report when the process exits."""
 
 SLOTS: Final = Semaphore(AT_ONCE)
-"""Of all jobs, whoever they are for."""
+"""Slots of all jobs."""
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
-"""Jobs that a thread is at, and what is set when it is so no more: given up is not ended."""
+"""Jobs whose thread is running, even if cancelled, with an event that is set when it is done."""
 
 
 @atexit.register
 def _end_all() -> None:
-    """Threads that are left when Python ends are killed, and one within torch takes the process with it."""
-    last = time.monotonic() + LAST_REPORT
-    left = dict(_working)
-    for job in left:
+    """Cancel all jobs at exit. Python kills daemon threads at exit, and killing one inside torch crashes the
+    process.
+    """
+    deadline = time.monotonic() + EXIT_SECONDS
+    jobs = dict(_working)
+    for job in jobs:
         job.cancel()
-    for ended in left.values():
-        ended.wait(max(0.0, last - time.monotonic()))
+    for ended in jobs.values():
+        ended.wait(max(0.0, deadline - time.monotonic()))
 
 
 class Job(Generic[T]):
-    """Work in a thread to itself, and how far it is.
+    """Work in its own thread.
 
     Attributes:
         cause: all inputs of the work.
         state: "waiting" for a slot, "running", "done", "failed" or "cancelled"; the last three are final.
-        progress: done and total of the last report, or None.
-        error: what the work raised, in "failed".
+        progress: done and total of the last progress report, or None.
+        error: what the work raised, if the state is "failed".
     """
 
     def __init__(
@@ -70,10 +72,13 @@ class Job(Generic[T]):
         """Start the work.
 
         Args:
-            alive: the work goes on while this says that somebody waits for it.
-            queued: it waits for one of the slots; else it begins at once, and must bound its memory itself.
-            silence: seconds without news after which whoever waits is told that it failed.
-            ended: called once when it is over, by the thread that ends it.
+            cause: all inputs of the work.
+            work: receives a `Progress` and returns the result.
+            alive: whether the owner still waits; otherwise the work is cancelled after `GRACE` seconds.
+            queued: whether to wait for a slot. Otherwise it starts immediately and must bound its memory
+                itself.
+            silence: seconds without a progress report after which the job fails.
+            ended: called once at the end, by the thread that ends the job.
         """
         self.cause = cause
         self.state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
@@ -81,31 +86,31 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
         self._result: T | None = None
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
-        self._seen = self._heard = time.monotonic()
+        self._last_alive = self._last_report = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
         _working[self] = threading.Event()
         _threads.start(partial(self._run, work))
 
     @property
     def over(self) -> bool:
-        """Nothing more will come of it."""
+        """Return whether the state is final."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Until it is over, or so long; whether it is over."""
+        """Wait until the job is over, or the time has passed; return whether it is over."""
         if not self._over.wait(seconds):
-            silent = time.monotonic() - self._heard
+            silent = time.monotonic() - self._last_report
             if self._silence is not None and silent > self._silence:
-                # Its thread cannot be stopped from outside; what it still brings is dropped.
-                self._end("failed", error=StalledError(f"Nothing was heard of it for {silent:.0f} seconds."))
+                # The thread cannot be stopped from outside; its result will be ignored.
+                self._end("failed", error=StalledError(f"The job made no progress for {silent:.0f} seconds."))
         return self.over
 
     def value(self, timeout: float | None = None) -> T:
-        """What the work returned, waited for as long as it takes or ``timeout`` seconds.
+        """Return the result of the work; wait for it, up to ``timeout`` seconds if given.
 
         Raises:
-            Cancelled: it was given up.
-            TimeoutError: it is not over yet; it goes on.
+            Cancelled: the job was cancelled.
+            TimeoutError: the job is not over yet; it continues.
             BaseException: what the work raised.
         """
         if not self._over.wait(timeout):
@@ -117,7 +122,7 @@ class Job(Generic[T]):
         return cast(T, self._result)
 
     def cancel(self) -> None:
-        """Give it up now; its thread ends at the next report."""
+        """Cancel the job now; its thread ends at its next progress report."""
         self._end("cancelled")
 
     def _run(self, work: Callable[[Progress], T]) -> None:
@@ -127,7 +132,7 @@ class Job(Generic[T]):
                 self._end("done", result=work(self._report))
         except Cancelled:
             self._end("cancelled")
-        except BaseException as error:  # raised where its value is asked for
+        except BaseException as error:  # raised by `value`
             self._end("failed", error=error)
         finally:
             _working.pop(self).set()
@@ -137,7 +142,7 @@ class Job(Generic[T]):
 
     def _begin(self) -> None:
         self._check()
-        self._heard = time.monotonic()
+        self._last_report = time.monotonic()
         with self._lock:
             if not self.over:
                 self.state = "running"
@@ -145,14 +150,14 @@ class Job(Generic[T]):
     def _report(self, done: int, total: int) -> None:
         self._check()
         if (done, total) != self.progress:
-            self._heard = time.monotonic()
+            self._last_report = time.monotonic()
         self.progress = done, total
 
     def _check(self) -> None:
         now = time.monotonic()
         if self._alive():
-            self._seen = now
-        if self.over or now - self._seen > GRACE:
+            self._last_alive = now
+        if self.over or now - self._last_alive > GRACE:
             raise Cancelled
 
     def _end(
@@ -161,7 +166,7 @@ class Job(Generic[T]):
         result: T | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """The first end counts: what a cancelled job still brings is dropped."""
+        """Set the final state. The first call counts: the result of a cancelled job is ignored."""
         with self._lock:
             if self.over:
                 return

@@ -1,4 +1,4 @@
-"""How far work is, on a terminal."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
-"""Seconds before a bar is drawn: shorter work is never seen."""
+"""Seconds before a bar is drawn, so that short work shows none."""
 
 
 @contextmanager
 def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
-    """A progress bar on standard error, while the block lasts; it is wiped away at the end.
+    """Show a progress bar on standard error during the block, and erase it at the end.
 
-    Nothing at all is written where standard error is no terminal, or within the first second. What the first
-    report says was done before, and counts towards no rate; the rate is that of all the time since.
+    Nothing is written if standard error is not a terminal, or within the first second. The first report
+    counts as done before the start; the rate is the average since then.
 
     Args:
-        label: what is done, before the bar.
+        label: description in front of the bar.
         unit: what is counted; "B" for bytes, which are shown as MB.
     """
     screen = terminal.direct(sys.stderr)
@@ -41,24 +41,24 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         smoothing=0,
         miniters=0,
         leave=False,
-        position=0,  # else lower for every bar that is open, drawn or not, as the hub client's are
+        position=0,  # otherwise below other open bars, even invisible ones such as the hub client's
         ncols=_columns(screen) - 1,
-        nrows=24,  # of a terminal that says it has none it would write nothing
+        nrows=24,  # tqdm writes nothing if a terminal reports 0 rows
         file=screen,
     ) as bar:
         bar.initial = None
 
-        def report(done: int, total: int) -> None:
+        def progress(done: int, total: int) -> None:
             if bar.initial is None:
                 bar.initial = done
             bar.n, bar.total = done, total or None
             bar.update(0)
 
-        yield report
+        yield progress
 
 
 def _columns(screen: TextIO) -> int:
-    """Width of the terminal; 80 where it does not say, as one without a window."""
+    """Return the width of the terminal; 80 if it is unknown."""
     try:
         return os.get_terminal_size(screen.fileno()).columns or 80
     except OSError:

@@ -1,4 +1,4 @@
-"""So many at once: what computes takes a slot, and the others wait in one queue, which is counted."""
+"""A counting semaphore that measures its queue, and cancellable waiting."""
 
 from __future__ import annotations
 
@@ -9,64 +9,68 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Final
 
-EVERY: Final = 0.3
-"""Seconds between two looks of one who waits at whether that is still wanted."""
+CHECK_INTERVAL: Final = 0.3
+"""Seconds between two calls of ``check`` while waiting."""
 
 
 def await_done(future: Future[Any], check: Callable[[], None]) -> None:
-    """Wait for what another makes; ``check`` is called now and then, and what it raises ends the waiting."""
+    """Wait until a future is done. ``check`` is called periodically; an exception that it raises ends the
+    waiting.
+    """
     while not future.done():
-        wait([future], EVERY)
+        wait([future], CHECK_INTERVAL)
         check()
 
 
 class Semaphore:
-    """A bound on how many compute at once.
+    """A limit on the number of concurrent computations.
 
     Attributes:
-        most: the bound.
-        taken: how often a slot was taken so far.
-        waiting: who waits for one now.
-        waited: seconds that all have waited together.
+        most: the limit.
+        taken: total number of acquisitions.
+        waiting: number of threads that are waiting.
+        waited: total waiting time of all threads, in seconds.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = self.waiting = 0
         self.waited = 0.0
-        self._free = threading.BoundedSemaphore(most)
+        self._semaphore = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        self._take(lambda: None)
+        self._acquire(lambda: None)
 
     def __exit__(self, *_: object) -> None:
-        self._free.release()
+        self._semaphore.release()
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """A slot; ``check`` is called now and then by one who waits, and what it raises ends the waiting."""
-        self._take(check)
+        """Hold a slot. ``check`` is called periodically while waiting; an exception that it raises ends the
+        waiting.
+        """
+        self._acquire(check)
         try:
             yield
         finally:
-            self._free.release()
+            self._semaphore.release()
 
-    def _take(self, check: Callable[[], None]) -> None:
-        if not self._free.acquire(blocking=False):
+    def _acquire(self, check: Callable[[], None]) -> None:
+        if not self._semaphore.acquire(blocking=False):
             self._wait(check)
         with self._lock:
             self.taken += 1
 
     def _wait(self, check: Callable[[], None]) -> None:
         with self.counted():
-            while not self._free.acquire(timeout=EVERY):
+            while not self._semaphore.acquire(timeout=CHECK_INTERVAL):
                 check()
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Who is within waits for a slot, or for what another makes in one."""
-        began = time.monotonic()
+        """Count the block as waiting, for a slot or for another thread that holds one."""
+        start = time.monotonic()
         with self._lock:
             self.waiting += 1
         try:
@@ -74,4 +78,4 @@ class Semaphore:
         finally:
             with self._lock:
                 self.waiting -= 1
-                self.waited += time.monotonic() - began
+                self.waited += time.monotonic() - start

@@ -1,6 +1,6 @@
-"""What sessions share: opened checkpoints, traces and what is made of them, each bounded in memory.
+"""Caches shared by all sessions: loaded checkpoints, traces and results, each bounded in memory.
 
-Keys are tuples of every cause of a result, compared as a whole, so two texts cannot meet in one entry.
+Keys are compared as a whole and not hashed to a digest, so that two texts never share an entry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRACE_BYTES = 1_000_000_000
 ANSWER_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 PASS_TOKENS = 512
-"""Of texts that several asked for in one pass: beyond that, one more costs what it costs alone."""
+"""Maximum number of tokens in a shared forward pass; beyond it, batching saves no time."""
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -33,62 +33,64 @@ Text = tuple[str, str | None]
 
 @dataclass
 class OpeningProgress:
-    """How far the opening of a checkpoint is: bytes done and in all, and a sentence on its size."""
+    """Progress of loading a checkpoint: bytes done, total bytes, and a sentence about its size."""
 
     done: int = 0
     total: int = 0
     notice: str = ""
 
 
-_LENT = "trained:"
-"""Begins the names of models that are in memory only; nobody can guess what follows."""
+_IN_MEMORY_PREFIX = "trained:"
+"""Prefix of the names of models in memory; a random suffix makes the names unguessable."""
 
 _openings: dict[tuple[str, str], OpeningProgress] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-# A model answers several threads at once; what has to be bounded is the memory that they need together.
+# A model can serve several threads concurrently; the limit bounds their total memory.
 passes = Semaphore(PASSES_AT_ONCE)
-"""For a pass, or an answer that takes no longer."""
+"""Slots for forward passes, and for results that take no longer."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
-# A text of a million characters takes as much memory while it is cut into tokens as in a pass.
+# Tokenizing a text of a million characters takes as much memory as a forward pass.
 _encodings = Semaphore(PASSES_AT_ONCE)
 
 answers = ResultCache(ANSWER_BYTES, passes)
-"""Answers to questions, for all sessions: ``store.answers.of(Heads(words=True).of, trace)``."""
+"""Results for all sessions: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
 
 
 def caches() -> Mapping[str, Cache[Any, Any]]:
-    """What is kept, by a name for it."""
+    """Return the caches by name."""
     return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
 
 
 def opened(model: str, revision: str) -> Checkpoint | None:
-    """A checkpoint that is open already, or None; also None where other files lie in its folder by now."""
+    """Return a loaded checkpoint, or None if it is not cached or its files have been replaced since."""
     key = (model, revision)
-    found = _checkpoints.get(key)
-    if found is None:
+    checkpoint = _checkpoints.get(key)
+    if checkpoint is None:
         return None
-    there = stamp(model)
-    if there is not None and there != _stamps.get(key, there):
+    current_stamp = stamp(model)
+    if current_stamp is not None and current_stamp != _stamps.get(key, current_stamp):
         forget(model)
         return None
-    return found
+    return checkpoint
 
 
 def opened_from(model: str, revision: str) -> Stamp | None:
-    """Which files a checkpoint was opened from; None where that is no folder."""
+    """Return the stamp of the files that a checkpoint was loaded from; None if they are not in a local
+    folder.
+    """
     return _stamps.get((model, revision))
 
 
 def is_lent(model: str) -> bool:
-    """Return whether a name is of a model that is in memory only, so that it opens no file."""
-    return model.startswith(_LENT)
+    """Return whether a name belongs to a model in memory, which has no files."""
+    return model.startswith(_IN_MEMORY_PREFIX)
 
 
 def with_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return an open checkpoint with these weights, or None."""
+    """Return a loaded checkpoint with these weights, or None."""
     return next(
         (
             checkpoint
@@ -100,109 +102,113 @@ def with_weights(weights_sha256: str) -> Checkpoint | None:
 
 
 def lend(checkpoint: Checkpoint, name: str = "") -> str:
-    """A name by which the pages open a checkpoint that is in memory only, for as long as it is kept.
+    """Return a name under which pages can open a checkpoint in memory while it is cached.
 
     Args:
-        name: that it was lent by before; "" for none.
+        name: the name it had before; "" for a new one.
     """
-    given = name or f"{_LENT}{secrets.token_hex(8)}"
-    _checkpoints.once((given, ""), lambda: checkpoint)
-    _let_go()
-    return given
+    model_name = name or f"{_IN_MEMORY_PREFIX}{secrets.token_hex(8)}"
+    _checkpoints.once((model_name, ""), lambda: checkpoint)
+    _drop_stale_traces()
+    return model_name
 
 
 def forget(model: str) -> None:
-    """Open a model anew when it is asked for again: what is at its place has changed."""
+    """Remove a model and its results, so that it is loaded again; its files have changed."""
     _checkpoints.drop(lambda key: key[0] == model)
-    # Of a changed tokenizer the description need not tell.
+    # By name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
     answers.forget()
 
 
 def opening(model: str, revision: str) -> OpeningProgress:
-    """How far the opening of a checkpoint is."""
+    """Return the loading progress of a checkpoint."""
     return _openings.get((model, revision), OpeningProgress())
 
 
 def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -> Checkpoint:
-    """A checkpoint, opened once for all sessions; "" is the built-in. Opening one does not hold up another.
+    """Return a checkpoint that is loaded once for all sessions. Checkpoints can be loaded concurrently.
 
     Args:
-        report: told of the bytes read, also where somebody else began the opening.
+        model: folder, hub id or a name from `lend`; "" is the built-in model.
+        revision: branch, tag or commit on the hub, or "".
+        report: receives the bytes read, also if another session started the loading.
 
     Raises:
         CheckpointError, OutOfMemoryError: see `bert_probe.load`.
     """
     key = (model, revision)
-    mine: list[Checkpoint] = []
+    loaded_here: list[Checkpoint] = []
 
-    def made() -> Checkpoint:
+    def load_model() -> Checkpoint:
         if is_lent(model):
             raise NotFoundError(
-                "This model was trained here, never saved, and is kept no longer. Train it again and save it."
+                "This model was trained here but not saved, and has been removed from memory. Train it again "
+                "and save it."
             )
-        from bert_probe.model.loading import load  # imported by `ready` meanwhile
+        from bert_probe.model.loading import load  # already imported in the background by `preload`
 
-        now = _openings[key] = OpeningProgress()
-        there = stamp(model)
+        state = _openings[key] = OpeningProgress()
+        file_stamp = stamp(model)
 
-        def progress(done: int, total: int) -> None:
-            now.done, now.total = done, total
+        def update(done: int, total: int) -> None:
+            state.done, state.total = done, total
             report(done, total)
 
         def notice(sentence: str) -> None:
-            now.notice = sentence
+            state.notice = sentence
 
         try:
-            made_of = load(model or None, revision or None, progress=progress, notice=notice)
-            if there is not None:
-                _stamps[key] = there
-            mine.append(made_of)
-            return made_of
+            checkpoint = load(model or None, revision or None, progress=update, notice=notice)
+            if file_stamp is not None:
+                _stamps[key] = file_stamp
+            loaded_here.append(checkpoint)
+            return checkpoint
         finally:
             del _openings[key]
 
-    def waiting() -> None:
-        now = opening(*key)
-        report(now.done, now.total)
+    def report_state() -> None:
+        state = opening(*key)
+        report(state.done, state.total)
 
-    opened(*key)  # which lets go of one whose files were replaced
-    found = _checkpoints.once(key, made, waiting)
-    if mine:
-        _let_go()
-    return found
+    opened(*key)  # removes a checkpoint whose files were replaced
+    checkpoint = _checkpoints.once(key, load_model, report_state)
+    if loaded_here:
+        _drop_stale_traces()
+    return checkpoint
 
 
-def _let_go() -> None:
-    """A trace holds its model: those of models that had to go for another go too."""
-    held = {checkpoint.description for checkpoint in _checkpoints.values()}
-    _traces.drop(lambda key: key[0] not in held)
+def _drop_stale_traces() -> None:
+    """Remove the traces of models that were evicted, because a trace keeps its model alive."""
+    current = {checkpoint.description for checkpoint in _checkpoints.values()}
+    _traces.drop(lambda key: key[0] not in current)
 
 
 def traces(
     checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool, check: Callable[[], None] = lambda: None
 ) -> list[Trace]:
-    """Traces of texts, each made once for all sessions; those of several that wait are made in one pass.
+    """Return traces of texts, each computed once for all sessions; concurrent requests share forward passes.
 
     Args:
-        check: called now and then by one who waits for a turn; what it raises ends the waiting.
+        check: called periodically while waiting; an exception that it raises ends the waiting.
 
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
     """
 
-    def traced(text: Text) -> Trace:
+    def trace_text(text: Text) -> Trace:
         def make() -> Trace:
             with _encodings.turn(check):
                 encoding = checkpoint.encode(*text, truncate=truncate)
-            # Less than twice as long as any other: what fills up the shorter ones is computed too.
-            longest = 1 << len(encoding).bit_length()
-            group = (checkpoint.description, longest)
+            # Texts of a group differ in length by less than a factor of 2, because padding is computed too.
+            padded_length = 1 << len(encoding).bit_length()
+            group = (checkpoint.description, padded_length)
             return _texts.make(
-                encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // longest), check
+                encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # All of the description: the same weights under another config or tokenizer give other numbers.
+        # The complete description, because equal weights give other numbers under another config or
+        # tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
-    return [traced(text) for text in texts]
+    return [trace_text(text) for text in texts]

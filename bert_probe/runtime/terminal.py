@@ -1,4 +1,4 @@
-"""What reaches a terminal: text and line ends, and nothing that would steer it."""
+"""Safe terminal output: text and line ends, without control sequences."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import Any, TextIO
 
 from bert_probe.errors import ExportError
 
-_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Controls (C0, DEL, C1), line separators, marks that turn the order of writing, half surrogates."""
+_CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""C0, DEL and C1 controls, line separators, bidirectional controls, surrogates."""
 
 
 def visible(text: str, kept: str = "") -> str:
-    """A text with what would steer a terminal written out, as in ``\\x1b``; one line.
+    r"""Escape control characters, as in ``\x1b``; the result is one line.
 
     Args:
-        kept: characters that stay as they are.
+        kept: characters that are not escaped.
     """
-    return _STEERING.sub(
-        lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode(), text
+    return _CONTROL_CHARACTERS.sub(
+        lambda match: match[0] if match[0] in kept else match[0].encode("unicode_escape").decode(), text
     )
 
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Standard output and error become `SafeStream`s while the block lasts; a closed one stays closed."""
+    """Replace standard output and error by `SafeStream`s during the block; a closed stream stays closed."""
     out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
     err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
@@ -37,70 +39,70 @@ def streams() -> Iterator[None]:
 
 
 class SafeStream(io.TextIOBase):
-    """A text stream on which names, errors and warnings of any origin are safe to write.
+    """A text stream that is safe for names, errors and warnings from untrusted sources.
 
     Attributes:
-        direct: the stream behind it, for what draws with control characters of its own.
+        direct: the underlying stream, for output with its own control characters.
     """
 
     def __init__(self, direct: TextIO, name: str = "") -> None:
-        """Write to ``direct``; where that fails, say so under this name, or without one leave it."""
+        """Write to ``direct``. Write errors are reported under this name, or ignored without a name."""
         self.direct = direct
         self._name = name
 
     def write(self, text: str) -> int:
-        """Write a text, line ends and tabs as they are."""
+        """Write text; line ends and tabs are not escaped."""
         encoding = self.direct.encoding or "utf-8"
-        shown = visible(text, kept="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if shown:  # click tries a stream with nothing, and lets what that raises go unheard
-            with self._failing():
-                self.direct.write(shown)
+        escaped = visible(text, kept="\n\t").encode(encoding, "backslashreplace").decode(encoding)
+        if escaped:  # click tests streams by writing "" and ignores errors of that
+            with self._write_errors():
+                self.direct.write(escaped)
         return len(text)
 
     def write_bytes(self, content: bytes) -> None:
-        """Write data, exactly, and send them off."""
-        with self._failing():
+        """Write bytes unchanged and flush."""
+        with self._write_errors():
             self.direct.flush()
             self.direct.buffer.write(content)
             self.direct.buffer.flush()
 
     def flush(self) -> None:
-        """Send off what is written.
+        """Flush the stream.
 
         Raises:
-            ExportError: it cannot be; a reader that has seen enough (``| head``) is no error.
+            ExportError: writing failed, except if the reader closed the pipe (``| head``).
         """
-        with self._failing():
+        with self._write_errors():
             self.direct.flush()
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            # Nothing more can be written, not even what is still buffered at exit.
+            # Discard all further output, including what is buffered at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.direct.fileno())
             if self._name and not isinstance(error, BrokenPipeError):
                 raise ExportError(f"{self._name} cannot be written: {error.strerror}.") from None
 
     def isatty(self) -> bool:
-        """Never: who writes colours for a terminal is to leave them out."""
+        """Return False, so that writers omit colors."""
         return False
 
     def fileno(self) -> int:
-        """That of the stream behind it."""
+        """Return the file descriptor of the underlying stream."""
         return self.direct.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of the stream behind it."""
+        """Return the encoding of the underlying stream."""
         return self.direct.encoding
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
 def direct(stream: Any) -> Any:
-    """The stream behind a `SafeStream`; any other is its own."""
+    """Return the stream behind a `SafeStream`; other streams are returned unchanged."""
     return stream.direct if isinstance(stream, SafeStream) else stream

@@ -1,6 +1,7 @@
-"""Threads that take on one piece of work after another.
+"""A pool of reusable threads.
 
-A new thread costs more than its start: torch makes each one helpers and buffers of its own at its first pass.
+A new thread is expensive for torch, which creates helper threads and buffers for it on its first forward
+pass.
 """
 
 from __future__ import annotations
@@ -12,39 +13,39 @@ from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
-IDLE: Final = 2.0
-"""Seconds that a thread waits for more; its helpers are in the way of others' while it does."""
+IDLE_SECONDS: Final = 2.0
+"""Seconds that a thread waits for more work; while it waits, its helper threads slow down others."""
 
 Work = Callable[[], None]
 V = TypeVar("V")
 
 
 class ThreadPool:
-    """As many threads as there is work at once.
+    """A pool that grows to the number of concurrent tasks and shrinks when threads are idle.
 
     Args:
-        name: of each of them.
+        name: name of its threads.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._idle: list[SimpleQueue[Work]] = []
+        self._idle_inboxes: list[SimpleQueue[Work]] = []
         self._lock = threading.Lock()
 
     def start(self, work: Work) -> None:
-        """Begin it now, in a context of its own. It must not raise."""
+        """Run the work in a thread now, in an empty context. The work must not raise."""
         with self._lock:
-            # The last one that came back: under little load the others end.
-            inbox = self._idle.pop() if self._idle else None
+            # The most recently used thread, so that the others time out when there is little work.
+            inbox = self._idle_inboxes.pop() if self._idle_inboxes else None
         if inbox is not None:
             inbox.put(work)
             return
         inbox = SimpleQueue()
         inbox.put(work)
-        threading.Thread(target=self._work, args=(inbox,), name=self._name, daemon=True).start()
+        threading.Thread(target=self._run_loop, args=(inbox,), name=self._name, daemon=True).start()
 
-    def made(self, work: Callable[[], V]) -> V:
-        """What the work returns, for which the caller waits.
+    def call(self, work: Callable[[], V]) -> V:
+        """Run the work in a thread and return its result.
 
         Raises:
             BaseException: what the work raises.
@@ -60,20 +61,20 @@ class ThreadPool:
         self.start(settle)
         return future.result()
 
-    def _work(self, inbox: SimpleQueue[Work]) -> None:
+    def _run_loop(self, inbox: SimpleQueue[Work]) -> None:
         while (work := self._next(inbox)) is not None:
             Context().run(work)
-            del work  # and what it holds
+            del work  # release its references
             with self._lock:
-                self._idle.append(inbox)
+                self._idle_inboxes.append(inbox)
 
     def _next(self, inbox: SimpleQueue[Work]) -> Work | None:
-        """What is to be done next; None if nothing came for a while, and so nothing will."""
+        """Return the next work; None if there was none for `IDLE_SECONDS`."""
         try:
-            return inbox.get(timeout=IDLE)
+            return inbox.get(timeout=IDLE_SECONDS)
         except Empty:
             with self._lock:
-                if inbox in self._idle:
-                    self._idle.remove(inbox)
+                if inbox in self._idle_inboxes:
+                    self._idle_inboxes.remove(inbox)
                     return None
-            return inbox.get()  # it comes just now
+            return inbox.get()  # `start` has just taken this inbox and is about to fill it

@@ -1,4 +1,4 @@
-"""One text as two tokenizers cut it: the smallest spans at whose ends both of them cut."""
+"""The common spans of two tokenizations: the smallest parts of a text between shared token boundaries."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
 
 Places = tuple[int, ...]
-"""Positions of tokens in the input, one after the other."""
+"""Consecutive token positions in the input."""
 _Group = tuple[list[Token], list[Token]]
-"""Tokens of A and of B that belong together."""
+"""Tokens of A and of B that belong to the same span."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of the text, or special tokens of one role.
+    """A part of the text, or special tokens with the same role.
 
     Attributes:
-        text: as it is written, or the special tokens.
-        a, b: its tokens in either model, without a gap; empty for special tokens that the model has not.
+        text: the text, or the special tokens.
+        a, b: its consecutive tokens in each model; empty for special tokens that a model does not have.
         segment: 0 for the first text, 1 for the second.
-        special: special tokens.
+        special: whether it consists of special tokens.
     """
 
     text: str
@@ -39,162 +39,172 @@ class Span:
 
     @property
     def shared(self) -> bool:
-        """Whether both have it."""
+        """Return whether both models have it."""
         return bool(self.a and self.b)
 
 
 @dataclass(frozen=True, eq=False)
 class CommonSpans:
-    """How two tokenizers' cuts of one text fit together.
+    """The common spans of two tokenizations.
 
     Attributes:
-        spans: in the order of the text; they cover every token of both once.
+        spans: in text order; each token of both models belongs to exactly one.
     """
 
     spans: tuple[Span, ...]
 
     def __post_init__(self) -> None:
         for side in (0, 1):
-            places = [place for span in self.spans for place in (span.a, span.b)[side]]
-            if places != [*range(len(places))]:
-                raise ShapeError(f"The spans hold the tokens {places}, which are not in their order.")
+            positions = [position for span in self.spans for position in (span.a, span.b)[side]]
+            if positions != [*range(len(positions))]:
+                raise ShapeError(f"The spans must cover all tokens in order, but have tokens {positions}.")
         if not any(span.shared for span in self.spans):
-            raise ShapeError("The two have no span in common.")
+            raise ShapeError("The two tokenizations have no common span.")
 
     @cached_property
     def rows(self) -> Places:
-        """Indices of the spans that both have, which are the queries."""
+        """Return the indices of the spans of both models, which are the queries."""
         return tuple(index for index, span in enumerate(self.spans) if span.shared)
 
     @property
     def queries(self) -> tuple[Span, ...]:
-        """The spans that both have."""
+        """Return the spans of both models."""
         return tuple(self.spans[index] for index in self.rows)
 
     def merged(self, weights: Array, side: int) -> Array:
-        """Attention of either model over the spans: summed over a key's tokens, averaged over a query's.
+        """Return one model's attention over the spans: summed over a key's tokens, averaged over a query's.
 
         Args:
-            weights: [..., query, key] over the tokens of the side.
+            weights: [..., query, key] over the model's tokens.
             side: 0 for A, 1 for B.
 
         Returns:
-            [..., query, key] over `queries` and ``spans``; the key is 0 where it is of the other model alone.
+            [..., query, key] over `queries` and ``spans``; 0 for keys that only the other model has.
 
         Raises:
-            ShapeError: not over the tokens of this side.
+            ShapeError: not over the tokens of this model.
         """
-        lens, places = self._lenses[side]
+        lens, indices = self._lenses[side]
         merged = lens.merge(weights)
-        if len(places) == len(self.spans) == len(self.rows):
+        if len(indices) == len(self.spans) == len(self.rows):
             return merged
-        whole = np.zeros((*merged.shape[:-1], len(self.spans)), merged.dtype)
-        whole[..., places] = merged
-        kept: Array = whole[..., np.flatnonzero(np.isin(places, self.rows)), :]
-        return kept
+        expanded = np.zeros((*merged.shape[:-1], len(self.spans)), merged.dtype)
+        expanded[..., indices] = merged
+        selected: Array = expanded[..., np.flatnonzero(np.isin(indices, self.rows)), :]
+        return selected
 
     @cached_property
     def _lenses(self) -> tuple[tuple[WordLens, Array], ...]:
-        """For either side what merges its tokens, and the indices of the spans that come of it."""
-        found = []
+        """For each side, the lens that merges its tokens, and the indices of the resulting spans."""
+        lenses = []
         for side in (0, 1):
-            held = [(index, (span.a, span.b)[side]) for index, span in enumerate(self.spans)]
-            there = [(index, places) for index, places in held if places]
+            positions_by_span = [(index, (span.a, span.b)[side]) for index, span in enumerate(self.spans)]
+            present = [(index, positions) for index, positions in positions_by_span if positions]
             units = [
-                Unit(self.spans[index].text, places, self.spans[index].segment, self.spans[index].special)
-                for index, places in there
+                Unit(self.spans[index].text, positions, self.spans[index].segment, self.spans[index].special)
+                for index, positions in present
             ]
-            found.append((WordLens(tuple(units)), np.array([index for index, _ in there])))
-        return tuple(found)
+            lenses.append((WordLens(tuple(units)), np.array([index for index, _ in present])))
+        return tuple(lenses)
 
 
 def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
-    """Lay the tokens of one text, as two tokenizers cut it, side by side by their characters.
+    """Align two tokenizations of one text by their characters.
 
-    A span ends where a token of both ends and nothing of either goes on. What only one of them keeps, such as
-    a space of its own, goes with what follows it. Special tokens are the same by their role: those before the
-    text, between its two parts, and at the end. Where both cut the text alike, each token is a span.
+    A span ends where a token of both models ends and no token continues. Text that only one of them
+    tokenizes, such as a separate space token, is merged into the following span. Special tokens correspond by
+    role: before the text, between its two parts, and at the end. If both tokenize the text identically, each
+    token is a span.
 
     Raises:
-        SelectionError: two texts, or one that was cut short for one of them.
+        SelectionError: different texts, or a text that was truncated for one of them.
     """
     if (a.text, a.pair) != (b.text, b.pair):
-        raise SelectionError("These are two texts. Give both models the same one.")
+        raise SelectionError("The two texts differ. Give both models the same text.")
     if a.dropped or b.dropped:
         raise SelectionError(
-            f"Of this text {a.dropped:,} tokens were cut off in A and {b.dropped:,} in B, so they have not "
-            "read the same. Shorten the text, so that both read all of it."
+            f"Truncation removed {a.dropped:,} tokens in A and {b.dropped:,} in B, so the models did not "
+            "read "
+            "the same text. Shorten the text until neither truncates it."
         )
     if a.ids == b.ids:
-        alike = enumerate(a.tokens)
         return CommonSpans(
-            tuple(Span(token.display, (at,), (at,), token.segment, token.special) for at, token in alike)
+            tuple(
+                Span(token.display, (position,), (position,), token.segment, token.special)
+                for position, token in enumerate(a.tokens)
+            )
         )
-    parts, texts = (_parts(a), _parts(b)), (a.text, a.pair or "")
+    sections, texts = (_sections(a), _sections(b)), (a.text, a.pair or "")
     spans: list[Span] = []
     for number in range(5):
-        one, other = (part[number] for part in parts)
+        tokens_a, tokens_b = (section[number] for section in sections)
         if number % 2:
-            spans += _of_text(one, other, texts[number // 2])
-        elif one or other:
-            names = dict.fromkeys("".join(token.display for token in side) for side in (one, other) if side)
-            segment = (one or other)[0].segment
-            spans.append(Span(" · ".join(names), _places(one), _places(other), segment, True))
+            spans += _text_spans(tokens_a, tokens_b, texts[number // 2])
+        elif tokens_a or tokens_b:
+            names = dict.fromkeys(
+                "".join(token.display for token in side) for side in (tokens_a, tokens_b) if side
+            )
+            segment = (tokens_a or tokens_b)[0].segment
+            spans.append(Span(" · ".join(names), _positions(tokens_a), _positions(tokens_b), segment, True))
     return CommonSpans(tuple(spans))
 
 
-def _parts(encoding: Encoding) -> list[list[Token]]:
-    """Special tokens, the first text, special tokens, the second text, special tokens."""
-    texts = [token.position for token in encoding.tokens if not token.special]
-    parts: list[list[Token]] = [[], [], [], [], []]
+def _sections(encoding: Encoding) -> list[list[Token]]:
+    """Return five lists: special tokens, first text, special tokens, second text, special tokens."""
+    text_positions = [token.position for token in encoding.tokens if not token.special]
+    sections: list[list[Token]] = [[], [], [], [], []]
     for token in encoding.tokens:
-        where = 4 if token.position > texts[-1] else 2 if token.position > texts[0] else 0
-        parts[where if token.special else 1 + 2 * token.segment].append(token)
-    return parts
+        index = 4 if token.position > text_positions[-1] else 2 if token.position > text_positions[0] else 0
+        sections[index if token.special else 1 + 2 * token.segment].append(token)
+    return sections
 
 
-def _of_text(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
-    """The spans of one text."""
-    begun = [(reach, number, token) for number, side in enumerate((a, b)) for reach, token in _reaching(side)]
+def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]:
+    """Return the spans of one text."""
+    token_ranges = [
+        (characters, side, token)
+        for side, tokens in enumerate((a, b))
+        for characters, token in _monotone_spans(tokens)
+    ]
     groups: list[_Group] = []
-    reached = 0
-    for (start, end), number, token in sorted(begun, key=lambda one: one[0]):
-        if not groups or start >= reached:
+    group_end = 0
+    for (start, end), side, token in sorted(token_ranges, key=lambda entry: entry[0]):
+        if not groups or start >= group_end:
             groups.append(([], []))
-        groups[-1][number].append(token)
-        reached = max(reached, end)
-    return [_span(group, text) for group in _joined(groups)]
+        groups[-1][side].append(token)
+        group_end = max(group_end, end)
+    return [_span(group, text) for group in _merge_one_sided(groups)]
 
 
-def _reaching(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
-    """Characters of each token, such that they rise: none begins after a later one, nor ends after it."""
+def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
+    """Return each token's characters, widened so that neither starts nor ends decrease."""
     spans = [(token.start or 0, token.end or 0) for token in tokens]
     starts = [*accumulate((start for start, _ in reversed(spans)), min)][::-1]
     ends = accumulate((end for _, end in spans), max)
     return zip(zip(starts, ends, strict=True), tokens, strict=True)
 
 
-def _joined(groups: Sequence[_Group]) -> list[_Group]:
-    """What only one side has goes with what follows, or at the end with what came before."""
-    joined: list[_Group] = []
-    waiting: _Group = ([], [])
+def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
+    """Merge groups with tokens of one side into the following group, or into the previous one at the end."""
+    merged: list[_Group] = []
+    pending: _Group = ([], [])
     for a, b in groups:
-        waiting = (waiting[0] + a, waiting[1] + b)
+        pending = (pending[0] + a, pending[1] + b)
         if a and b:
-            joined.append(waiting)
-            waiting = ([], [])
-    if any(waiting):
-        before = joined.pop() if joined else ([], [])
-        joined.append((before[0] + waiting[0], before[1] + waiting[1]))
-    return joined
+            merged.append(pending)
+            pending = ([], [])
+    if any(pending):
+        previous = merged.pop() if merged else ([], [])
+        merged.append((previous[0] + pending[0], previous[1] + pending[1]))
+    return merged
 
 
 def _span(group: _Group, text: str) -> Span:
     tokens = [*group[0], *group[1]]
     start, end = min(token.start or 0 for token in tokens), max(token.end or 0 for token in tokens)
-    written = text[start:end].strip() or text[start:end] or tokens[0].display
-    return Span(written, _places(group[0]), _places(group[1]), tokens[0].segment, False)
+    span_text = text[start:end].strip() or text[start:end] or tokens[0].display
+    return Span(span_text, _positions(group[0]), _positions(group[1]), tokens[0].segment, False)
 
 
-def _places(tokens: Sequence[Token]) -> Places:
+def _positions(tokens: Sequence[Token]) -> Places:
     return tuple(token.position for token in tokens)

@@ -1,4 +1,4 @@
-"""Reading CSV whose cells are as long as a text may be."""
+"""CSV reading with cells as long as a text may be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.model.lengths import MOST_CHARACTERS
 
 
 class CsvReader(Protocol):
-    """What `csv.reader` returns."""
+    """The type that `csv.reader` returns."""
 
     line_num: int
 
@@ -20,14 +20,14 @@ class CsvReader(Protocol):
 
 
 def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
-    """Return a strict reader of rows, which takes cells of up to `MOST_CHARACTERS`."""
-    # The limit holds for the whole process, so that it is raised and never lowered.
+    """Return a strict CSV reader that accepts cells of up to `MOST_CHARACTERS` characters."""
+    # The limit is process-wide, so it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_CHARACTERS))
     return csv.reader(lines, delimiter=separator, strict=True)
 
 
 def describe(error: csv.Error) -> str:
-    """Return what is wrong with a row, without the full stop."""
+    """Return the error message of a row, without the final period."""
     if "field limit" not in str(error):
         return str(error)
     return f"a cell has more than {MOST_CHARACTERS:,} characters, or its quotation mark is not closed"

@@ -1,4 +1,4 @@
-"""Formats of text files: which one an ending names, and which one the first lines look like."""
+"""Text file formats: by file extension, and as detected in the first lines."""
 
 from __future__ import annotations
 
@@ -38,50 +38,53 @@ _REMEDIES = {
     JSON_LINES: "Rename it to end in .jsonl",
     CONLL: "Rename it to end in .conll",
     CONLLU: "Rename it to end in .conllu",
-    _JSON: "Save it as JSON lines, an object a line",
+    _JSON: "Save it as JSON lines, one object per line",
     _MARKUP: "Save its text, or its table as CSV",
 }
 _SAMPLE = 50
-"""Lines that are looked at."""
-_LEAST_LINES = 3
-"""Lines without which columns are chance."""
+"""Number of lines that are inspected."""
+_MIN_LINES = 3
+"""Minimum number of lines for detecting columns; in fewer lines they may occur by chance."""
 _HEADER_CELL = re.compile(r"[^\W\d][\w.-]{0,40}")
 _COLUMNS = {"text", "sentence", "text_a", "text_b", "label", "labels"}
 _TAG = re.compile(r"[BIOES]-\S+|O|[A-Z]{1,6}\$?|[.,:;!?]")
 _SENTENCE_WORDS = 6
-"""Words of the only header cell from which on it is taken for a sentence."""
+"""Minimum number of words for which a single header cell is treated as a sentence."""
 
 
 def format_of(name: str) -> str:
-    """Return the format that the ending of a file's name stands for; plain text for any other ending."""
+    """Return the format for a file extension; plain text if it is unknown."""
     return _ENDINGS.get(Path(name).suffix.lower(), LINES)
 
 
-def checked(written: Iterator[str], name: str, read_as: str, as_named: bool) -> Iterator[str]:
-    """Return the same lines, unless they look like another format than the one they are read as.
+def checked(lines: Iterator[str], name: str, read_as: str, as_named: bool) -> Iterator[str]:
+    """Return the lines unchanged, or raise an error if they look like another format.
 
     Args:
-        as_named: whether to trust the name without looking.
+        lines: the lines of the file.
+        name: file name for the error message.
+        read_as: the format that they will be parsed as.
+        as_named: whether to skip the check.
 
     Raises:
-        TextError: if they look like another format.
+        TextError: the lines look like another format.
     """
     if as_named:
-        return written
-    start = list(islice(written, _SAMPLE))
-    seen = looks_like([line.rstrip("\n") for line in start], read_as)
-    if seen not in ("", read_as):
+        return lines
+    start = list(islice(lines, _SAMPLE))
+    detected = looks_like([line.rstrip("\n") for line in start], read_as)
+    if detected not in ("", read_as):
         raise TextError(
-            f"{name} is read as {_DESCRIPTIONS[read_as]}, but it looks like {_DESCRIPTIONS[seen]}. "
-            f"{_REMEDIES[seen]}. If it is {_DESCRIPTIONS[read_as]} nevertheless, pass --as-named."
+            f"{name} is read as {_DESCRIPTIONS[read_as]}, but it looks like {_DESCRIPTIONS[detected]}. "
+            f"{_REMEDIES[detected]}. If it really is {_DESCRIPTIONS[read_as]}, pass --as-named."
         )
-    return chain(start, written)
+    return chain(start, lines)
 
 
 def looks_like(lines: Sequence[str], read_as: str) -> str:
-    """Return the format that the first lines of a file look like; "" where that is open.
+    """Return the format that the first lines look like; "" if unclear.
 
-    Columns alone are no proof of a table: there must be a header whose cells are single words.
+    Columns alone do not make a table: there must also be a header whose cells are single words.
     """
     filled = [line for line in lines if line.strip()]
     if not filled:
@@ -123,11 +126,11 @@ def _is_treebank(filled: Sequence[str]) -> bool:
 
 
 def _is_conll(lines: Sequence[str]) -> bool:
-    """Return whether all lines are a word and a tag, with blank lines in between."""
+    """Return whether every line is a word and a tag, with blank lines between sentences."""
     filled = [line.split() for line in lines if line.strip() and not line.startswith("# ")]
     widths = {len(columns) for columns in filled}
     return (
-        len(filled) >= _LEAST_LINES
+        len(filled) >= _MIN_LINES
         and len(widths) == 1
         and min(widths) >= 2
         and any(not line.strip() for line in lines[:-1])
@@ -136,18 +139,18 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether a header of single words stands above rows of as many cells."""
+    """Return whether the first line is a header of single words and all rows have as many cells."""
     if len(filled) < 2:
         return False
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # also a quoted cell whose lines go on behind the sample
+        except csv.Error:  # including a quoted cell that continues after the sample
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
         if len(widths) == 1 and min(widths) >= 2 and all(_HEADER_CELL.fullmatch(cell) for cell in header):
-            # Lines may have tabs themselves: a pair of texts, or a label and a text.
+            # Plain lines may contain a tab too: between two texts, or a label and a text.
             return len({*header}) == len(header) and (separator != "\t" or bool(_COLUMNS & {*header}))
     return False
 

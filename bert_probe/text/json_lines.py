@@ -1,4 +1,4 @@
-"""JSON lines as a table: an object a line, whose keys are the columns."""
+"""JSON Lines as a table: one object per line, whose keys are the columns."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
 
 _SAMPLE = 100
-"""Lines at the beginning whose keys are the header."""
+"""Number of initial lines whose keys form the header."""
 
 
 LIST_COLUMNS = ("label", "labels")
-"""Columns whose cells may be lists of texts."""
+"""Columns whose cells may be lists of strings."""
 
 
 class LabelList(str):
-    """A cell whose value is a list of texts, with | between them."""
+    """A cell whose value is a list of strings, joined by |."""
 
     __slots__ = ()
 
 
 class NonTextCell(str):
-    """A cell whose value is neither text nor a number; it reads as what it is, such as "an object"."""
+    """A cell whose value is neither text nor a number; its string describes the value, for example "an
+    object".
+    """
 
     __slots__ = ()
 
 
-def json_table(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return header and rows, each row with its line; a text alone is a row of the column text.
+def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the header, and an iterator over line numbers and rows. A bare string is a row with the column
+    text.
 
-    A number becomes its digits, null an empty cell, and a list of labels these with | between.
+    Numbers become digits, null an empty cell, and lists of labels are joined by |.
 
     Raises:
-        TextError: if a line is not JSON; EmptyTextError: if there is none.
+        TextError: a line is not JSON.
+        EmptyTextError: there are no lines.
     """
-    objects = (
-        (number, _object(line, name, number)) for number, line in enumerate(written, 1) if line.strip()
-    )
-    start = list(islice(objects, _SAMPLE))
-    if not start:
-        raise EmptyTextError(f"{name} is empty. Give an object with a text in each line.")
-    header = list(dict.fromkeys(key for _, value in start for key in value))
+    objects = ((number, _object(line, name, number)) for number, line in enumerate(lines, 1) if line.strip())
+    sample = list(islice(objects, _SAMPLE))
+    if not sample:
+        raise EmptyTextError(f"{name} is empty. Write an object with a text on each line.")
+    header = list(dict.fromkeys(key for _, value in sample for key in value))
     rows = (
         (number, [_cell(key, value.get(key), name, number) for key in header])
-        for number, value in chain(start, objects)
+        for number, value in chain(sample, objects)
     )
     return header, rows
 
@@ -59,15 +61,15 @@ def _object(line: str, name: str, number: int) -> dict[str, object]:
         reason = f"{error.msg}, at character {error.colno:,}"
     except DuplicateKeyError as error:
         reason = str(error)
-    except (ValueError, RecursionError):  # a number of very many digits, or very many brackets
-        reason = "a number or a nesting that is too long"
+    except (ValueError, RecursionError):
+        reason = "a number with too many digits, or objects nested too deeply"
     else:
         if isinstance(value, str):
             return {"text": value}
         if isinstance(value, dict):
             return value
         reason = "neither an object nor a text"
-    raise TextError(f"{name} is broken in line {number:,}: {reason}. Give an object a line.")
+    raise TextError(f"{name} is invalid in line {number:,}: {reason}. Write one object per line.")
 
 
 def _cell(key: str, value: object, name: str, number: int) -> str:
@@ -80,11 +82,11 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
     if isinstance(value, list):
         if key.casefold() not in LIST_COLUMNS:
             return NonTextCell("a list")
-        if not all(isinstance(part, str) and "|" not in part for part in value):
-            return NonTextCell("a list of other things than texts")
+        if not all(isinstance(item, str) and "|" not in item for item in value):
+            return NonTextCell("a list with values that are not texts")
         value = LabelList("|".join(value))
     if not isinstance(value, str):
         return NonTextCell("an object")
-    if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise TextError(f"{name}, line {number:,}: a NUL or half a character in a text. Remove it.")
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise TextError(f"{name}, line {number:,}: a NUL or an unpaired surrogate in a text. Remove it.")
     return value

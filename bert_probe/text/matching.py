@@ -1,4 +1,4 @@
-"""Search the pieces of a vocabulary, also by untrusted regular expressions, in bounded time and memory."""
+"""Searching a vocabulary, including by untrusted regular expressions, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from bert_probe.text.pieces import VocabularyTokens
 
 CONTAINS, PREFIX, EXACT, REGEX = "contains", "prefix", "exact", "regex"
 MATCHES = (CONTAINS, PREFIX, EXACT, REGEX)
-LONGEST = 200
-"""Characters that are searched for."""
+MAX_SEARCH_LENGTH = 200
+"""Maximum length of the search text."""
 SECONDS = 5.0
-"""Time limit of a regular expression over the whole vocabulary."""
-LONGEST_PIECE = 10_000
-"""Characters of a piece that a regular expression is applied to, as a call of RE2 cannot be interrupted."""
+"""Time limit of a regular expression for the whole vocabulary."""
+MAX_TOKEN_LENGTH = 10_000
+"""Maximum length of a token for regular expressions, because a call of RE2 cannot be interrupted."""
 _PROGRAM_BYTES = 2**21
-"""Memory limit of a compiled regular expression. RE2 keeps the last 128 of them."""
+"""Memory limit of a compiled regular expression. RE2 caches the last 128."""
 
 _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
     re.DOTALL,
 )
-"""What is read as a unit: a quotation, a character class, an escaped character."""
+"""Syntactic units that are rewritten together: a quotation, a character class, an escaped character."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
-"""Perl's classes, which cover only ASCII in RE2, as the contents of a character class."""
+"""Perl character classes, which are ASCII-only in RE2, as the contents of Unicode character classes."""
 
 
 def check(search: str, match: str, case: bool = False) -> None:
@@ -38,42 +38,43 @@ def check(search: str, match: str, case: bool = False) -> None:
     Raises:
         SelectionError: too long, or not a valid regular expression.
     """
-    if len(search) > LONGEST:
+    if len(search) > MAX_SEARCH_LENGTH:
         raise SelectionError(
-            f"{len(search):,} characters are searched for; {LONGEST} can be given. Shorten it."
+            f"The search text has {len(search):,} characters; at most {MAX_SEARCH_LENGTH} are allowed. "
+            "Shorten it."
         )
     if match == REGEX:
         _compiled(search, case)
 
 
 def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> list[int]:
-    """Ids of the pieces that match.
+    """Return the ids of the tokens that match.
 
-    They are searched as the vocabulary has them; where a mark stands for the space before a word, as Ġ and
-    ▁ do, as a person reads them, without it, unless the mark is searched for itself.
+    Vocabulary strings are searched. If a mark such as Ġ or ▁ replaces the space before a word, the readable
+    texts are searched instead, unless the search text contains the mark.
 
     Args:
-        match: of `MATCHES`.
-        case: capitals differ from small letters.
+        match: one of `MATCHES`.
+        case: whether the search is case-sensitive.
 
     Raises:
-        SelectionError: an expression that takes too long, or what `check` refuses.
+        SelectionError: an expression that takes too long, or a search that `check` rejects.
     """
     check(search, match, case)
     if not search:
         return [*range(len(pieces))]
     space = pieces.marks.space
-    written = pieces.texts if space and space not in search else pieces.names
+    texts = pieces.texts if space and space not in search else pieces.names
     if match == REGEX:
-        return _by_expression(written, search, case)
-    wanted = search if case else search.casefold()
-    tells: dict[str, Callable[[str], bool]] = {
-        CONTAINS: lambda one: wanted in one,
-        PREFIX: lambda one: one.startswith(wanted),
-        EXACT: lambda one: one == wanted,
+        return _match_regex(texts, search, case)
+    target = search if case else search.casefold()
+    predicates: dict[str, Callable[[str], bool]] = {
+        CONTAINS: lambda text: target in text,
+        PREFIX: lambda text: text.startswith(target),
+        EXACT: lambda text: text == target,
     }
-    test = tells[match]
-    return [number for number, one in enumerate(written) if test(one if case else one.casefold())]
+    matches = predicates[match]
+    return [number for number, text in enumerate(texts) if matches(text if case else text.casefold())]
 
 
 def _compiled(search: str, case: bool) -> Any:
@@ -86,9 +87,9 @@ def _compiled(search: str, case: bool) -> Any:
     try:
         return re2.compile(_SYNTAX.sub(_with_unicode, search).encode("utf-8", "surrogatepass"), options)
     except re2.error as error:
-        reason = error.args[0].decode("utf-8", "replace")
+        message = error.args[0].decode("utf-8", "replace")
         raise SelectionError(
-            f"Invalid regular expression: {reason}. The syntax is that of RE2: up to 1,000 repetitions, no "
+            f"Invalid regular expression: {message}. The syntax is that of RE2: up to 1,000 repetitions, no "
             "lookaround and no backreferences. Correct it, or search for plain text."
         ) from None
 
@@ -113,25 +114,26 @@ def _class_member(escaped: re.Match[str]) -> str:
         return r"\P{Nd}"
     if escaped[1] in "WS":
         raise SelectionError(
-            f"Invalid regular expression: {escaped[0]} cannot stand within [ ]. Use {escaped[0]} alone, or "
+            f"Invalid regular expression: {escaped[0]} is not allowed within [ ]. Use {escaped[0]} outside, "
+            "or "
             f"[^{escaped[0].lower()}]."
         )
     return _UNICODE.get(escaped[1], escaped[0])
 
 
-def _by_expression(written: Sequence[str], search: str, case: bool) -> list[int]:
-    longest = max(map(len, written), default=0)
-    if longest > LONGEST_PIECE:
+def _match_regex(texts: Sequence[str], search: str, case: bool) -> list[int]:
+    max_length = max(map(len, texts), default=0)
+    if max_length > MAX_TOKEN_LENGTH:
         raise SelectionError(
-            f"This vocabulary has a piece of {longest:,} characters; regular expressions are applied to at "
-            f"most {LONGEST_PIECE:,}. Search for plain text."
+            f"This vocabulary has a token of {max_length:,} characters; regular expressions support at most "
+            f"{MAX_TOKEN_LENGTH:,}. Search for plain text."
         )
     expression, end = _compiled(search, case), time.monotonic() + SECONDS
     ids = []
-    for number, text in enumerate(written):
+    for number, text in enumerate(texts):
         if time.monotonic() > end:
             raise SelectionError(
-                f"This regular expression takes more than {SECONDS:g} s for {len(written):,} pieces. Use "
+                f"This regular expression takes more than {SECONDS:g} s for {len(texts):,} tokens. Use "
                 "fewer repetitions, or search for plain text."
             )
         if expression.search(text.encode("utf-8", "surrogatepass")):

@@ -1,4 +1,4 @@
-"""The pieces of a vocabulary: what each of them is, told by how its tokenizer writes them."""
+"""The tokens of a vocabulary, classified by how the tokenizer writes them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SPECIAL, UNUSED, BYTES, CONTINUATION = "special", "unused", "bytes", "continuati
 DIGITS, CHARACTER, WORD, SIGNS = "digits", "character", "word", "signs"
 
 KINDS = {
-    WORD: "letters only, two or more, at the beginning of a word",
-    CONTINUATION: "goes on with a word",
-    CHARACTER: "a single character that is no digit",
+    WORD: "two or more letters, at the beginning of a word",
+    CONTINUATION: "continues a word",
+    CHARACTER: "a single character that is not a digit",
     DIGITS: "digits only",
-    SIGNS: "punctuation and symbols, also mixed with letters or digits",
-    BYTES: "bytes that are only a part of a character",
-    SPECIAL: "added around the text, or put in the place of words",
-    UNUSED: "kept free: of the model's table, but no text becomes it",
+    SIGNS: "punctuation and symbols, possibly mixed with letters or digits",
+    BYTES: "bytes of an incomplete character",
+    SPECIAL: "added around the text, or replaces words",
+    UNUSED: "reserved: has a row in the model, but no text produces it",
 }
-"""What a piece may be; each is of one kind. See docs/methods.md for how it is told."""
+"""The kinds of vocabulary tokens; each token has one kind. docs/methods.md states the rules."""
 
 NO_SCRIPT, SEVERAL, OTHER = "none", "several", "other"
 SCRIPTS = (
@@ -74,22 +74,22 @@ SCRIPTS = (
     "Ogham",
     "Yi",
 )
-"""Of Unicode, by their names there; a letter of any other is of the script "other"."""
+"""Unicode scripts by name; letters of all other scripts count as "other"."""
 
 _SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in SCRIPTS))
-_OF_NONE = regex.compile(r"\p{Script=Common}|\p{Script=Inherited}")
-_FREE = regex.compile(r"[\[<|]+unused[-_ ]?\d+[|>\]]+|madeupword\d+", regex.IGNORECASE)
+_NO_SCRIPT_CHARACTER = regex.compile(r"\p{Script=Common}|\p{Script=Inherited}")
+_UNUSED = regex.compile(r"[\[<|]+unused[-_ ]?\d+[|>\]]+|madeupword\d+", regex.IGNORECASE)
 _BYTE = regex.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 @dataclass(frozen=True)
 class BoundaryMarks:
-    """How a tokenizer writes where words begin.
+    """How a tokenizer marks word boundaries.
 
     Attributes:
-        continuing: stands before a piece that goes on with a word, as ## does; "" where there is none.
-        space: stands for the space before a piece, Ġ or ▁; "" where there is none.
-        of_bytes: pieces are of bytes, each written as a character.
+        continuing: prefix of a token that continues a word, such as ##; "" if there is none.
+        space: replaces the space before a token, Ġ or ▁; "" if there is none.
+        of_bytes: whether tokens consist of bytes, each written as a character.
     """
 
     continuing: str
@@ -98,7 +98,7 @@ class BoundaryMarks:
 
     @property
     def name(self) -> str:
-        """What such pieces are called."""
+        """Return the name of this kind of tokenizer."""
         if self.of_bytes:
             return "byte-level"
         return "SentencePiece" if self.space else "WordPiece" if self.continuing else "no marks"
@@ -106,15 +106,15 @@ class BoundaryMarks:
 
 @dataclass(frozen=True, eq=False)
 class VocabularyTokens:
-    """All pieces that a model has a row for, by their ids.
+    """All tokens with a row in the model's word embedding, in id order.
 
     Attributes:
-        marks: how the tokenizer writes where words begin.
-        names: as the vocabulary has them; "" for a row that no piece has.
-        texts: as a person reads them, without the mark of a word's beginning or of its going on.
-        kinds: of `KINDS`.
-        scripts: of `SCRIPTS`, or "none" without a letter, "several", "other".
-        ids: the other way round.
+        marks: the tokenizer's boundary marks.
+        names: vocabulary strings; "" for a row without a token.
+        texts: readable text, without boundary marks.
+        kinds: kinds from `KINDS`.
+        scripts: scripts from `SCRIPTS`, or "none" (no letters), "several", "other".
+        ids: vocabulary string → id.
     """
 
     marks: BoundaryMarks
@@ -128,20 +128,20 @@ class VocabularyTokens:
         return len(self.names)
 
 
-_KNOWN: WeakKeyDictionary[Encoder, VocabularyTokens] = WeakKeyDictionary()
-"""What was read of a vocabulary is kept as long as it: 250,000 pieces take a second."""
+_CACHE: WeakKeyDictionary[Encoder, VocabularyTokens] = WeakKeyDictionary()
+"""Classified vocabularies by encoder; classifying 250,000 tokens takes a second."""
 
 
 def pieces_of(encoder: Encoder, rows: int) -> VocabularyTokens:
-    """The pieces of a vocabulary.
+    """Return the classified vocabulary of an encoder.
 
     Args:
-        rows: of the model's table of words; a piece beyond them cannot be read by it.
+        rows: rows of the model's word embedding; tokens with higher ids are ignored.
     """
-    known = _KNOWN.get(encoder)
-    if known is None or len(known) != rows:
-        known = _KNOWN[encoder] = _read(encoder.tokenizer, rows)
-    return known
+    vocabulary = _CACHE.get(encoder)
+    if vocabulary is None or len(vocabulary) != rows:
+        vocabulary = _CACHE[encoder] = _read(encoder.tokenizer, rows)
+    return vocabulary
 
 
 def _read(tokenizer: Any, rows: int) -> VocabularyTokens:
@@ -154,16 +154,16 @@ def _read(tokenizer: Any, rows: int) -> VocabularyTokens:
     special = {*tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)}
     texts, kinds, scripts = [], [], []
     for number, name in enumerate(names):
-        text, begins = (name, True) if number in special else read(name, marks)
+        text, is_start = (name, True) if number in special else read(name, marks)
         texts.append(text)
-        kinds.append(SPECIAL if number in special else kind_of(name, text, begins, marks))
+        kinds.append(SPECIAL if number in special else kind_of(name, text, is_start, marks))
         scripts.append(NO_SCRIPT if kinds[-1] in (SPECIAL, UNUSED, BYTES) else script_of(text))
     ids = {name: number for number, name in enumerate(names) if name}
     return VocabularyTokens(marks, tuple(names), tuple(texts), tuple(kinds), tuple(scripts), ids)
 
 
 def marks_of(tokenizer: Any) -> BoundaryMarks:
-    """How a fast tokenizer writes where words begin."""
+    """Return the boundary marks of a fast tokenizer."""
     backend = tokenizer.backend_tokenizer
     if is_byte_level(tokenizer):
         return BoundaryMarks("", "Ġ", of_bytes=True)
@@ -173,50 +173,58 @@ def marks_of(tokenizer: Any) -> BoundaryMarks:
 
 
 def read(name: str, marks: BoundaryMarks) -> tuple[str, bool]:
-    """A piece as a person reads it, and whether it may begin a word: by its mark, or for want of one."""
+    """Return a token's readable text and whether it may start a word."""
     if marks.continuing:
-        going_on = name.startswith(marks.continuing) and name != marks.continuing
-        return (name.removeprefix(marks.continuing), False) if going_on else (name, True)
+        is_continuation = name.startswith(marks.continuing) and name != marks.continuing
+        return (name.removeprefix(marks.continuing), False) if is_continuation else (name, True)
     if not marks.space or not name:
         return name, True
-    written = from_bytes(name) if marks.of_bytes else name.replace(marks.space, " ")
-    return written.removeprefix(" ") or SPACE, written.startswith(" ")
+    decoded = from_bytes(name) if marks.of_bytes else name.replace(marks.space, " ")
+    return decoded.removeprefix(" ") or SPACE, decoded.startswith(" ")
 
 
 def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
-    """What a piece is that is not special, from its name, its text, and whether it begins a word."""
-    if not name or (name[0] in "[<|m" and _FREE.fullmatch(name)):
+    """Return the kind of a token that is not special.
+
+    Args:
+        name: vocabulary string.
+        text: readable text.
+        begins: whether the token may start a word.
+    """
+    if not name or (name[0] in "[<|m" and _UNUSED.fullmatch(name)):
         return UNUSED
     if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.of_bytes and not is_whole(name)):
         return BYTES
-    # With ## the vocabulary says so; a missing space also stands before every sign.
+    # A ## prefix always means continuation; a missing space does so only before letters, marks and digits.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
     if all(character.isdecimal() for character in text):
         return DIGITS
     if len(text) == 1:
         return CHARACTER
-    return WORD if text.isalpha() or {category(one)[0] for one in text} <= {"L", "M"} else SIGNS
+    return WORD if text.isalpha() or {category(character)[0] for character in text} <= {"L", "M"} else SIGNS
 
 
 def script_of(text: str) -> str:
-    """The script of a text's letters: one of `SCRIPTS`, "none" without any, "several", "other"."""
+    """Return the script of a text's letters: one of `SCRIPTS`, "none" (no letters), "several" or "other"."""
     if text.isascii():
         return "Latin" if any(map(str.isalpha, text)) else NO_SCRIPT
-    found = {_script(character) for character in text} - {NO_SCRIPT}
-    return SEVERAL if len(found) > 1 else found.pop() if found else NO_SCRIPT
+    scripts = {_script(character) for character in text} - {NO_SCRIPT}
+    return SEVERAL if len(scripts) > 1 else scripts.pop() if scripts else NO_SCRIPT
 
 
 @lru_cache(maxsize=1 << 16)
 def _script(character: str) -> str:
-    if category(character)[0] not in "LM" or _OF_NONE.match(character):
+    if category(character)[0] not in "LM" or _NO_SCRIPT_CHARACTER.match(character):
         return NO_SCRIPT
-    found = _SCRIPT.match(character)
-    return str(found.lastgroup) if found else OTHER
+    match = _SCRIPT.match(character)
+    return str(match.lastgroup) if match else OTHER
 
 
 def visible(text: str) -> str:
-    """A piece's text with what cannot be seen, or turns writing around, by its number: ⟨U+202E⟩."""
+    """Replace invisible and bidirectional control characters by their code points: ⟨U+202E⟩."""
     if text.isprintable():
         return text.replace(" ", SPACE) if text.isspace() else text
-    return "".join(one if one.isprintable() else f"⟨U+{ord(one):04X}⟩" for one in text)
+    return "".join(
+        character if character.isprintable() else f"⟨U+{ord(character):04X}⟩" for character in text
+    )

@@ -1,4 +1,4 @@
-"""The labelled texts that are shipped, to train on at a first visit."""
+"""The labeled texts that are included as sample training data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FILE = "everyday_topics.csv"
 
 @lru_cache(maxsize=1)
 def everyday_topics() -> LabeledTexts:
-    """300 short English sentences on six topics of everyday life, 50 each, written for this project.
+    """Return 300 short English sentences on six everyday topics, 50 each, written for this project.
 
-    Hardly a word tells the topic: what they share is what they mean, so that vectors help where words do not.
+    Few individual words indicate the topic; it follows from the meaning, so that contextual vectors help.
     """
     return parse_labeled_texts(everyday_topics_file(), FILE, CLASSES)
 
 
 def everyday_topics_file() -> bytes:
-    """The same as a table, text,label."""
+    """Return the sample data as a CSV file with the columns text,label."""
     return resources.files("bert_probe").joinpath("data", FILE).read_bytes()

@@ -1,4 +1,4 @@
-"""JSON in which an object has no key twice; its errors are sentences of this program."""
+"""JSON parsing that rejects duplicate keys and very long integers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bert_probe.text.truncation import truncate_text
 
 
 class DuplicateKeyError(ValueError):
-    """Raised when an object has a key twice, of which Python would silently drop the first."""
+    """Raised for an object with a duplicate key; Python would silently keep the last value."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {truncate_text(json.dumps(key), 60)} is given twice; give it once")
 
 
 class LongNumberError(ValueError):
-    """Raised for a whole number of so many digits that Python would take long to read it."""
+    """Raised for an integer with more digits than Python parses."""
 
 
 def loads(
@@ -26,11 +26,11 @@ def loads(
     parse_float: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return what a JSON text holds; see `json.loads`.
+    """Parse JSON; see `json.loads`.
 
     Raises:
-        DuplicateKeyError: an object has a key twice.
-        LongNumberError: a whole number has too many digits.
+        DuplicateKeyError: an object has a duplicate key.
+        LongNumberError: an integer has too many digits.
         ValueError: not JSON.
         RecursionError: nested too deeply.
     """
@@ -44,7 +44,7 @@ def loads(
 
 
 def whole_number(text: str) -> int:
-    """Return a whole number of JSON; for `parse_int` of `json.loads`.
+    """Parse an integer; for `parse_int` of `json.loads`.
 
     Raises:
         LongNumberError: it has too many digits.
@@ -53,9 +53,7 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         digits, limit = len(text.lstrip("-")), sys.get_int_max_str_digits()
-        raise LongNumberError(
-            f"a number of it has {digits:,} digits; at most {limit:,} are allowed"
-        ) from None
+        raise LongNumberError(f"a number has {digits:,} digits; at most {limit:,} are allowed") from None
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

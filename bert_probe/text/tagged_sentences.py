@@ -1,7 +1,7 @@
-"""Sentences whose words have tags, and heads where a treebank gives them: CoNLL and CoNLL-U.
+"""Tagged sentences, with syntactic heads in treebanks: CoNLL and CoNLL-U files.
 
-CoNLL has a word a line, its tag in the last column, and a blank line between sentences. CoNLL-U (Nivre et al.
-2020) has ten columns, of which word, UPOS, head, relation and SpaceAfter are read.
+CoNLL has one word per line with its tag in the last column, and blank lines between sentences. CoNLL-U (Nivre
+et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter are read.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ from conllu.exceptions import ParseException
 
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.text.formats import CONLL, CONLLU, checked
-from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, opened
+from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file
 from bert_probe.text.truncation import truncate_text
 from bert_probe.text.validation import ValidationErrors
 
 MAX_WORDS = 2_000_000
-"""In a file: a line may have only a few bytes, and a word takes several hundred."""
+"""Maximum number of words in a file: a line may have a few bytes only, but a word in memory takes several
+hundred.
+"""
 ROOT = -1
-"""Head of the word that has none."""
+"""Head of the root word."""
 
 _COMMENT = re.compile(r"# ?[\w.:-]+ = ")
-"""In CoNLL "#" may be a word, too."""
+"""Pattern of a comment; in CoNLL, "#" may also be a word."""
 _COLUMNS = 10
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence word by word.
+    """A sentence with one tag per word, and optionally a dependency tree.
 
     Attributes:
-        words: as written.
-        tags: one for each word; UPOS in CoNLL-U.
-        heads: index of each word's syntactic head, from 0; `ROOT` where it has none. Empty without a tree.
-        relations: of each word to its head. Empty without a tree.
-        text: what the file says it is, where that holds its words; else these, joined.
-        spans: of each word in the text, start and end. Words of one contracted token may share its span.
-        about: what comments say of it, such as its genre.
-        line: of its first word, from 1.
+        words: the words as written.
+        tags: one per word; UPOS in CoNLL-U.
+        heads: index of each word's syntactic head, from 0, or `ROOT`. Empty without a tree.
+        relations: each word's relation to its head. Empty without a tree.
+        text: the file's text of the sentence if it matches the words; otherwise the words joined by spaces.
+        spans: start and end of each word in the text. Words of a contracted token may share its span.
+        about: metadata from comments, such as the genre.
+        line: line number of its first word, from 1.
     """
 
     words: tuple[str, ...]
@@ -62,76 +64,78 @@ class TaggedSentence:
 
     def __post_init__(self) -> None:
         count = len(self.words)
-        tree = {len(self.heads), len(self.relations)}
-        if {len(self.tags), len(self.spans)} != {count} or tree not in ({0}, {count}):
-            raise ShapeError(f"{count} words need as many tags and spans, and as many heads or none.")
+        tree_lengths = {len(self.heads), len(self.relations)}
+        if {len(self.tags), len(self.spans)} != {count} or tree_lengths not in ({0}, {count}):
+            raise ShapeError(
+                f"{count} words need {count} tags and spans, and {count} heads and relations or none."
+            )
 
 
 def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
-    """The sentences of a file: CoNLL-U where it ends in .conllu, else CoNLL; packed where .gz follows.
+    """Read the sentences of a file: CoNLL-U for .conllu, otherwise CoNLL; compressed if .gz follows.
 
     Args:
-        as_named: read the file as its ending says, even if it looks like another format.
+        as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
-        TextError: the file cannot be opened, is not UTF-8, larger than the bounds of `sentence_files`, looks
-            like another format, or has faults: these are told together, by line.
-        EmptyTextError: nothing in it.
+        TextError: the file cannot be opened, is not UTF-8, exceeds the limits of `sentence_files`, looks like
+            another format, or has invalid lines, which are listed.
+        EmptyTextError: the file has no sentences.
     """
-    with opened(file) as (stream, name):
+    with open_file(file) as (stream, name):
         return _read(stream, name, as_named)
 
 
 def parse_tagged_sentences(content: bytes, name: str, as_named: bool = False) -> tuple[TaggedSentence, ...]:
-    """The sentences in a file's bytes; see `read_tagged_sentences`.
+    """Parse the sentences in a file's bytes; see `read_tagged_sentences`.
 
     Args:
-        name: of the file; its ending tells CoNLL-U from CoNLL.
+        name: the file name; its extension distinguishes CoNLL-U from CoNLL.
 
     Raises:
-        TextError, EmptyTextError: as `read_tagged_sentences`.
+        TextError, EmptyTextError: as in `read_tagged_sentences`.
     """
     return _read(io.BytesIO(content), name, as_named)
 
 
 def _read(stream: BinaryIO, name: str, as_named: bool) -> tuple[TaggedSentence, ...]:
-    bare = name.lower().removesuffix(".gz")
-    if bare == name.lower():
-        return _sentences(stream, name, bare.endswith(".conllu"), as_named)
+    stem = name.lower().removesuffix(".gz")
+    if stem == name.lower():
+        return _sentences(stream, name, stem.endswith(".conllu"), as_named)
     try:
         with gzip.open(stream) as unpacked:
-            return _sentences(cast(BinaryIO, unpacked), name, bare.endswith(".conllu"), as_named)
+            return _sentences(cast(BinaryIO, unpacked), name, stem.endswith(".conllu"), as_named)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TextError(f"{name} cannot be unpacked: {error}. Pack it with gzip again.") from None
+        raise TextError(f"{name} cannot be decompressed: {error}. Compress it with gzip again.") from None
 
 
 def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> tuple[TaggedSentence, ...]:
-    written = checked(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
-    faults = ValidationErrors(name)
+    file_lines = checked(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
+    errors = ValidationErrors(name)
     reader = block_reader(treebank)
-    found: list[TaggedSentence] = []
-    for block in _blocks(written, name):
-        sentence = reader.sentence(block, faults)
+    sentences: list[TaggedSentence] = []
+    for block in _blocks(file_lines, name):
+        sentence = reader.sentence(block, errors)
         if sentence is None:
             continue
-        found.append(sentence)
-        if len(found) > MAX_SENTENCES:
-            raise TextError(f"{name} holds more than {MAX_SENTENCES:,} sentences. Give a part of it.")
-    faults.check()
-    if not found:
-        raise EmptyTextError(f"{name} holds no sentences. Write a word and its tag on each line.")
-    return tuple(found)
+        sentences.append(sentence)
+        if len(sentences) > MAX_SENTENCES:
+            raise TextError(f"{name} has more than {MAX_SENTENCES:,} sentences. Split the file.")
+    errors.check()
+    if not sentences:
+        raise EmptyTextError(f"{name} has no sentences. Write a word and its tag on each line.")
+    return tuple(sentences)
 
 
-def _blocks(written: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]]:
-    """Lines between blank ones, each with its number."""
+def _blocks(file_lines: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines between blank lines, with their line numbers."""
     block: list[tuple[int, str]] = []
     count = 0
-    for number, line in enumerate(written, 1):
+    for number, line in enumerate(file_lines, 1):
         if line.strip():
             count += 1
             if count > MAX_WORDS:
-                raise TextError(f"{name} holds more than {MAX_WORDS:,} words. Give a part of it.")
+                raise TextError(f"{name} has more than {MAX_WORDS:,} words. Split the file.")
             block.append((number, line.rstrip("\n")))
         elif block:
             yield block
@@ -140,24 +144,24 @@ def _blocks(written: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]
         yield block
 
 
-def _comment(line: str, about: dict[str, str]) -> None:
-    about.update((key, value) for key, value in parser.parse_comment_line(line) if value)
+def _read_comment(line: str, metadata: dict[str, str]) -> None:
+    metadata.update((key, value) for key, value in parser.parse_comment_line(line) if value)
 
 
 class BlockReader(Protocol):
-    """Reads the sentences of a file, one after another."""
+    """Reads the sentences of a file one after another."""
 
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
-        """What the lines of a block say; None where they hold no words.
+        """Parse the lines of a sentence; return None if they have no words.
 
         Args:
-            block: lines, each with its number.
-            faults: to which those of the block are added; the sentence is whole where none are.
+            block: lines with their line numbers.
+            faults: collects the errors of the block. The sentence is valid only if none are added.
         """
 
 
 def block_reader(treebank: bool) -> BlockReader:
-    """A reader of CoNLL-U, or else of CoNLL, for one file."""
+    """Return a reader of CoNLL-U or CoNLL for one file."""
     return _ConlluReader() if treebank else _ConllReader()
 
 
@@ -170,43 +174,45 @@ class _ConllReader:
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
         words: list[str] = []
         tags: list[str] = []
-        about: dict[str, str] = {}
-        first = 0
+        metadata: dict[str, str] = {}
+        first_line = 0
         for line, text in block:
             if not words and _COMMENT.match(text):
-                _comment(text, about)
+                _read_comment(text, metadata)
                 continue
             columns = text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
             columns = [column.strip() for column in columns]
             if columns[0] == "-DOCSTART-":
                 continue
-            if self._are_right(line, columns, faults):
-                first = first or line
+            if self._is_valid(line, columns, faults):
+                first_line = first_line or line
                 words.append(columns[0])
                 tags.append(columns[-1])
         if not words:
             return None
-        text, spans = _joined(words, [True] * len(words))
-        return TaggedSentence(tuple(words), tuple(tags), (), (), text, spans, MappingProxyType(about), first)
+        text, spans = _join_words(words, [True] * len(words))
+        return TaggedSentence(
+            tuple(words), tuple(tags), (), (), text, spans, MappingProxyType(metadata), first_line
+        )
 
-    def _are_right(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
+    def _is_valid(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
         if len(columns) < 2 or not columns[-1]:
             faults.add(line, f"“{truncate_text(columns[0])}” has no tag, in a column after the word")
             return False
         if not columns[0]:
             faults.add(line, f"tag {truncate_text(columns[-1])} has no word, in a column before it")
             return False
-        # A word with a space in it would else lend its second half to be a tag.
+        # Detects words with a space, whose second half would otherwise be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
-            faults.add(line, f"{len(columns)} columns, where lines before have {self._columns}")
+            faults.add(line, f"{len(columns)} columns, but previous lines have {self._columns}")
             return False
         return True
 
 
 @dataclass
 class _WordLine:
-    """A word line of CoNLL-U: where it stands, what it says, and whether a space follows."""
+    """A word line of CoNLL-U; `space` is whether a space follows the word."""
 
     line: int
     form: str
@@ -218,10 +224,11 @@ class _WordLine:
 
 @dataclass
 class _SentenceLines:
-    """What the lines of a sentence say.
+    """The parsed lines of a sentence.
 
     Attributes:
-        contracted: of a token that holds several words: index of the first, how many, form, space after.
+        contracted: tokens that contain several words: index of the first word, number of words, form, space
+            after.
     """
 
     words: list[_WordLine] = field(default_factory=list)
@@ -233,139 +240,139 @@ class _ConlluReader:
     """Reads CoNLL-U."""
 
     def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
-        found, before = _SentenceLines(), faults.count
+        parsed, previous_count = _SentenceLines(), faults.count
         for line, text in block:
             if text.startswith("#"):
-                _comment(text, found.about)
+                _read_comment(text, parsed.about)
             else:
-                self._word(line, text, found, faults)
-            if faults.count > before:  # the numbers of all words after it would be faults too
+                self._word(line, text, parsed, faults)
+            if faults.count > previous_count:  # all further word numbers would be reported as errors too
                 return None
-        words = found.words
+        words = parsed.words
         self._check_tree(words, faults)
-        if faults.count > before or not words:
+        if faults.count > previous_count or not words:
             return None
-        text, spans = _placed(found)
-        tree = words[0].head is not None
+        text, spans = _text_and_spans(parsed)
+        has_tree = words[0].head is not None
         return TaggedSentence(
             tuple(word.form for word in words),
             tuple(word.tag for word in words),
             tuple(word.head - 1 for word in words if word.head is not None),
-            tuple(word.relation for word in words) if tree else (),
+            tuple(word.relation for word in words) if has_tree else (),
             text,
             spans,
-            MappingProxyType({key: value for key, value in found.about.items() if key != "text"}),
+            MappingProxyType({key: value for key, value in parsed.about.items() if key != "text"}),
             words[0].line,
         )
 
-    def _word(self, line: int, text: str, found: _SentenceLines, faults: ValidationErrors) -> None:
+    def _word(self, line: int, text: str, parsed: _SentenceLines, faults: ValidationErrors) -> None:
         columns = text.split("\t")
         if len(columns) != _COLUMNS:
-            faults.add(line, f"{len(columns)} columns with tabs between, where CoNLL-U has {_COLUMNS}")
+            faults.add(line, f"{len(columns)} columns separated by tabs, but CoNLL-U has {_COLUMNS}")
             return
         number = head = None
-        with suppress(ParseException, ValueError):  # a ValueError of more digits than Python reads
+        with suppress(ParseException, ValueError):  # ValueError: too many digits for int()
             head = parser.parse_int_value(columns[6])
             number = parser.parse_id_value(columns[0])
         if number is None:
-            told = f"“{truncate_text(columns[0])}” with head “{truncate_text(columns[6])}”"
-            faults.add(line, f"{told}, where a word and its head have numbers")
+            location = f"“{truncate_text(columns[0])}” with head “{truncate_text(columns[6])}”"
+            faults.add(line, f"{location}, but a word and its head must be numbers")
             return
         form, tag, relation = columns[1], columns[3], columns[7]
         space = "SpaceAfter=No" not in columns[9].split("|")
         if isinstance(number, tuple):
-            # An empty node, 8.1, stands for what is not written.
+            # An empty node such as 8.1 has no form in the text.
             if number[1] == "-":
-                found.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
+                parsed.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
             return
-        if number != len(found.words) + 1:
-            faults.add(line, f"word {number}, where word {len(found.words) + 1} was due")
+        if number != len(parsed.words) + 1:
+            faults.add(line, f"word {number}, but word {len(parsed.words) + 1} was expected")
             return
         if not form.strip() or not tag.strip():
-            faults.add(line, "a word without a form or without a tag; _ is for what there is none of")
+            faults.add(line, "a word without a form or without a tag; write _ for a missing value")
             return
-        found.words.append(_WordLine(line, form, tag, head, relation, space))
+        parsed.words.append(_WordLine(line, form, tag, head, relation, space))
 
     def _check_tree(self, words: list[_WordLine], faults: ValidationErrors) -> None:
         if all(word.head is None for word in words):
             return
-        before = faults.count
+        previous_count = faults.count
         for number, word in enumerate(words, 1):
             if word.head is None:
-                faults.add(word.line, "no head, where other words of its sentence have one")
+                faults.add(word.line, "no head, but other words of the sentence have one")
             elif not 0 <= word.head <= len(words):
                 faults.add(word.line, f"head {word.head} of a sentence of {len(words)} words")
             elif word.head == number:
                 faults.add(word.line, "a word that is its own head")
-        if faults.count == before:
-            turning = _circle([word.head or 0 for word in words])
-            if turning is not None:
-                faults.add(words[turning].line, "its heads go round in a circle and reach no root")
+        if faults.count == previous_count:
+            cyclic = _find_cycle([word.head or 0 for word in words])
+            if cyclic is not None:
+                faults.add(words[cyclic].line, "its heads form a cycle without a root")
 
 
-def _circle(heads: list[int]) -> int | None:
-    """Index of a word on a circle of heads, which count from 1, with 0 for none; None if there is none."""
-    settled = [False] * len(heads)
+def _find_cycle(heads: list[int]) -> int | None:
+    """Return the index of a word on a cycle, or None. Heads count from 1; 0 is the root."""
+    is_settled = [False] * len(heads)
     for start in range(len(heads)):
-        way: set[int] = set()
-        place = start
-        while not settled[place]:
-            if place in way:
-                return place
-            way.add(place)
-            if not heads[place]:
+        path: set[int] = set()
+        index = start
+        while not is_settled[index]:
+            if index in path:
+                return index
+            path.add(index)
+            if not heads[index]:
                 break
-            place = heads[place] - 1
-        for one in way:
-            settled[one] = True
+            index = heads[index] - 1
+        for visited in path:
+            is_settled[visited] = True
     return None
 
 
-def _placed(found: _SentenceLines) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The text of a sentence, and the span of each of its words."""
-    words = found.words
+def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return the text of a sentence and the span of each word."""
+    words = parsed.words
     contracted = {
         start: (count, form, space)
-        for start, count, form, space in found.contracted
+        for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    written: list[tuple[int, str, bool]] = []  # number of words, form, space after
-    place = 0
-    while place < len(words):
-        one = contracted.get(place, (1, words[place].form, words[place].space))
-        written.append(one)
-        place += one[0]
-    text = found.about.get("text", "")
-    spans = _found_in(text, [form for _, form, _ in written])
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, space after)
+    index = 0
+    while index < len(words):
+        token = contracted.get(index, (1, words[index].form, words[index].space))
+        tokens.append(token)
+        index += token[0]
+    text = parsed.about.get("text", "")
+    spans = _find_spans(text, [form for _, form, _ in tokens])
     if spans is None:
-        text, spans = _joined([form for _, form, _ in written], [space for _, _, space in written])
-    placed: list[tuple[int, int]] = []
-    for (count, form, _), (start, end) in zip(written, spans, strict=True):
-        parts = [word.form for word in words[len(placed) : len(placed) + count]]
-        if "".join(parts) == form:  # can + not
-            for part in parts:
-                placed.append((start, start + len(part)))
-                start += len(part)
+        text, spans = _join_words([form for _, form, _ in tokens], [space for _, _, space in tokens])
+    word_spans: list[tuple[int, int]] = []
+    for (count, form, _), (start, end) in zip(tokens, spans, strict=True):
+        forms = [word.form for word in words[len(word_spans) : len(word_spans) + count]]
+        if "".join(forms) == form:  # can + not
+            for word_form in forms:
+                word_spans.append((start, start + len(word_form)))
+                start += len(word_form)
         else:  # de + el, written del
-            placed += [(start, end)] * count
-    return text, tuple(placed)
+            word_spans += [(start, end)] * count
+    return text, tuple(word_spans)
 
 
-def _found_in(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] | None:
-    """The span of each form in a text that holds them one after another, and nothing else but spaces."""
-    spans, place = [], 0
+def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] | None:
+    """Return the span of each form if the text consists of these forms and spaces; otherwise None."""
+    spans, position = [], 0
     for form in forms:
-        while place < len(text) and text[place].isspace():
-            place += 1
-        if not text.startswith(form, place):
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if not text.startswith(form, position):
             return None
-        spans.append((place, place + len(form)))
-        place += len(form)
-    return None if text[place:].strip() else tuple(spans)
+        spans.append((position, position + len(form)))
+        position += len(form)
+    return None if text[position:].strip() else tuple(spans)
 
 
-def _joined(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Forms in a row, with a space after some, and the span of each."""
+def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Join forms, with a space after those marked; return the text and the span of each form."""
     text, spans = "", []
     for form, space in zip(forms, spaces, strict=True):
         spans.append((len(text), len(text) + len(form)))

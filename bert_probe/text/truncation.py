@@ -1,6 +1,6 @@
-"""Text cut for a message or a label, where it may be longer than what stands around it."""
+"""Truncation of text in messages and labels."""
 
 
-def truncate_text(text: str, most: int = 40) -> str:
-    """The text, or its beginning and "…": at most so many characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def truncate_text(text: str, max_length: int = 40) -> str:
+    """Return the text with at most `max_length` characters; a truncated text ends in "…"."""
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

@@ -1,20 +1,20 @@
-"""What is wrong with a file, all of it at once: a reader mends a file once, not a line at a time."""
+"""Collects all errors in a file, so that the user can fix them at once."""
 
 from __future__ import annotations
 
 from bert_probe.errors import InvalidFileError
 
-MOST = 10
-"""Faults that are told one by one; of the others there is a count."""
+MAX_LISTED = 10
+"""Number of errors listed in the message; further errors are only counted."""
 
 
 class ValidationErrors:
-    """Gathers what is wrong with the lines of a file.
+    """Collects errors in the lines of a file.
 
     Attributes:
-        name: of the file, as the reader knows it.
-        found: line and what is wrong with it, the first `MOST`.
-        count: how many there are.
+        name: file name, for messages.
+        found: line number and error; the first `MAX_LISTED`.
+        count: total number of errors.
     """
 
     def __init__(self, name: str) -> None:
@@ -22,22 +22,22 @@ class ValidationErrors:
         self.found: list[tuple[int, str]] = []
         self.count = 0
 
-    def add(self, line: int, what: str) -> None:
-        """Note that a line, counted from 1, is wrong."""
+    def add(self, line: int, message: str) -> None:
+        """Add an error in a line, counted from 1."""
         self.count += 1
-        if len(self.found) < MOST:
-            self.found.append((line, what))
+        if len(self.found) < MAX_LISTED:
+            self.found.append((line, message))
 
     def check(self) -> None:
-        """Go on if there are none.
+        """Raise an error if any were added.
 
         Raises:
-            InvalidFileError: there are; the first `MOST` with their lines, and how many more.
+            InvalidFileError: lists the first `MAX_LISTED` errors by line, and counts the others.
         """
         if not self.count:
             return
-        told = "; ".join(f"line {line:,}: {what.rstrip('.')}" for line, what in self.found)
+        listed = "; ".join(f"line {line:,}: {error.rstrip('.')}" for line, error in self.found)
         more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
-        trouble = "a fault" if self.count == 1 else f"{self.count:,} faults"
-        said = f"{self.name} has {trouble}: {told}{more}. Mend the file and give it again."
-        raise InvalidFileError(said, self.found, self.count)
+        number = "an error" if self.count == 1 else f"{self.count:,} errors"
+        message = f"{self.name} has {number}: {listed}{more}. Correct the file and open it again."
+        raise InvalidFileError(message, self.found, self.count)

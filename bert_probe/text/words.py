@@ -1,4 +1,4 @@
-"""The word lens: attention between whole words instead of pieces."""
+"""The word lens: attention between words instead of subword tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.model.trace import Array, Trace
 
 
 class Unit(str):
-    """A word, or a special token, as one row or column: its text, and the tokens it stands for.
+    """A word or special token as one row or column of a matrix: its text and its tokens.
 
     Attributes:
-        positions: places of its tokens in the input, at least one, without a gap.
+        positions: consecutive positions of its tokens in the input, at least one.
         position: the first of them.
         segment: 0 for the first text, 1 for the second.
-        special: a special token.
-        display: as a person reads it.
+        special: whether it is a special token.
+        display: readable form.
     """
 
     positions: tuple[int, ...]
@@ -31,14 +31,14 @@ class Unit(str):
     display: str
 
     def __new__(cls, text: str, positions: tuple[int, ...], segment: int, special: bool) -> Self:
-        """A unit of some tokens."""
+        """Create a unit of consecutive tokens."""
         self = super().__new__(cls, text)
         self.positions, self.segment, self.special, self.display = positions, segment, special, text
         return self
 
     @property
     def position(self) -> int:
-        """Place of its first token."""
+        """Return the position of its first token."""
         return self.positions[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,10 +47,10 @@ class Unit(str):
 
 @dataclass(frozen=True, eq=False)
 class WordLens:
-    """How the tokens of a text merge into words.
+    """The grouping of a text's tokens into words.
 
     Attributes:
-        units: the words and special tokens, in input order; they cover every token once.
+        units: the words and special tokens in input order; each token belongs to exactly one.
     """
 
     units: tuple[Unit, ...]
@@ -64,7 +64,7 @@ class WordLens:
         return np.array([len(unit.positions) for unit in self.units], dtype=np.float32)
 
     def merge(self, weights: Array) -> Array:
-        """Attention between words: summed over a key's pieces, averaged over a query's.
+        """Return attention between units: summed over a key's tokens, averaged over a query's.
 
         Args:
             weights: [..., query, key] over tokens.
@@ -77,95 +77,100 @@ class WordLens:
         """
         length = sum(len(unit.positions) for unit in self.units)
         if weights.shape[-2:] != (length, length):
-            raise ShapeError(f"weights has shape {weights.shape}; [..., {length}, {length}] is needed.")
-        merged = self._summed(self.merge_keys(weights), axis=-2)
+            raise ShapeError(f"weights has shape {weights.shape}, but must be [..., {length}, {length}].")
+        merged = self._sum_tokens(self.merge_keys(weights), axis=-2)
         merged /= self._sizes[:, None]
         return merged
 
     def merge_keys(self, weights: Array) -> Array:
-        """The keys alone merged, [..., key] over tokens → [..., key unit]: sums over a key's pieces."""
-        return self._summed(weights, axis=-1)
+        """Merge the keys only, [..., key] over tokens → [..., key unit], by summing over a key's tokens."""
+        return self._sum_tokens(weights, axis=-1)
 
-    def _summed(self, weights: Array, axis: int) -> Array:
-        """Each unit's pieces added up along an axis; most have one, so much less work than reduceat's."""
+    def _sum_tokens(self, weights: Array, axis: int) -> Array:
+        """Sum each unit's tokens along an axis. Most units have one token, so this is faster than
+        `np.add.reduceat`.
+        """
         merged: Array = np.take(weights, self._starts, axis)
         units, tokens = np.moveaxis(merged, axis, 0), np.moveaxis(weights, axis, 0)
-        for piece in range(1, int(self._sizes.max())):
-            longer = np.flatnonzero(self._sizes > piece)
-            units[longer] += tokens[self._starts[longer] + piece]
+        for offset in range(1, int(self._sizes.max())):
+            longer_units = np.flatnonzero(self._sizes > offset)
+            units[longer_units] += tokens[self._starts[longer_units] + offset]
         return merged
 
     def average(self, vectors: Array) -> Array:
-        """Vectors of words, [unit, hidden]: the mean of the vectors [token, hidden] of its pieces.
+        """Return the vectors of units, [unit, hidden]: the mean of their tokens' vectors [token, hidden].
 
         Raises:
             ShapeError: not over the tokens of this text.
         """
         length = sum(len(unit.positions) for unit in self.units)
         if vectors.ndim != 2 or len(vectors) != length:
-            raise ShapeError(f"vectors has shape {vectors.shape}; [{length}, hidden] is needed.")
+            raise ShapeError(f"vectors has shape {vectors.shape}, but must be [{length}, hidden].")
         mean: Array = np.add.reduceat(vectors, self._starts, axis=0) / self._sizes[:, None]
         return mean
 
 
-def word_lens(read: Trace | Encoding) -> WordLens:
-    """Words as the tokenizer aligns them; a token that belongs to none stands for itself."""
-    encoding = read.encoding if isinstance(read, Trace) else read
+def word_lens(source: Trace | Encoding) -> WordLens:
+    """Group tokens into words as the tokenizer aligns them; a special token is its own unit."""
+    encoding = source.encoding if isinstance(source, Trace) else source
     units: list[Unit] = []
-    pieces: list[Token] = []
+    word_tokens: list[Token] = []
     texts = (encoding.text, encoding.pair or "")
     for token in encoding.tokens:
-        if pieces and not token.continues(pieces[-1]):
-            units.append(_unit(pieces, texts))
-            pieces = []
-        pieces.append(token)
-    units.append(_unit(pieces, texts))
+        if word_tokens and not token.continues(word_tokens[-1]):
+            units.append(_unit(word_tokens, texts))
+            word_tokens = []
+        word_tokens.append(token)
+    units.append(_unit(word_tokens, texts))
     return WordLens(tuple(units))
 
 
-def _unit(pieces: list[Token], texts: tuple[str, str]) -> Unit:
-    first, last = pieces[0], pieces[-1]
-    positions = tuple(piece.position for piece in pieces)
-    # The first piece may be the space before the word, and nothing else.
-    written = texts[first.segment][first.start : last.end]
-    text = str(first) if first.special else written.strip() or written or first.display
+def _unit(tokens: list[Token], texts: tuple[str, str]) -> Unit:
+    first, last = tokens[0], tokens[-1]
+    positions = tuple(token.position for token in tokens)
+    # The first token may consist of the space before the word only.
+    covered = texts[first.segment][first.start : last.end]
+    text = str(first) if first.special else covered.strip() or covered or first.display
     return Unit(text, positions, first.segment, first.special)
 
 
 def find_word(trace: Trace, word: str) -> Unit:
-    """The unit that a person names: a word as written, case ignored where no case fits.
+    """Return the unit with this text, ignoring case if there is no exact match.
 
     Args:
         word: "ground", or "ground:2" for its second occurrence; special tokens by their name.
 
     Raises:
-        SelectionError: no such word, or several and no number.
+        SelectionError: no such word, or several occurrences and no number.
     """
     units = word_lens(trace).units
     name, number = word, None
-    found = _matches(units, name)
-    if not found:
+    matches = _matches(units, name)
+    if not matches:
         name, number = _split_number(word)
-        found = _matches(units, name)
-    if not found:
-        raise SelectionError(f"There is no word {word} in this text. Its words are: {_listed(units)}.")
-    if number is None and len(found) > 1:
-        raise SelectionError(f"{name} occurs {len(found)} times. Say which: {name}:1 to {name}:{len(found)}.")
-    if number is not None and not 1 <= number <= len(found):
-        raise SelectionError(f"{name} occurs {len(found)} times, so there is no {word}.")
-    return found[(number or 1) - 1]
+        matches = _matches(units, name)
+    if not matches:
+        raise SelectionError(f"There is no word {word} in this text. Its words are: {_list_words(units)}.")
+    if number is None and len(matches) > 1:
+        raise SelectionError(
+            f"{name} occurs {len(matches)} times. Say which: {name}:1 to {name}:{len(matches)}."
+        )
+    if number is not None and not 1 <= number <= len(matches):
+        raise SelectionError(f"{name} occurs {len(matches)} times, so there is no {word}.")
+    return matches[(number or 1) - 1]
 
 
 def find_token(trace: Trace, name: str) -> Token:
-    """The token that a person names: its position from 0, or a word that is a single token.
+    """Return the token at a position, or the token of a word that has only one.
 
     Args:
-        name: "11", "ground", or "ground:2" for its second occurrence; a number as a word is "2024:1".
+        name: "11", "ground", or "ground:2" for its second occurrence; write "2024:1" for a word that is a
+            number.
 
     Raises:
-        SelectionError: no such token or word, or a word of several pieces.
+        SelectionError: no such token or word, or a word of several tokens.
     """
-    # Plain digits alone: int() would also read "1_0".
+    # Digits only, because int() also accepts "1_0".
     if name.isascii() and name.isdigit():
         if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(
@@ -175,15 +180,17 @@ def find_token(trace: Trace, name: str) -> Token:
         return trace.tokens[int(name)]
     unit = find_word(trace, name)
     if len(unit.positions) > 1:
-        pieces = ", ".join(f"{trace.tokens[position].display} ({position})" for position in unit.positions)
-        raise SelectionError(f"{unit} has {len(unit.positions)} pieces: {pieces}. Give one by its position.")
+        listed = ", ".join(f"{trace.tokens[position].display} ({position})" for position in unit.positions)
+        raise SelectionError(
+            f"{unit} has {len(unit.positions)} tokens: {listed}. Choose one by its position."
+        )
     return trace.tokens[unit.position]
 
 
 def word_name(trace: Trace, unit: Unit) -> str:
-    """What `find_word` finds this unit by: the word, with its number where it occurs more than once."""
-    same = [other.positions for other in word_lens(trace).units if str(other) == str(unit)]
-    return str(unit) if len(same) == 1 else f"{unit}:{same.index(unit.positions) + 1}"
+    """Return the name by which `find_word` finds this unit, numbered if the word occurs more than once."""
+    occurrences = [candidate.positions for candidate in word_lens(trace).units if str(candidate) == str(unit)]
+    return str(unit) if len(occurrences) == 1 else f"{unit}:{occurrences.index(unit.positions) + 1}"
 
 
 def _split_number(word: str) -> tuple[str, int | None]:
@@ -192,10 +199,10 @@ def _split_number(word: str) -> tuple[str, int | None]:
 
 
 def _matches(units: Iterable[Unit], name: str) -> list[Unit]:
-    exact = [unit for unit in units if unit == name]
-    return exact or [unit for unit in units if unit.casefold() == name.casefold()]
+    exact_matches = [unit for unit in units if unit == name]
+    return exact_matches or [unit for unit in units if unit.casefold() == name.casefold()]
 
 
-def _listed(units: Iterable[Unit]) -> str:
+def _list_words(units: Iterable[Unit]) -> str:
     words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
     return ", ".join(words[:12]) + (", …" if len(words) > 12 else "")

@@ -286,7 +286,7 @@ def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
 
 
 def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
-    with pytest.raises(UnavailableError, match="this needs one"):
+    with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
 

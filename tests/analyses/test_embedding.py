@@ -243,7 +243,7 @@ def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(famil
 
 
 def test_numbers_that_no_model_made_cannot_be_taken_apart(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match="were not made by a model that is open here"):
+    with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         Embedding().of(replace(minilm.trace("we"), made_by=None))
 
 

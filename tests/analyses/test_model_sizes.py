@@ -102,16 +102,22 @@ def test_the_lines_make_the_same_table(family: Opened) -> None:
 
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
-    "no family": ({"model_type": None}, "names no model_type"),
+    "no family": ({"model_type": None}, "has no model_type"),
     "another family": ({"model_type": "gpt2"}, "is a decoder"),
     "an unknown one": ({"model_type": "nonsense"}, "not a text encoder that transformers knows"),
     "too many layers": ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
     "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
-    "more than can be counted": ({"vocab_size": 10**30}, "Check the settings in it."),
+    "more than can be counted": ({"vocab_size": 10**30}, "Check its settings."),
     "a size that is a word": ({"hidden_size": "many"}, "config.json is not valid for bert"),
     "no layers": ({"num_hidden_layers": 0}, "a size is less than 1"),
-    "heads that do not divide": ({"num_attention_heads": 5}, "transformers makes no model of this config"),
-    "an unknown function": ({"hidden_act": "__import__"}, "transformers makes no model of this config"),
+    "heads that do not divide": (
+        {"num_attention_heads": 5},
+        "transformers cannot build a model from this config",
+    ),
+    "an unknown function": (
+        {"hidden_act": "__import__"},
+        "transformers cannot build a model from this config",
+    ),
 }
 
 
@@ -143,7 +149,7 @@ def test_what_is_no_config_is_one_sentence(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(ProbeError, match=word):
             open_config(tmp_path / "x.json")
-    for name, word in (("", "No config is named"), (str(tmp_path / "no"), "There is no folder")):
+    for name, word in (("", "The name is empty"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
     with pytest.raises(SelectionError, match="No model is given"):

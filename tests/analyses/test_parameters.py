@@ -265,7 +265,7 @@ def test_only_model_classes_that_take_the_config_are_made(name: str) -> None:
 
 
 def test_a_config_of_no_encoder_is_a_sentence() -> None:
-    with pytest.raises(ArchitectureError, match="no model of this config"):
+    with pytest.raises(ArchitectureError, match="cannot build a model from this config"):
         parameters_of_config(transformers.PretrainedConfig())
 
 

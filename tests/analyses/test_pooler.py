@@ -87,7 +87,7 @@ def test_a_pooler_with_another_activation_is_refused(family: Checkpoints) -> Non
 
 
 def test_numbers_that_no_model_made_have_no_pooler_to_replay(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match="were not made by a model that is open here"):
+    with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         Pooler().of(replace(minilm.trace("we"), made_by=None))
 
 

@@ -117,7 +117,7 @@ def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
 def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
     for trace, sentence in (
         (hand_trace([np.full((1, 4, 4), 0.25)]), "hides its queries, keys and values"),
-        (two_token_trace(), "were not made by a model that is open here"),
+        (two_token_trace(), "needs the model that computed the attention"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
             AttentionSteps().of(trace)

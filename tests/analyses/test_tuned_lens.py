@@ -333,7 +333,7 @@ def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Che
         (["", "  "], EmptyTextError, "There is no line"),
         (["One line"], TextError, "There is one line"),
         (["One line", "One line"], TextError, "There is one line"),
-        ([TEXT, long, "A boat", long], TextError, r"The list has 2 faults: line 2: .* tokens.*; line 4: "),
+        ([TEXT, long, "A boat", long], TextError, r"The list has 2 errors: line 2: .* tokens.*; line 4: "),
         (["\u4e00", "\u4e01"], EmptyTextError, "No line has a word that can be masked"),
         (["\u4e00", TEXT], TextError, "Too few of these lines"),
     ):

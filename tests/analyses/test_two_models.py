@@ -300,7 +300,7 @@ def test_two_texts_and_texts_of_two_lengths_are_refused(
 def test_numbers_that_no_model_made_are_refused(family: Opened) -> None:
     trace = family("bert").trace(TEXT)
     given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
-    with pytest.raises(UnavailableError, match="not made by a model that is open here"):
+    with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         HeadChange().of(given, given)
 
 

@@ -75,7 +75,7 @@ def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.C
     [
         (
             ["steps", "--query", "Mehdi", "--head", "1"],
-            "Mehdi has 2 pieces: me (1), ##hdi (2). Give one by its position.",
+            "Mehdi has 2 tokens: me (1), ##hdi (2). Choose one by its position.",
         ),
         (
             ["steps", "--query", "6", "--head", "1"],
@@ -87,7 +87,7 @@ def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.C
         (["steps", "--query", "1", "--key", "hates", "--head", "1"], "There is no word hates in this text."),
         (["steps", "--query", "1", "--head", "mean"], "There is no head mean: this model has heads 1 to 12."),
         (["anatomy", "--token", "6"], "There is no token 6: this text has tokens 0 to 5."),
-        (["anatomy", "--token", "Mehdi"], "Mehdi has 2 pieces: me (1), ##hdi (2)."),
+        (["anatomy", "--token", "Mehdi"], "Mehdi has 2 tokens: me (1), ##hdi (2)."),
     ],
 )
 def test_bad_arguments_are_one_sentence(

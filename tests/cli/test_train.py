@@ -120,7 +120,7 @@ def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.Monk
         (["--log", "no/where.jsonl"], "no/where.jsonl cannot be written"),
         (["--out", "bert"], "bert is there already"),
         (["--out", "no/where"], "There is no folder"),
-        (["--labels", "number"], "is no number"),
+        (["--labels", "number"], "is not a number"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(words: list[str], said: str) -> None:
@@ -136,7 +136,7 @@ def test_data_that_no_training_can_begin_with_is_one_sentence() -> None:
     with Path("large.csv").open("wb") as large:
         large.truncate(10**9)
     Path("empty.csv").write_text("text,label\n")
-    for name, said in (("large.csv", "larger than 50 MB. Give a part"), ("empty.csv", "holds no rows")):
+    for name, said in (("large.csv", "larger than 50 MB. Split the file"), ("empty.csv", "has no rows")):
         ended = run("train", name, "--model", "bert", "--out", "taught")
         assert (ended.status, ended.out) == (2, b"")
         assert said in ended.err.splitlines()[-1]
@@ -148,7 +148,7 @@ def test_teaching_on_by_another_seed_is_warned_of() -> None:
     assert train().status == 0
     ended = run("train", "data.csv", "--model", "taught", "--out", "again", "--epochs", "1", "--seed", "1")
     assert ended.status == 0, ended.err
-    assert ended.err.count("Warning: This model was taught before with these data") == 1
+    assert ended.err.count("Warning: This model was trained on this data") == 1
     ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err
@@ -260,8 +260,11 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
     [
         ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a label of its own"),
         ([("same", n % 2) for n in range(12)], "All 12 texts are the same one"),
-        ([(f"text {n}", n * 1e300) for n in range(30)], "is too large; numbers of at most 1e+15"),
-        ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is no finite number"),
+        (
+            [(f"text {n}", n * 1e300) for n in range(30)],
+            "is too large; the absolute value may be at most 1e+15",
+        ),
+        ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is not finite"),
     ],
 )
 def test_data_that_cannot_be_learned_have_a_reason(rows: list[tuple[str, Any]], reason: str) -> None:

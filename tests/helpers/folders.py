@@ -15,7 +15,17 @@ from bert_probe.errors import ProbeError
 
 Weights = dict[str, torch.Tensor]
 
-REMEDIES = ("use ", "save ", "give ", "convert ", "download ", "check ", "supported: ", "rename ")
+REMEDIES = (
+    "use ",
+    "save ",
+    "give ",
+    "convert ",
+    "download ",
+    "check ",
+    "supported: ",
+    "rename ",
+    "load it again",
+)
 
 
 def copy(source: Path, target: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What the tests of opening a model share."""
+"""Fixtures of the model tests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +12,17 @@ from tests.helpers.in_memory import opened, tokenizer_of
 
 @pytest.fixture
 def folder(tmp_path: Path, family_folder: Callable[[str], Path]) -> Path:
-    """A tiny BERT that a test may change."""
+    """A tiny BERT folder that a test may change."""
     return copy(family_folder("bert"), tmp_path / "model")
 
 
 @pytest.fixture
 def bert(family_folder: Callable[[str], Path]) -> Any:
-    """A tiny BERT in memory, which a test may change."""
+    """A tiny BERT in memory that a test may change."""
     return opened(family_folder("bert"))
 
 
 @pytest.fixture
 def tokenizer(family_folder: Callable[[str], Path]) -> Any:
-    """That of the tiny BERT."""
+    """The tokenizer of the tiny BERT."""
     return tokenizer_of(family_folder("bert"))

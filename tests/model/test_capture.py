@@ -1,4 +1,4 @@
-"""What is recorded of an attention call explains its output, and is heard where it was asked for alone."""
+"""Recording of attention calls: recorded inputs reproduce the output, and other calls are ignored."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.helpers.exactness import assert_exact
 
 
 def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One attention call's recorded output, and the same worked out from what was recorded."""
+    """Return one attention call's recorded output, and the output recomputed from its inputs."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     module = torch.nn.Module()
@@ -37,14 +37,14 @@ BIAS = torch.linspace(-2, 2, 75, dtype=torch.float64).reshape(1, 3, 5, 5)
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
 @pytest.mark.parametrize("mask", [None, SEES, SEES.double() * 2], ids=["no mask", "yes and no", "numbers"])
 @pytest.mark.parametrize("scaling", [None, 0.1])
-def test_what_is_recorded_explains_the_output(
+def test_recorded_calls_reproduce_the_output(
     scaling: float | None, mask: torch.Tensor | None, bias: torch.Tensor | None
 ) -> None:
     output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
     assert_exact(worked_out, output)
 
 
-def test_a_recording_hears_only_what_runs_inside_it(minilm: Checkpoint) -> None:
+def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) -> None:
     with recording() as outer:
         minilm.trace("one")
         assert outer == [], "a trace keeps a recording of its own"

@@ -1,4 +1,4 @@
-"""What a model is: one whose attention over a text cannot be shown as it is is refused by name."""
+"""Architecture checks: models whose attention cannot be read are refused by name."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ from tests.helpers.gate import prove_unless
 
 
 @pytest.mark.parametrize(
-    ("kind", "what"),
+    ("kind", "category"),
     [
         ("GPT2Config", "a decoder"),
         ("LlamaConfig", "a decoder"),
@@ -40,10 +40,10 @@ from tests.helpers.gate import prove_unless
         ("BartConfig", "encoder-decoder"),
     ],
 )
-def test_decoders_and_encoder_decoders_are_refused_by_name(tmp_path: Path, kind: str, what: str) -> None:
+def test_decoders_and_encoder_decoders_are_refused_by_name(tmp_path: Path, kind: str, category: str) -> None:
     settings = getattr(transformers, kind)()
     settings.save_pretrained(tmp_path)
-    refused(ArchitectureError, tmp_path, settings.model_type, what, "Supported: BERT")
+    refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
 
 
 def test_a_bert_set_up_as_decoder_is_refused(folder: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_bert_set_up_as_decoder_is_refused(folder: Path) -> None:
 
 
 def build_like(kind: str, folder: Path, **settings: Any) -> None:
-    """A tiny model of an architecture that is no family of the tests, with BERT's tokenizer."""
+    """Save a tiny model of an architecture outside the test families, with BERT's tokenizer."""
     torch.manual_seed(0)
     model = AutoModel.from_config(getattr(transformers, kind)(**config("bert").to_dict() | settings))
     randomize(model)
@@ -77,9 +77,7 @@ def test_models_without_full_attention_over_a_text_are_refused_by_name(
         bert_probe.load(tmp_path)
 
 
-def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_with_uncaptured_attention_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(_mask: object, _bias: object) -> torch.Tensor:
         return torch.linspace(0, 3, 21)[None, None, None]
 
@@ -91,7 +89,7 @@ def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refuse
 @pytest.mark.parametrize(
     ("dtype", "share"), [("float64", 1e-10), ("float32", 1e-3), ("float16", 0.05), ("bfloat16", 0.3)]
 )
-def test_a_small_change_of_the_attention_is_seen(
+def test_small_change_of_attention_is_detected(
     dtype: str, share: float, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bert_probe.load(folder, dtype=dtype)
@@ -107,17 +105,15 @@ def test_a_small_change_of_the_attention_is_seen(
 
 
 @pytest.mark.parametrize("name", prove_unless({*REPRESENTATIVE, "mobilebert"}, sorted(FAMILIES)))
-def test_rounding_alone_is_no_change_in_any_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
     for dtype in checks.DTYPES:
         checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
         assert checkpoint.pads == (name != "mobilebert"), dtype
         for off, explained in checks.replays(checkpoint):
-            assert off <= explained / 3, dtype  # as much again for another processor, and then some
+            assert off <= explained / 3, dtype  # with a margin for other processors
 
 
-def test_a_model_to_which_the_amount_of_padding_matters_is_not_padded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = bert_probe.load(folder)
     attend: Any = sdpa_attention_forward
 
@@ -155,7 +151,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
     refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
-    # Under the name of a known architecture the known code runs, not that of the folder.
+    # For a known architecture, transformers' code runs and not the folder's.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"
     evil: dict[str, Any] = {"auto_map": {"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]}}

@@ -1,4 +1,4 @@
-"""Tokens: the raw tokenizer's ids, and where each piece stands in the text it came from."""
+"""Tokenization: ids equal the raw tokenizer's, and spans refer to the original text."""
 
 import pickle
 from collections.abc import Callable
@@ -22,7 +22,7 @@ FAMILIES = ["bert", "roberta", "albert", "camembert", "modernbert", "deberta-v2"
 
 
 def spans(encoding: Encoding) -> list[str | None]:
-    """For each token the part of the text that it stands for."""
+    """Return the part of the text that each token covers."""
     texts = (encoding.text, encoding.pair or "")
     return [
         None if token.special else texts[token.segment][token.start : token.end] for token in encoding.tokens
@@ -36,7 +36,7 @@ def words(encoding: Encoding) -> list[str]:
 # ---------------------------------------------------------------- WordPiece, by hand
 
 
-def test_wordpiece_pieces_point_at_the_text_as_it_was_written(minilm: Checkpoint) -> None:
+def test_wordpiece_tokens_have_spans_of_the_original_text(minilm: Checkpoint) -> None:
     encoding = minilm.encode("Mehdi loves   the Café!")
     assert list(encoding.tokens) == ["[CLS]", "me", "##hdi", "loves", "the", "cafe", "!", "[SEP]"]
     assert spans(encoding) == [None, "Me", "hdi", "loves", "the", "Café", "!", None]
@@ -66,15 +66,15 @@ def test_a_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None
 
 
 def test_a_character_of_two_tokens_and_a_token_of_two_characters_keep_their_spans(minilm: Checkpoint) -> None:
-    # NFD: e and a combining accent are two characters, one letter of one token.
+    # NFD: e and a combining accent are two characters but one letter.
     encoding = minilm.encode("cafe\u0301 東京")
     assert list(encoding.tokens)[1:-1] == ["cafe", "東", "京"]
-    # The accent is dropped by the tokenizer, so it belongs to no piece.
+    # The tokenizer drops the accent, so no token covers it.
     assert spans(encoding)[1:-1] == ["cafe", "東", "京"]
     assert words(encoding) == ["cafe", "東", "京"]
 
 
-def test_an_unknown_word_is_one_token_over_the_whole_of_it(minilm: Checkpoint) -> None:
+def test_unknown_word_is_one_token_with_its_complete_span(minilm: Checkpoint) -> None:
     encoding = minilm.encode("so 🙂🙂 be it")
     assert list(encoding.tokens) == ["[CLS]", "so", "[UNK]", "be", "it", "[SEP]"]
     assert spans(encoding)[2] == "🙂🙂"
@@ -113,10 +113,10 @@ def test_the_bytes_of_one_character_share_its_span_and_are_shown_as_bytes(family
 
 def test_spaces_that_are_tokens_are_shown_as_open_boxes(family: Checkpoints) -> None:
     encoding = family("roberta").encode("a   b\nc\td")
-    shown = [token.display for token in encoding.tokens[1:-1]]
-    assert "".join(shown).replace("␣", "") == "ab⏎c⇥d"
-    assert any(set(piece) == {"␣"} for piece in shown)
-    assert all(piece.strip() for piece in shown)
+    displays = [token.display for token in encoding.tokens[1:-1]]
+    assert "".join(displays).replace("␣", "") == "ab⏎c⇥d"
+    assert any(set(piece) == {"␣"} for piece in displays)
+    assert all(piece.strip() for piece in displays)
 
 
 def test_metaspace_pieces_are_shown_without_their_marker(family: Checkpoints) -> None:
@@ -134,12 +134,12 @@ def test_pieces_cover_their_words_in_every_kind_of_tokenizer(
     encoding = family(name).encode(text)
     for word in encoding.words:
         pieces = [encoding.tokens[position] for position in word.positions]
-        # The bytes of one character share it, so spans may overlap, but leave nothing out.
+        # The bytes of a character share its span, so spans may overlap, but they cover everything.
         covered = {place for piece in pieces for place in range(piece.start, piece.end)}
         assert covered == set(range(pieces[0].start, pieces[-1].end))
-        written = text[pieces[0].start : pieces[-1].end]
-        # A piece may be nothing but the space before the word, which is no part of it.
-        assert (written.strip() or written) == word.text
+        word_text = text[pieces[0].start : pieces[-1].end]
+        # A token may consist of the space before the word, which is not part of the word.
+        assert (word_text.strip() or word_text) == word.text
     assert "".join(words(encoding)).split() == "".join(text.split()).split()
 
 
@@ -164,11 +164,11 @@ def test_segments_of_a_pair_come_from_the_texts_even_without_token_type_ids(
         assert segments == encoding.inputs["token_type_ids"].tolist()
 
 
-# ---------------------------------------------------------------- texts that hold nothing
+# ---------------------------------------------------------------- empty texts
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "message"),
     [
         ("", "The text is empty"),
         ("   ", "The text holds only spaces"),
@@ -178,8 +178,8 @@ def test_segments_of_a_pair_come_from_the_texts_even_without_token_type_ids(
         ("\u200b\u200d\ufeff", "The text holds no character"),
     ],
 )
-def test_a_text_without_tokens_says_why(text: str, what: str, minilm: Checkpoint) -> None:
-    with pytest.raises(EmptyTextError, match=f"^{what}.*Write at least one word"):
+def test_text_without_tokens_raises_error_with_reason(text: str, message: str, minilm: Checkpoint) -> None:
+    with pytest.raises(EmptyTextError, match=f"^{message}.*Write at least one word"):
         minilm.encode(text)
 
 
@@ -191,7 +191,7 @@ def test_an_empty_half_of_a_pair_is_named(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud83d", "ab\udc00", "\udc00\ud800"])
-def test_half_a_surrogate_pair_is_refused_with_its_place(text: str, minilm: Checkpoint) -> None:
+def test_unpaired_surrogate_is_refused_with_its_position(text: str, minilm: Checkpoint) -> None:
     place = len(text) - 1 if text.startswith("ab") else 0
     with pytest.raises(TextError, match=f"Character {place} is half of a surrogate pair"):
         minilm.encode(text)
@@ -200,7 +200,7 @@ def test_half_a_surrogate_pair_is_refused_with_its_place(text: str, minilm: Chec
 
 
 @pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"]])
-def test_what_is_not_a_string_is_refused(text: Any, minilm: Checkpoint) -> None:
+def test_non_string_is_refused(text: Any, minilm: Checkpoint) -> None:
     with pytest.raises(TextError, match="must be a string, not"):
         minilm.encode(text)
 
@@ -241,7 +241,7 @@ def test_a_pair_is_truncated_at_its_longer_text(minilm: Checkpoint) -> None:
     assert [token.segment for token in cut.tokens] == [0] * 491 + [1] * 21
 
 
-def test_a_long_text_is_counted_or_cut_but_never_sent_to_the_model(minilm: Checkpoint) -> None:
+def test_long_text_is_refused_or_truncated(minilm: Checkpoint) -> None:
     text = "ground " * 35_000
     with pytest.raises(TooLongError, match=r"^35,002 tokens"):
         minilm.encode(text)
@@ -266,14 +266,14 @@ def test_max_tokens_is_the_longest_input_that_the_model_really_runs(
 
 
 @pytest.mark.parametrize("limit", [3, 4, 5])
-def test_a_limit_of_a_few_tokens_leaves_the_special_ones(limit: int, minilm: Checkpoint) -> None:
+def test_small_limit_keeps_special_tokens(limit: int, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, limit, 30_522, frozenset({"input_ids"}))
     cut = encoder.encode("one two three four", truncate=True)
     assert list(cut.tokens) == ["[CLS]", *["one", "two", "three"][: limit - 2], "[SEP]"]
     assert set(cut.inputs) == {"input_ids"}
 
 
-def test_a_limit_that_leaves_no_room_for_the_text_is_no_text(minilm: Checkpoint) -> None:
+def test_limit_without_room_for_text_raises_empty_text_error(minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, 2, 30_522, frozenset({"input_ids"}))
     with pytest.raises(EmptyTextError, match="no room is left"):
         encoder.encode("one two three four", truncate=True)
@@ -341,7 +341,7 @@ anything = st.text(alphabet=st.characters(codec=None), max_size=60) | st.text(
 
 @settings(max_examples=examples(300), deadline=None)
 @given(text=anything, pair=st.none() | anything)
-def test_any_text_gives_the_raw_tokenizers_ids_unless_it_has_none(
+def test_any_text_has_the_ids_of_the_raw_tokenizer(
     text: str, pair: str | None, minilm: Checkpoint, raw_tokenizer: Any
 ) -> None:
     halves = any(0xD800 <= ord(character) < 0xE000 for character in text + (pair or ""))
@@ -365,7 +365,7 @@ def test_any_text_gives_the_raw_tokenizers_ids_unless_it_has_none(
 @settings(max_examples=examples(60), deadline=None)
 @given(text=anything, pair=st.none() | anything)
 @pytest.mark.parametrize("name", ["roberta", "camembert"])
-def test_any_text_is_well_formed_in_the_other_kinds_of_tokenizer(
+def test_any_text_is_well_formed_in_other_tokenizers(
     name: str, text: str, pair: str | None, family: Checkpoints
 ) -> None:
     try:

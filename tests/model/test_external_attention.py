@@ -1,4 +1,4 @@
-"""Attention from elsewhere: what may be given, what is refused, and that every view of attention takes it."""
+"""External attention: accepted forms, errors, and the analyses that support it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
 
 
 def softmax(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Rows that sum to 1, one weight far above the others."""
+    """Return attention whose rows sum to 1, with one dominant weight."""
     scores = np.random.default_rng(seed).normal(size=shape) * 3
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(dtype)
@@ -58,7 +58,7 @@ WEIGHTS = softmax((3, 4, 9, 9))
     ],
     ids=["array", "tensor", "list", "as transformers returns it", "batch of one", "plain lists", "columns"],
 )
-def test_every_form_gives_the_same_trace(form: Callable[[Any], Any]) -> None:
+def test_every_input_form_gives_the_same_trace(form: Callable[[Any], Any]) -> None:
     trace = bert_probe.from_attention(form(WEIGHTS), WORDS)
     assert (trace.layers, trace.heads, len(trace.tokens)) == (3, 4, 9)
     for layer in range(3):
@@ -87,34 +87,34 @@ def test_any_shape_keeps_its_numbers(shape: tuple[int, int, int], dtype: Any, da
     assert bool(trace.caveat) == bool(np.abs(sums - 1).max() > (2.0**-10 if dtype == np.float16 else 1e-4))
 
 
-def test_the_numbers_are_copied_and_cannot_change() -> None:
-    mine = WEIGHTS.copy()
-    trace = bert_probe.from_attention(mine, WORDS)
-    mine[:] = 0
+def test_weights_are_copied_and_read_only() -> None:
+    original = WEIGHTS.copy()
+    trace = bert_probe.from_attention(original, WORDS)
+    original[:] = 0
     np.testing.assert_array_equal(trace.attention(0), WEIGHTS[0])
     with pytest.raises(ValueError, match="read-only"):
         trace.attention(0)[0, 0, 0] = 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_rows_of_short_floats_sum_to_1_as_well_as_those_can(dtype: torch.dtype) -> None:
+def test_row_sums_of_half_precision_are_within_tolerance(dtype: torch.dtype) -> None:
     trace = bert_probe.from_attention(torch.tensor(softmax((2, 3, 200, 200))).to(dtype))
     assert trace.caveat == ""
 
 
-def test_one_encoding_keeps_words_and_texts(minilm: Checkpoint) -> None:
+def test_encoding_keeps_words_and_texts(minilm: Checkpoint) -> None:
     own = minilm.trace(TEXT, PAIR)
     trace = bert_probe.from_attention([own.attention(layer) for layer in range(own.layers)], own.encoding)
     assert trace.encoding is own.encoding
-    one, other = (bert_probe.Attention(2, 3, words=True).of(which) for which in (trace, own))
-    np.testing.assert_array_equal(one.weights, other.weights)
-    assert one.queries == other.queries
+    expected, actual = (bert_probe.Attention(2, 3, words=True).of(which) for which in (trace, own))
+    np.testing.assert_array_equal(expected.weights, actual.weights)
+    assert expected.queries == actual.queries
 
 
 # ---------------------------------------------------------------- tokens
 
 
-def test_tokens_know_their_place_and_text() -> None:
+def test_tokens_have_positions_and_spans() -> None:
     trace = bert_probe.from_attention(WEIGHTS, WORDS, sentence_b_start=6)
     assert list(trace.tokens) == WORDS
     assert [token.segment for token in trace.tokens] == [0] * 6 + [1] * 3
@@ -126,7 +126,7 @@ def test_tokens_know_their_place_and_text() -> None:
     assert [word.text for word in trace.encoding.words] == ["we", "left", "the", "ground", "we", "left"]
 
 
-def test_special_tokens_are_known_by_name_or_given() -> None:
+def test_special_tokens_are_detected_or_passed() -> None:
     assert {"[CLS]", "[SEP]", "<s>", "</s>"} <= SPECIALS
     trace = bert_probe.from_attention(WEIGHTS, WORDS, specials=["ground", 0])
     assert [token.position for token in trace.tokens if token.special] == [0, 4]
@@ -151,53 +151,53 @@ def changed(value: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "message"),
     [
-        (changed(np.nan), "Layer 2, head 3 gives nan from token 3 to token 4"),
-        (changed(np.inf), "gives inf"),
-        (changed(-0.25), "gives -0.25"),
-        (WEIGHTS[:, :, :4], "There are 4 queries and 9 keys"),
+        (changed(np.nan), "Layer 2, head 3 has attention nan from token 3 to token 4"),
+        (changed(np.inf), "has attention inf"),
+        (changed(-0.25), "has attention -0.25"),
+        (WEIGHTS[:, :, :4], "has 4 queries and 9 keys"),
         (WEIGHTS[0], r"Layer 1 has shape \(9, 9\)"),
         (np.stack([WEIGHTS, WEIGHTS], axis=1), r"Layer 1 has shape \(2, 4, 9, 9\)"),
         ([WEIGHTS[0], WEIGHTS[1, :2]], "the same number of heads"),
-        ([None, WEIGHTS[0]], "Layer 1 is None. Fused attention"),
+        ([None, WEIGHTS[0]], "Layer 1 is None, because fused attention"),
         ([], "no layer"),
         (0.5, "no layer"),
         (np.zeros((2, 0, 3, 3)), r"shape \(0, 3, 3\)"),
-        (WEIGHTS.astype(complex), "complex128, which are no real numbers"),
-        (np.full((1, 1, 2, 2), "x"), "no real numbers"),
+        (WEIGHTS.astype(complex), "complex128, but must be real numbers"),
+        (np.full((1, 1, 2, 2), "x"), "must be real numbers"),
         ([[[[1.0], [0.5, 0.5]]]], "different lengths"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_in_a_sentence(weights: Any, said: str) -> None:
-    with pytest.raises(ShapeError, match=said) as caught:
+def test_invalid_weights_are_refused(weights: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message) as caught:
         bert_probe.from_attention(weights)
     assert str(caught.value).endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "said"),
+    ("options", "error", "message"),
     [
         ({"tokens": WORDS[:5]}, ShapeError, "5 tokens for attention over 9"),
         ({"tokens": "we left"}, TextError, "a list of strings"),
         ({"tokens": [*WORDS[:8], 7]}, TextError, "must be a string, not int"),
         ({"tokens": [*WORDS[:8], "half\ud800"]}, TextError, "surrogate"),
         ({"sentence_b_start": 0}, SelectionError, "cannot begin at token 0"),
-        ({"sentence_b_start": 9}, SelectionError, "from 1, .* to 8"),
-        ({"specials": ["[MASK]"]}, SelectionError, r"no token '\[MASK\]'"),
-        ({"specials": [9]}, SelectionError, "no token 9"),
+        ({"sentence_b_start": 9}, SelectionError, "from 1 to 8"),
+        ({"specials": ["[MASK]"]}, SelectionError, r"'\[MASK\]'"),
+        ({"specials": [9]}, SelectionError, "9 in specials is not"),
         ({"specials": "[CLS]"}, SelectionError, "not one string"),
     ],
 )
-def test_tokens_that_do_not_fit_are_refused(options: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_tokens_are_refused(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         bert_probe.from_attention(WEIGHTS, **options)
 
 
-def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
+def test_encoding_with_other_options_is_refused(minilm: Checkpoint) -> None:
     encoding = minilm.encode(TEXT)
     weights = softmax((1, 1, len(encoding), len(encoding)))
-    with pytest.raises(SelectionError, match="Give it alone"):
+    with pytest.raises(SelectionError, match="Omit sentence_b_start and specials"):
         bert_probe.from_attention(weights, encoding, specials=["[CLS]"])
 
 
@@ -222,7 +222,7 @@ def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
         *("embedding", "pooler", "vectors of a layer", "similarity"),
     ],
 )
-def test_what_needs_more_than_attention_refuses(ask: Callable[[Any], Any]) -> None:
+def test_analyses_of_vectors_are_refused(ask: Callable[[Any], Any]) -> None:
     with pytest.raises(UnavailableError) as caught:
         ask(bert_probe.from_attention(WEIGHTS, WORDS))
     assert str(caught.value).endswith(".")
@@ -231,23 +231,23 @@ def test_what_needs_more_than_attention_refuses(ask: Callable[[Any], Any]) -> No
 # ---------------------------------------------------------------- rows that do not sum to 1
 
 
-def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> None:
+def test_rows_that_do_not_sum_to_1_have_a_caveat(tmp_path: Path) -> None:
     weights = WEIGHTS.copy()
     weights[1, 2, 3] *= 0.5
     weights[0, 0, 0] *= 3
     trace = bert_probe.from_attention(weights, WORDS)
     assert "do not sum to 1" in trace.caveat
-    assert "between 0.5 and 3." in trace.caveat
-    shown = bert_probe.Attention(1, 2).of(trace)
-    np.testing.assert_array_equal(shown.weights, weights[1, 2])
-    assert shown.metadata == {"note": trace.caveat}
+    assert "from 0.5 to 3." in trace.caveat
+    result = bert_probe.Attention(1, 2).of(trace)
+    np.testing.assert_array_equal(result.weights, weights[1, 2])
+    assert result.metadata == {"note": trace.caveat}
     assert bert_probe.TokenRollout("ground").of(trace).provenance["caveat"] == trace.caveat
-    _, meta = shown.save(tmp_path / "given.csv")
+    _, meta = result.save(tmp_path / "given.csv")
     assert json.loads(meta.read_text(encoding="utf-8"))["facts"]["note"] == trace.caveat
     assert not bert_probe.Attention().of(bert_probe.from_attention(WEIGHTS, WORDS)).metadata
 
 
-def test_the_pictures_range_holds_weights_above_1() -> None:
+def test_color_range_includes_weights_above_1() -> None:
     trace = bert_probe.from_attention(WEIGHTS * 4, WORDS)
     header = opened(payload(HeadViewData(trace), 1, key=""))[0]
     assert header["full"] == pytest.approx(float(trace.attention(1).max()))
@@ -292,13 +292,13 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     ],
     ids=repr,
 )
-def test_a_models_own_attention_given_is_the_models(
+def test_attention_of_a_model_gives_the_results_of_its_trace(
     question: Any, pair: str | None, family_folder: Callable[[str], Path]
 ) -> None:
     trace = bert_probe.load(family_folder("bert"), dtype="float64").trace(TEXT, pair)
-    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.encoding)
-    expected, found = question.of(trace), question.of(given)
-    table, other = expected.table(), found.table()
+    external = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.encoding)
+    expected, actual = question.of(trace), question.of(external)
+    table, other = expected.table(), actual.table()
     assert list(table.columns) == list(other.columns)
     for place, name in enumerate(table):
         theirs, ours = table.iloc[:, place], other.iloc[:, place]
@@ -306,8 +306,8 @@ def test_a_models_own_attention_given_is_the_models(
             assert_exact(ours.to_numpy(), theirs.to_numpy(), name)
         else:
             assert list(ours) == list(theirs)
-    assert found.question == expected.question
-    assert found.provenance["question"] == expected.provenance["question"]
+    assert actual.question == expected.question
+    assert actual.provenance["question"] == expected.provenance["question"]
 
 
 @pytest.mark.parametrize(
@@ -320,14 +320,16 @@ def test_a_models_own_attention_given_is_the_models(
     ],
     ids=["compare", "row", "similarity", "context"],
 )
-def test_two_given_texts_are_not_compared(ask: Callable[[Any, Any], Any], minilm: Checkpoint) -> None:
+def test_comparison_with_external_attention_is_refused(
+    ask: Callable[[Any, Any], Any], minilm: Checkpoint
+) -> None:
     a, b = (bert_probe.from_attention(softmax((3, 4, 9, 9), seed), WORDS) for seed in (1, 2))
-    for one, other in ((a, b), (a, minilm.trace(TEXT)), (minilm.trace(TEXT), b)):
+    for first, second in ((a, b), (a, minilm.trace(TEXT)), (minilm.trace(TEXT), b)):
         with pytest.raises(SelectionError, match="does not tell which model it is of"):
-            ask(one, other)
+            ask(first, second)
 
 
-def test_heads_are_labelled_where_rows_sum_to_1_alone() -> None:
+def test_heads_are_labeled_only_if_rows_sum_to_1() -> None:
     sink = np.full((1, 2, 9, 9), 0.05, np.float32)
     sink[..., 0] = 0.6
     assert bert_probe.Heads().of(bert_probe.from_attention(sink, WORDS)).labels == (
@@ -338,7 +340,7 @@ def test_heads_are_labelled_where_rows_sum_to_1_alone() -> None:
     assert "do not sum to 1" in several.provenance["caveat"]
 
 
-def test_a_decoder_is_shown() -> None:
+def test_decoder_attention_is_accepted() -> None:
     torch.manual_seed(0)
     settings = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 20}
     decoder = transformers.GPT2Model(transformers.GPT2Config(**settings, attn_implementation="eager")).eval()
@@ -353,7 +355,7 @@ def test_a_decoder_is_shown() -> None:
     assert "GPT-2" in repr(reached)
 
 
-def test_an_image_model_needs_no_names() -> None:
+def test_image_model_needs_no_tokens() -> None:
     torch.manual_seed(0)
     settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     eyes = transformers.ViTModel(
@@ -372,18 +374,27 @@ def test_an_image_model_needs_no_names() -> None:
 # ---------------------------------------------------------------- provenance
 
 
-def test_the_digest_is_of_the_numbers() -> None:
+def test_digest_covers_the_weights() -> None:
     trace = bert_probe.from_attention(WEIGHTS.astype(">f4"), WORDS, name="mine")
-    about = trace.provenance
-    assert about["attention_sha256"] == hashlib.sha256(WEIGHTS.astype("<f4").tobytes()).hexdigest()
-    assert (about["origin"], about["model"], about["weights_sha256"]) == ("given", "mine", None)
-    assert (about["layers"], about["heads"], about["tokens"], about["dtype"]) == (3, 4, 9, "float32")
+    provenance = trace.provenance
+    assert provenance["attention_sha256"] == hashlib.sha256(WEIGHTS.astype("<f4").tobytes()).hexdigest()
+    assert (provenance["origin"], provenance["model"], provenance["weights_sha256"]) == (
+        "given",
+        "mine",
+        None,
+    )
+    assert (provenance["layers"], provenance["heads"], provenance["tokens"], provenance["dtype"]) == (
+        3,
+        4,
+        9,
+        "float32",
+    )
     assert json.dumps(bert_probe.Attention().of(trace).provenance)
     other = bert_probe.from_attention(changed(0.5), WORDS)
-    assert other.provenance["attention_sha256"] != about["attention_sha256"]
+    assert other.provenance["attention_sha256"] != provenance["attention_sha256"]
 
 
-def test_the_python_line_and_the_shell_line_say_that_it_was_given() -> None:
+def test_snippets_state_that_attention_is_external() -> None:
     result = bert_probe.Attention(1).of(bert_probe.from_attention(WEIGHTS, WORDS))
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {"weights": WEIGHTS, "tokens": WORDS}
@@ -392,6 +403,6 @@ def test_the_python_line_and_the_shell_line_say_that_it_was_given() -> None:
     assert result.shell.startswith("#")
 
 
-def test_two_given_ones_never_share_an_answer() -> None:
+def test_external_traces_never_share_a_cache_entry() -> None:
     a, b = (bert_probe.from_attention(weights, WORDS) for weights in (WEIGHTS, changed(0.5)))
     assert key_of(bert_probe.Attention(), a) != key_of(bert_probe.Attention(), b)

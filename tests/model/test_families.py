@@ -24,7 +24,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def dtype(request: pytest.FixtureRequest) -> str:
-    """Both: float64 proves the logic, float32 is what people get."""
+    """Both dtypes: float64 verifies the logic, float32 is the default."""
     return str(request.param)
 
 
@@ -88,7 +88,7 @@ def test_values_weighted_by_attention_are_the_attention_output(opened: tuple[Che
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(REPRESENTATIVE)))
-def test_families_outside_the_representative_ones_match_the_raw_model(
+def test_other_families_match_the_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
     checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
@@ -104,12 +104,12 @@ def test_only_mpnet_and_deberta_hide_q_k_v(name: str, double_family: Checkpoints
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_description_states_the_sizes_of_the_model(name: str, double_family: Checkpoints) -> None:
-    about = double_family(name).description
-    raw_sizes = (about.layers, about.heads, about.hidden_size, about.max_tokens)
+    description = double_family(name).description
+    raw_sizes = (description.layers, description.heads, description.hidden_size, description.max_tokens)
     assert raw_sizes == (3, 4, 32, 160)
-    assert about.origin == "local folder"
-    assert about.family == name
-    assert about.notes == ()
+    assert description.origin == "local folder"
+    assert description.family == name
+    assert description.notes == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,7 +171,7 @@ def test_minilm_gives_the_raw_models_numbers_at_every_length(
 
 
 def _cut(checkpoint: Checkpoint, text: str, length: int) -> Encoding:
-    """The longest start of the text, in whole characters, that has exactly so many tokens."""
+    """Return the longest prefix of the text, in whole characters, with exactly this many tokens."""
     for end in range(len(text), 0, -1):
         encoding = checkpoint.encode(text[:end], truncate=True)
         if len(encoding) == length:

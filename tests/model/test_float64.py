@@ -1,4 +1,4 @@
-"""What is float64 stays float64, and nothing else is changed."""
+"""Float64 mode: float64 stays float64, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from bert_probe.model.float64 import Float64Mode, keep_doubles
 
 THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
-"""Numbers that float32 does not hold."""
+"""Numbers that float32 cannot represent."""
 
 
 class Rounding(torch.nn.Module):
-    """Rounds as models do that were written with half precision in mind."""
+    """Rounds to float32, as models written for half precision do."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """A softmax in float32."""
+        """Compute a softmax in float32."""
         return torch.nn.functional.softmax(values.float(), dim=-1, dtype=torch.float32)
 
 
@@ -27,7 +27,7 @@ def test_float64_is_not_rounded_on_the_way() -> None:
     assert THIRD.float().dtype == torch.float32, "the same as ever outside"
 
 
-def test_what_is_coarser_is_computed_as_ever() -> None:
+def test_float32_is_not_affected() -> None:
     half, single = torch.tensor([0.25, 0.5], dtype=torch.float16), torch.tensor([0.25, 0.5])
     with Float64Mode():
         assert half.float().dtype == torch.float32
@@ -35,7 +35,7 @@ def test_what_is_coarser_is_computed_as_ever() -> None:
         assert torch.nn.functional.softmax(half, dim=-1, dtype=torch.float32).dtype == torch.float32
 
 
-def test_a_model_is_kept_from_rounding_by_itself() -> None:
+def test_keep_doubles_prevents_rounding() -> None:
     model = Rounding()
     assert model(THIRD).dtype == torch.float32
     keep_doubles(model)

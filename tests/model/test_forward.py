@@ -1,4 +1,4 @@
-"""Many texts in one pass: neither order nor padding nor the budget of a batch changes a number."""
+"""Batches: order, padding and batch size do not change the results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ from tests.helpers.gate import examples
 Checkpoints = Callable[[str], Checkpoint]
 
 
-def test_the_order_of_a_batch_changes_nothing_but_the_order(double_minilm: Checkpoint) -> None:
+def test_order_of_a_batch_does_not_change_the_traces(double_minilm: Checkpoint) -> None:
     forward = double_minilm.traces(SENTENCES)
     backward = double_minilm.traces(SENTENCES[::-1])[::-1]
-    for one, other, text in zip(forward, backward, SENTENCES, strict=True):
-        assert one.encoding.text == other.encoding.text == text
-        assert_exact(one.hidden_states, other.hidden_states)
-        assert_exact(one.attention(-1), other.attention(-1))
+    for first, second, text in zip(forward, backward, SENTENCES, strict=True):
+        assert first.encoding.text == second.encoding.text == text
+        assert_exact(first.hidden_states, second.hidden_states)
+        assert_exact(first.attention(-1), second.attention(-1))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "mpnet", "mobilebert", "layoutlm"])
@@ -51,7 +51,7 @@ def test_no_texts_give_no_traces(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("texts", ["one text", ["fine", None], [3]])
-def test_what_is_no_list_of_texts_is_refused(texts: Any, minilm: Checkpoint) -> None:
+def test_string_instead_of_list_is_refused(texts: Any, minilm: Checkpoint) -> None:
     with pytest.raises(TextError):
         minilm.traces(texts)
 
@@ -73,7 +73,7 @@ def test_padding_fills_with_the_given_ids_on_the_right(minilm: Checkpoint) -> No
     assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
 
 
-def test_attention_of_an_eager_model_that_is_no_distribution_is_refused(
+def test_eager_attention_that_is_not_a_distribution_is_refused(
     family: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = family("mpnet")

@@ -1,4 +1,4 @@
-"""Models in memory: the numbers of the model itself, and what cannot be wrapped."""
+"""Models in memory: equality with the raw model, and errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: 
         product(NAMES, IMPLEMENTATIONS),
     ),
 )
-def test_a_wrapped_model_is_the_loaded_one(
+def test_wrapped_model_equals_the_loaded_model(
     name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
 ) -> None:
     loaded, folder = family(name), family_folder(name)
@@ -62,9 +62,9 @@ def test_a_wrapped_model_is_the_loaded_one(
         pytest.skip("transformers itself refuses this")
     model = opened(folder, implementation)
     model.requires_grad_(True)
-    found: list[Checkpoint] = []
-    left_alone(model, lambda: found.append(bert_probe.wrap(model, tokenizer_of(folder))))
-    (wrapped,) = found
+    checkpoints: list[Checkpoint] = []
+    left_alone(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
+    (wrapped,) = checkpoints
     ours, theirs = wrapped.description, loaded.description
     for same in ("architecture", "layers", "heads", "max_tokens", "parameter_count", "shows_qkv", "notes"):
         assert getattr(ours, same) == getattr(theirs, same), same
@@ -77,39 +77,39 @@ def test_a_wrapped_model_is_the_loaded_one(
     np.testing.assert_array_equal(b.hidden_states, a.hidden_states)
     for layer in range(a.layers):
         np.testing.assert_array_equal(b.attention(layer), a.attention(layer))
-    # Nothing that the passes leave in a model may stand in the way of training it.
+    # The passes must not leave tensors that prevent training.
     step(model, b.encoding)
     assert wrapped.trace(TEXT, PAIR).provenance["weights_sha256"] != b.provenance["weights_sha256"]
 
 
-def test_a_model_with_a_head_is_its_encoder_and_knows_the_head(tokenizer: Any) -> None:
+def test_model_with_head_has_encoder_and_head(tokenizer: Any) -> None:
     torch.manual_seed(0)
-    whole = transformers.BertForSequenceClassification(config("bert", num_labels=3)).train()
-    wrapped = bert_probe.wrap(whole, tokenizer)
-    about = wrapped.description
-    assert about.architecture == "BertModel"
-    assert about.name == "BertForSequenceClassification"
-    assert about.notes == ()
+    model = transformers.BertForSequenceClassification(config("bert", num_labels=3)).train()
+    wrapped = bert_probe.wrap(model, tokenizer)
+    description = wrapped.description
+    assert description.architecture == "BertModel"
+    assert description.name == "BertForSequenceClassification"
+    assert description.notes == ()
     assert wrapped.tasks == ("text-classification",)
-    assert about.weights_sha256 == digest(whole.bert)
-    found = []
-    left_alone(whole, lambda: found.append(wrapped.trace(TEXT)))
-    assert found[0].pooler is not None
-    bare = bert_probe.wrap(whole.bert, tokenizer)
+    assert description.weights_sha256 == digest(model.bert)
+    checkpoints = []
+    left_alone(model, lambda: checkpoints.append(wrapped.trace(TEXT)))
+    assert checkpoints[0].pooler is not None
+    bare = bert_probe.wrap(model.bert, tokenizer)
     assert bare.description.notes == ()
-    np.testing.assert_array_equal(bare.trace(TEXT).hidden_states, found[0].hidden_states)
+    np.testing.assert_array_equal(bare.trace(TEXT).hidden_states, checkpoints[0].hidden_states)
     with torch.no_grad():
-        whole.classifier.weight.add_(1)
+        model.classifier.weight.add_(1)
     now = wrapped.description
-    assert now.weights_sha256 == about.weights_sha256, "the head is no part of the encoder"
-    assert now.outputs_sha256 != about.outputs_sha256 != ""
+    assert now.weights_sha256 == description.weights_sha256, "the head is no part of the encoder"
+    assert now.outputs_sha256 != description.outputs_sha256 != ""
 
 
-def test_a_name_is_the_models_own(bert: Any, tokenizer: Any) -> None:
+def test_name_comes_from_the_config(bert: Any, tokenizer: Any) -> None:
     assert bert_probe.wrap(bert, tokenizer).description.name == bert.config.name_or_path != ""
 
 
-def test_the_python_line_wraps_and_the_shell_line_says_why_not(bert: Any, tokenizer: Any) -> None:
+def test_python_snippet_wraps_and_shell_snippet_explains(bert: Any, tokenizer: Any) -> None:
     result = bert_probe.Attention(1, 2).of(bert_probe.wrap(bert, tokenizer).trace(TEXT))
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {"model": bert, "tokenizer": tokenizer}
@@ -141,28 +141,28 @@ def writer(_model: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"),
+    ("make", "error", "message"),
     [
-        (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is no model of transf"),
-        (lambda _: "bert-base-uncased", ArchitectureError, "str is no model"),
+        (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is not a transf"),
+        (lambda _: "bert-base-uncased", ArchitectureError, "str is not a transformers model"),
         (decoder, ArchitectureError, "a decoder"),
         (writer, ArchitectureError, "set up as a decoder"),
         (mixed, WeightsError, "more than one dtype: float32, float64"),
         (broken, WeightsError, "not finite"),
-        (lambda model: model.to("meta"), WeightsError, "of device meta"),
+        (lambda model: model.to("meta"), WeightsError, "the device meta"),
     ],
 )
-def test_what_cannot_be_wrapped_is_refused(
-    make: Callable[[Any], Any], error: type[Exception], said: str, bert: Any, tokenizer: Any
+def test_unsupported_model_is_refused(
+    make: Callable[[Any], Any], error: type[Exception], message: str, bert: Any, tokenizer: Any
 ) -> None:
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=message) as caught:
         bert_probe.wrap(make(bert), tokenizer)
     assert type(caught.value) is error
     assert str(caught.value).endswith(".")
 
 
-def test_a_tokenizer_without_places_is_refused(bert: Any) -> None:
-    with pytest.raises(TokenizerError, match="gives no character positions"):
+def test_slow_tokenizer_is_refused(bert: Any) -> None:
+    with pytest.raises(TokenizerError, match="does not report character positions"):
         bert_probe.wrap(bert, object())
 
 

@@ -1,4 +1,4 @@
-"""Attention with its weights in view equals the fused kernel."""
+"""Attention with explicit weights equals the fused kernel."""
 
 from __future__ import annotations
 

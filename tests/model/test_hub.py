@@ -1,4 +1,4 @@
-"""Downloads, against a small server on this machine that answers as the hub does."""
+"""Downloads from a local server that answers like the hub."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import _reporting_to, locate
+from bert_probe.model.sources import _progress_bar_class, locate
 from tests.helpers.families import TEXT
 from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
 
 
 @pytest.fixture
 def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Point the hub client to an address of this machine, with a cache of its own."""
+    """Point the hub client to a local server, with an empty cache."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -43,7 +43,7 @@ def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
 def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> Iterator[Hub]:
     folder = family_folder("bert")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    # What must never be fetched: pickles, code, other formats.
+    # Files that must not be downloaded: pickles, code, other formats.
     files |= {
         "pytorch_model.bin": b"x" * 99,
         "modeling_evil.py": b"raise SystemExit",
@@ -56,29 +56,27 @@ def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> 
         huggingface_hub.close_session()
 
 
-def test_a_downloaded_model_is_the_model_and_says_which_commit(
-    hub: Hub, family: Callable[[str], Checkpoint]
-) -> None:
+def test_downloaded_model_has_name_and_commit(hub: Hub, family: Callable[[str], Checkpoint]) -> None:
     checkpoint = bert_probe.load(REPOSITORY)
-    about = checkpoint.description
-    assert (about.name, about.origin, about.revision) == (REPOSITORY, "hub", COMMIT)
-    assert about.weights_sha256 == family("bert").description.weights_sha256
+    description = checkpoint.description
+    assert (description.name, description.origin, description.revision) == (REPOSITORY, "hub", COMMIT)
+    assert description.weights_sha256 == family("bert").description.weights_sha256
     np.testing.assert_array_equal(
         checkpoint.trace(TEXT).hidden_states, family("bert").trace(TEXT).hidden_states
     )
     assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
 
-def test_a_downloaded_model_opens_again_when_the_hub_is_away(hub: Hub, online: Callable[[str], None]) -> None:
+def test_downloaded_model_opens_again_offline(hub: Hub, online: Callable[[str], None]) -> None:
     first = bert_probe.load(REPOSITORY)
-    asked = len(hub.asked)
+    request_count = len(hub.asked)
     online("http://127.0.0.1:9")
     again = bert_probe.load(REPOSITORY)
     assert again.description == first.description
-    assert len(hub.asked) == asked
+    assert len(hub.asked) == request_count
 
 
-def test_of_a_config_alone_nothing_else_is_downloaded(hub: Hub, online: Callable[[str], None]) -> None:
+def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str], None]) -> None:
     first = open_config(f"{REPOSITORY}@v1")
     assert (first.name, first.origin, first.revision) == (REPOSITORY, "hub", COMMIT)
     assert set(hub.asked) == {"config.json"}
@@ -96,33 +94,33 @@ def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
 
 
 def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, int]] = []
-    locate(REPOSITORY, progress=lambda done, total: told.append((done, total)))
+    reports: list[tuple[int, int]] = []
+    locate(REPOSITORY, progress=lambda done, total: reports.append((done, total)))
     size = sum(len(hub.files[name]) for name in set(hub.asked))
-    assert told[-1] == (size, size)
-    done = [step[0] for step in told]
+    assert reports[-1] == (size, size)
+    done = [step[0] for step in reports]
     assert done == sorted(done)
-    assert all(0 < step <= total for step, total in told)
+    assert all(0 < step <= total for step, total in reports)
     assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
 
 
 @pytest.mark.parametrize("command", ["tokens", "attention"])
-def test_a_command_has_a_bar_for_its_download(
+def test_command_shows_a_progress_bar_for_downloads(
     command: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
 
     @contextmanager
     def bar(label: str, unit: str) -> Iterator[Progress]:
         assert (label, unit) == ("Downloading", "B")
-        yield lambda done, total: told.append((done, total))
+        yield lambda done, total: reports.append((done, total))
 
     for module in (options, tokens):
         monkeypatch.setattr(module, "terminal_bar", bar)
     with pytest.raises(SystemExit) as ended:
         main([command, "a", "--model", REPOSITORY])
     assert ended.value.code == 0
-    assert 0 < told[-1][0] == told[-1][1] <= sum(map(len, hub.files.values()))
+    assert 0 < reports[-1][0] == reports[-1][1] <= sum(map(len, hub.files.values()))
 
 
 @pytest.mark.usefixtures("hub")
@@ -144,15 +142,15 @@ def test_a_gated_model_says_how_to_get_access(hub: Hub) -> None:
         bert_probe.load(REPOSITORY)
 
 
-def test_a_hub_that_refuses_a_file_is_quoted_with_its_status(hub: Hub) -> None:
+def test_http_error_is_reported_with_its_status(hub: Hub) -> None:
     hub.fails = {"model.safetensors": (403, "")}
     with pytest.raises(NetworkError, match=r"the hub answered with HTTP status 403"):
         bert_probe.load(REPOSITORY)
 
 
-def test_a_model_with_only_a_pickle_on_the_hub_is_refused_without_fetching_it(hub: Hub) -> None:
+def test_model_with_only_a_pickle_is_not_downloaded(hub: Hub) -> None:
     del hub.files["model.safetensors"]
-    with pytest.raises(WeightsError, match=r"There is no model\.safetensors"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         bert_probe.load(REPOSITORY)
     assert "pytorch_model.bin" not in hub.asked
 
@@ -171,9 +169,7 @@ def test_offline_mode_is_a_network_error_that_names_the_revision() -> None:
         bert_probe.load("no-such-model", revision="v1")
 
 
-def test_a_download_that_breaks_off_is_one_sentence_and_whole_the_next_time(
-    hub: Hub, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_download_raises_error_and_resumes(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     hub.cuts["model.safetensors"] = 1_000
     with pytest.raises(CheckpointError):
         bert_probe.load(REPOSITORY, progress=no_progress)
@@ -192,16 +188,16 @@ def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatc
     assert not isinstance(caught.value, NetworkError)
 
 
-def test_of_the_hub_clients_three_bars_only_the_bytes_on_disk_are_told() -> None:
-    told: list[tuple[int, int]] = []
-    bar = _reporting_to(lambda done, total: told.append((done, total)))
+def test_progress_reports_only_bytes_written_to_disk() -> None:
+    reports: list[tuple[int, int]] = []
+    bar = _progress_bar_class(lambda done, total: reports.append((done, total)))
     with (
         bar(total=9, unit="B", name="huggingface_hub.snapshot_download.transfer") as received,
-        bar(total=10, unit="B", name="huggingface_hub.snapshot_download") as written,
+        bar(total=10, unit="B", name="huggingface_hub.snapshot_download") as disk_bar,
         bar(total=4, desc="Fetching 4 files") as files,
     ):
         received.update(9)
         files.update(1)
-        written.update(3)
-        written.update(7)
-    assert told == [(3, 10), (10, 10)]
+        disk_bar.update(3)
+        disk_bar.update(7)
+    assert reports == [(3, 10), (10, 10)]

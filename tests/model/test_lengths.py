@@ -1,4 +1,4 @@
-"""How long a text may be: what is refused unread, what is cut, and that nobody waits for another's text."""
+"""Text length: limits, truncation, and tokenization in several threads."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tokenizers import processors
 from bert_probe.errors import TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder
-from bert_probe.model.lengths import MOST_CHARACTERS, MOST_TOKENS, kept
+from bert_probe.model.lengths import MOST_CHARACTERS, MOST_TOKENS, kept_positions
 from tests.helpers import families
 
 NAMES = frozenset({"input_ids", "attention_mask"})
 
 
 class Watched:
-    """A tokenizer that says what it is about to read."""
+    """A tokenizer that reports each text before reading it."""
 
-    def __init__(self, tokenizer: Any, told: Callable[[str], object]) -> None:
-        self._tokenizer, self._told = tokenizer, told
+    def __init__(self, tokenizer: Any, on_text: Callable[[str], object]) -> None:
+        self._tokenizer, self._told = tokenizer, on_text
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
@@ -40,25 +40,27 @@ class Watched:
 
 @pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize("pair", [None, "a word"])
-def test_a_text_of_too_many_characters_is_refused_unread(
+def test_text_with_too_many_characters_is_refused_before_tokenization(
     truncate: bool, pair: str | None, minilm: Checkpoint
 ) -> None:
     read: list[str] = []
     encoder = Encoder(Watched(minilm.tokenizer, read.append), 512, 30_522, NAMES)
     text = "word " * (MOST_CHARACTERS // 5)
-    said = r"^250,001 characters; a text may have at most 250,000, cut or not\. Give a part of it\.$"
-    with pytest.raises(TooLongError, match=said):
+    message = (
+        r"^250,001 characters; a text may have at most 250,000, even if truncated\. Give a part of it\.$"
+    )
+    with pytest.raises(TooLongError, match=message):
         encoder.encode(f"{text}!", pair, truncate)
-    with pytest.raises(TooLongError, match=said):
+    with pytest.raises(TooLongError, match=message):
         encoder.encode("a word", f"{text}!", truncate)
     assert read == []
     assert len(encoder.encode(text, pair, truncate=True)) == 512
 
 
-def test_characters_that_tokenizers_write_out_count_as_what_they_become(minilm: Checkpoint) -> None:
+def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
     blessing = "\ufdfa"  # a ligature of 18 characters
-    said = r"^270,000 characters once its ligatures are written out; a text may have at most 250,000"
-    with pytest.raises(TooLongError, match=said):
+    message = r"^270,000 characters after its ligatures are expanded; a text may have at most 250,000"
+    with pytest.raises(TooLongError, match=message):
         minilm.encode(blessing * 15_000)
     assert minilm.encode(blessing * 13_000, truncate=True).dropped == 0, "one word, unknown"
     assert minilm.encode("é" * MOST_CHARACTERS, truncate=True).dropped == 0
@@ -68,34 +70,32 @@ def test_characters_that_tokenizers_write_out_count_as_what_they_become(minilm: 
 
 
 @pytest.mark.parametrize("accepted", [None, 100_000])
-def test_a_model_without_a_limit_reads_what_is_reasonable(accepted: int | None, minilm: Checkpoint) -> None:
+def test_model_without_limit_has_the_default_limit(accepted: int | None, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, accepted, 30_522, NAMES)
     text = "the " * MOST_TOKENS
-    said = (
-        r"^16,386 tokens; at most 16,384 are read at once, whatever the model accepts\. Shorten the text or"
-    )
-    with pytest.raises(TooLongError, match=said):
+    message = r"^16,386 tokens; at most 16,384 are supported for any model\. Shorten the text or"
+    with pytest.raises(TooLongError, match=message):
         encoder.encode(text)
     cut = encoder.encode(text, truncate=True)
     assert (len(cut), cut.max_tokens, cut.dropped) == (MOST_TOKENS, MOST_TOKENS, 2)
     assert encoder.inputs(text, truncate=True).dropped == 2
 
 
-def test_the_longer_of_two_texts_gives_way() -> None:
-    # Added, four of the first, added, two of the second, added: with room for three of the six.
+def test_longer_text_of_a_pair_is_truncated() -> None:
+    # Added, 4 of the first text, added, 2 of the second, added; with room for 3 of the 6.
     texts = [None, 0, 0, 0, 0, None, 1, 1, None]
-    assert kept(texts, 6) == [0, 1, 2, 5, 6, 8]
-    assert kept(texts, 6, "left") == [0, 3, 4, 5, 7, 8]
-    assert kept(texts, 7) == [0, 1, 2, 5, 6, 7, 8]
-    assert kept(texts, 9) == list(range(9))
-    assert kept(texts, 1) == [0, 5, 8], "what the tokenizer added stays"
+    assert kept_positions(texts, 6) == [0, 1, 2, 5, 6, 8]
+    assert kept_positions(texts, 6, "left") == [0, 3, 4, 5, 7, 8]
+    assert kept_positions(texts, 7) == [0, 1, 2, 5, 6, 7, 8]
+    assert kept_positions(texts, 9) == list(range(9))
+    assert kept_positions(texts, 1) == [0, 5, 8], "what the tokenizer added stays"
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(
     "name", [*families.representative(families.FAMILIES), "no processor", "bytes, then a template"]
 )
-def test_a_text_is_cut_as_transformers_cuts_it(name: str, side: Literal["right", "left"]) -> None:
+def test_truncation_equals_transformers(name: str, side: Literal["right", "left"]) -> None:
     family = families.FAMILIES.get(name, families.FAMILIES["roberta"])
     backend = family.tokenizer(family.special)
     if name == "no processor":
@@ -104,14 +104,14 @@ def test_a_text_is_cut_as_transformers_cuts_it(name: str, side: Literal["right",
         template = family.special.processor(backend)
         backend.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     raw = families.fast(backend, family.special, truncation_side=side)
-    mine = families.fast(backend, family.special, truncation_side=side)
-    chosen = random.Random(name)
+    tokenizer = families.fast(backend, family.special, truncation_side=side)
+    rng = random.Random(name)
     words = [*" ".join(families.SENTENCES).split(), "  ", "\t[SEP]", "🙂"]
     for _ in range(40):
-        count, length = chosen.choice((1, 2)), chosen.randint(2, 25)
-        texts = [" ".join(chosen.choices(words, k=length)) for _ in range(count)]
-        limit = chosen.randint(6, 30)
-        cut = Encoder(mine, limit, 10_000, NAMES).encode(texts[0], (*texts, None)[1], True)
+        count, length = rng.choice((1, 2)), rng.randint(2, 25)
+        texts = [" ".join(rng.choices(words, k=length)) for _ in range(count)]
+        limit = rng.randint(6, 30)
+        cut = Encoder(tokenizer, limit, 10_000, NAMES).encode(texts[0], (*texts, None)[1], True)
         expected = raw(*texts, truncation=True, max_length=limit)
         fast = expected.encodings[0]
         assert cut.ids == expected["input_ids"]
@@ -119,7 +119,7 @@ def test_a_text_is_cut_as_transformers_cuts_it(name: str, side: Literal["right",
         assert len(cut) + cut.dropped == len(raw(*texts, verbose=False)["input_ids"])
 
 
-def test_cutting_leaves_no_setting_behind(minilm: Checkpoint) -> None:
+def test_truncation_does_not_change_tokenizer_settings(minilm: Checkpoint) -> None:
     minilm.encode("the " * 600, truncate=True)
     assert minilm.tokenizer.backend_tokenizer.truncation is None
 
@@ -127,7 +127,7 @@ def test_cutting_leaves_no_setting_behind(minilm: Checkpoint) -> None:
 # ---------------------------------------------------------------- others
 
 
-def test_nobody_waits_while_anothers_text_is_read(minilm: Checkpoint) -> None:
+def test_tokenization_does_not_block_other_threads(minilm: Checkpoint) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly(text: str) -> None:
@@ -146,7 +146,7 @@ def test_nobody_waits_while_anothers_text_is_read(minilm: Checkpoint) -> None:
     assert (list(short.tokens), len(long.result())) == (["[CLS]", "short", "[SEP]"], 512)
 
 
-def test_a_trace_counts_its_text_and_tokens(minilm: Checkpoint) -> None:
+def test_nbytes_includes_text_and_tokens(minilm: Checkpoint) -> None:
     short, long = (minilm.trace(text, truncate=True) for text in ("the " * 600, "the " * 50_000))
     assert len(short.tokens) == len(long.tokens)
     assert long.nbytes - short.nbytes == 4 * (50_000 - 600)

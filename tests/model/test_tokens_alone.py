@@ -1,4 +1,4 @@
-"""Tokens without the model: the same as with it, or none at all."""
+"""Tokenization without the model: the same tokens as with it, or None."""
 
 from __future__ import annotations
 
@@ -38,30 +38,37 @@ TEXTS = (
 
 
 def settings(folder: Path, file: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / file).read_text(encoding="utf-8"))
-    return found
+    values: dict[str, Any] = json.loads((folder / file).read_text(encoding="utf-8"))
+    return values
 
 
 @pytest.fixture
 def changed(family_folder: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """A copy of a tiny checkpoint with other entries in one of its files; None takes one away."""
+    """Return a function that copies a checkpoint and changes entries of a file; None removes one."""
 
     def copy(name: str, file: str = "config.json", **entries: Any) -> Path:
         folder = tmp_path / name
         shutil.copytree(family_folder(name), folder)
-        kept = {key: value for key, value in (settings(folder, file) | entries).items() if value is not None}
-        (folder / file).write_text(json.dumps(kept), encoding="utf-8")
+        values = {
+            key: value for key, value in (settings(folder, file) | entries).items() if value is not None
+        }
+        (folder / file).write_text(json.dumps(values), encoding="utf-8")
         return folder
 
     return copy
 
 
-def same(alone: Encoding | None, whole: Encoding) -> None:
+def same(alone: Encoding | None, expected: Encoding) -> None:
     assert alone is not None
     assert [(str(token), vars(token)) for token in alone.tokens] == [
-        (str(token), vars(token)) for token in whole.tokens
+        (str(token), vars(token)) for token in expected.tokens
     ]
-    assert (alone.text, alone.pair, alone.words, alone.dropped) == (whole.text, whole.pair, whole.words, 0)
+    assert (alone.text, alone.pair, alone.words, alone.dropped) == (
+        expected.text,
+        expected.pair,
+        expected.words,
+        0,
+    )
     assert not alone.inputs
 
 
@@ -78,36 +85,34 @@ def test_the_built_in_model(minilm: Checkpoint, text: str) -> None:
     ("own", "name"),
     prove_unless(lambda case: case[0] or case[1] == "bert", product([False, True], TOKENIZERS)),
 )
-def test_each_family_whichever_class_its_tokenizer_names(
-    changed: Callable[..., Path], name: str, own: bool
-) -> None:
-    named = TOKENIZERS[name] if own else "PreTrainedTokenizerFast"
-    folder = changed(name, "tokenizer_config.json", tokenizer_class=named)
-    whole = bert_probe.load(folder)
-    assert type(whole.tokenizer) is getattr(transformers, named)
+def test_every_family_and_tokenizer_class(changed: Callable[..., Path], name: str, own: bool) -> None:
+    class_name = TOKENIZERS[name] if own else "PreTrainedTokenizerFast"
+    folder = changed(name, "tokenizer_config.json", tokenizer_class=class_name)
+    checkpoint = bert_probe.load(folder)
+    assert type(checkpoint.tokenizer) is getattr(transformers, class_name)
     for text in TEXTS:
         alone = encode_alone(folder, None, text)
-        cut = whole.encode(text, truncate=True)
+        cut = checkpoint.encode(text, truncate=True)
         if cut.dropped or len(cut) > 160 - 2:
             assert alone is None
         else:
             same(alone, cut)
-        same(encode_alone(folder, None, "a boat", text[:40]), whole.encode("a boat", text[:40]))
+        same(encode_alone(folder, None, "a boat", text[:40]), checkpoint.encode("a boat", text[:40]))
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_what_is_accepted_is_surely_accepted(
+def test_accepted_text_is_accepted_by_the_model(
     family: Callable[[str], Checkpoint], family_folder: Callable[[str], Path], name: str
 ) -> None:
     alone = encode_alone(family_folder(name), None, "a boat")
-    most = family(name).description.max_tokens
+    max_tokens = family(name).description.max_tokens
     assert alone is not None
     assert alone.max_tokens is not None
-    assert most is not None
-    assert most - 2 <= alone.max_tokens <= most
+    assert max_tokens is not None
+    assert max_tokens - 2 <= alone.max_tokens <= max_tokens
 
 
-def test_the_table_is_that_of_transformers() -> None:
+def test_tokenizer_classes_equal_transformers() -> None:
     for name, cls in TOKENIZERS.items():
         assert TOKENIZER_MAPPING_NAMES[name] == cls
         assert name in MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -139,7 +144,7 @@ def test_the_table_is_that_of_transformers() -> None:
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["tokens.Own", None]}}),
     ],
 )
-def test_what_is_unusual(changed: Callable[..., Path], file: str, entries: dict[str, Any]) -> None:
+def test_unusual_files_return_none(changed: Callable[..., Path], file: str, entries: dict[str, Any]) -> None:
     assert encode_alone(changed("bert", file, **entries), None, "a boat") is None
 
 
@@ -179,7 +184,7 @@ def test_an_id_beyond_the_vocabulary(changed: Callable[..., Path]) -> None:
 # ---------------------------------------------------------------- refused, and not
 
 
-def test_the_same_refusals_as_with_the_model(changed: Callable[..., Path], tmp_path: Path) -> None:
+def test_errors_equal_those_of_the_model(changed: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="There is no folder"):
         encode_alone(tmp_path / "none", None, "a boat")
     with pytest.raises(NotFoundError, match="no revision"):
@@ -193,11 +198,11 @@ def test_the_same_refusals_as_with_the_model(changed: Callable[..., Path], tmp_p
     with pytest.raises(WeightsError, match="broken or truncated"):
         encode_alone(folder, None, "a boat")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"no model\.safetensors"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         encode_alone(folder, None, "a boat")
 
 
-def test_numbers_of_the_weights_are_no_matter(changed: Callable[..., Path]) -> None:
+def test_weights_are_not_read(changed: Callable[..., Path]) -> None:
     folder = changed("bert")
     weights = {name: part * torch.nan for name, part in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -209,10 +214,10 @@ def test_numbers_of_the_weights_are_no_matter(changed: Callable[..., Path]) -> N
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_tokenizer_without_measure_is_refused_unread_here_too(
+def test_oversized_tokenizer_is_refused(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     folder = copy(family_folder("bert"), tmp_path / "model")
     assert encode_alone(folder, None, "we left") is not None
     with (folder / name).open("ab") as file:

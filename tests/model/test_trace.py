@@ -1,4 +1,4 @@
-"""A trace: attention worked by hand, what must always hold, and what is refused."""
+"""Traces: attention computed by hand, invariants, and errors."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
     first = math.exp(0.5) / (math.exp(0.5) + 1)
     second = 1 / (1 + math.e)
     expected = [[first, 1 - first], [second, 1 - second]]
-    # A difference, an exponential, a sum and a division are rounded.
+    # Four operations round: a difference, an exponential, a sum and a division.
     assert_rounded(trace.attention(0, 0), expected, 4)
     assert_rounded(trace.attention(0), [expected], 4)
     assert_rounded(trace.mean_attention(0), expected, 4)
@@ -44,14 +44,14 @@ def test_scores_each_layer_uses_its_own_scaling() -> None:
     np.testing.assert_array_equal(trace.scores(1), 3 * trace.scores(0))
 
 
-def test_a_mask_of_yes_and_no_takes_away_all_weight() -> None:
+def test_boolean_mask_removes_attention() -> None:
     trace = two_token_trace(np.array([[True, False], [True, True]]))
     assert trace.scores(0, 0)[0, 1] == -np.inf
     np.testing.assert_array_equal(trace.attention(0, 0)[0], [1, 0])
     assert_rounded(trace.attention(0, 0)[1], two_token_trace().attention(0, 0)[1], 4)
 
 
-def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
+def test_float_mask_is_added_to_scores() -> None:
     trace = two_token_trace(np.array([[0, 0.5], [0, 0]], np.float32))
     assert trace.scores(0, 0).tolist() == [[0.5, 0.5], [0, 1]]
     assert trace.attention(0, 0)[0].tolist() == [0.5, 0.5]
@@ -98,7 +98,7 @@ def test_negative_layers_and_heads_count_from_the_end(minilm: Checkpoint) -> Non
 
 
 @pytest.mark.parametrize("layer", [6, -7, 1000, True, False, 1.0, "1", None, np.float32(1), [0]])
-def test_a_layer_that_is_not_there_is_refused(layer: Any, minilm: Checkpoint) -> None:
+def test_unknown_layer_is_refused(layer: Any, minilm: Checkpoint) -> None:
     trace = minilm.trace("one")
     for ask in (trace.attention, trace.scores, trace.mean_attention):
         with pytest.raises(SelectionError, match=r"There is no layer|layer must be a whole number"):
@@ -108,7 +108,7 @@ def test_a_layer_that_is_not_there_is_refused(layer: Any, minilm: Checkpoint) ->
 
 
 @pytest.mark.parametrize("head", [12, -13, True, 0.0, "0", [0]])
-def test_a_head_that_is_not_there_is_refused(head: Any, minilm: Checkpoint) -> None:
+def test_unknown_head_is_refused(head: Any, minilm: Checkpoint) -> None:
     trace = minilm.trace("one")
     for ask in (trace.attention, trace.scores):
         with pytest.raises(SelectionError, match=r"There is no head|head must be a whole number"):
@@ -133,7 +133,7 @@ def test_an_index_resolves_as_python_would(count: int, index: int) -> None:
         assert resolve(index, count, "layer") == expected
 
 
-def test_scores_are_unavailable_where_q_and_k_are_hidden(family: Checkpoints) -> None:
+def test_scores_are_unavailable_if_q_and_k_are_hidden(family: Checkpoints) -> None:
     trace = family("mpnet").trace(TEXT)
     with pytest.raises(UnavailableError, match="MPNetModel hides its queries and keys"):
         trace.scores(0)
@@ -166,20 +166,20 @@ def test_changing_an_attention_map_does_not_change_the_trace(minilm: Checkpoint)
 
 
 def owners(trace: Trace) -> list[np.ndarray]:
-    """Every array a trace reaches, by way of its attributes and of what they are views of."""
-    found: dict[int, np.ndarray] = {}
+    """Return every array reachable from a trace, through attributes and views."""
+    arrays: dict[int, np.ndarray] = {}
     stack: list[Any] = list(vars(trace).values())
     while stack:
         item = stack.pop()
         if isinstance(item, tuple | list):
             stack += item
-        elif isinstance(item, np.ndarray) and id(item) not in found:
-            found[id(item)] = item
+        elif isinstance(item, np.ndarray) and id(item) not in arrays:
+            arrays[id(item)] = item
             stack.append(item.base)
-    return list(found.values())
+    return list(arrays.values())
 
 
-def test_512_tokens_of_minilm_take_at_most_40_megabytes_with_everything_asked_for(minilm: Checkpoint) -> None:
+def test_512_tokens_of_minilm_need_at_most_40_megabytes(minilm: Checkpoint) -> None:
     trace = minilm.trace("the " * 510)
     assert len(trace.tokens) == 512
     fresh = trace.nbytes
@@ -205,9 +205,9 @@ def test_a_fresh_trace_holds_no_matrix_over_its_tokens(name: str, family: Checkp
 
 def test_a_trace_of_a_batch_does_not_keep_the_batch(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["one", "the " * 500])
-    kept = owners(short)
-    assert len(kept) >= 7 + 3 * 6, "else nothing was looked at"
-    for array in kept:
+    owned = owners(short)
+    assert len(owned) >= 7 + 3 * 6, "else nothing was looked at"
+    for array in owned:
         assert array.nbytes <= 3 * 384 * 4
         assert not isinstance(array.base, torch.Tensor), "a view would keep all of it"
 
@@ -223,9 +223,7 @@ def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:
     assert trace.nbytes == trace.encoding.nbytes + sum(array.nbytes for array in arrays)
 
 
-def test_too_little_memory_for_a_picture_is_one_sentence(
-    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_in_attention_raises_error(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = minilm.trace(TEXT)
 
     def fail(*_args: object) -> None:
@@ -260,7 +258,7 @@ def test_a_trace_refuses_another_number_of_layers(name: str, minilm: Checkpoint)
 
 
 @pytest.mark.parametrize("name", ["queries", "keys", "values", "scaling", "masks"])
-def test_a_trace_refuses_to_be_without_one_of_the_parts(name: str) -> None:
+def test_trace_refuses_missing_arrays(name: str) -> None:
     with pytest.raises(ShapeError):
         two_token_trace(**{name: None})
 

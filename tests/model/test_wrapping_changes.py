@@ -1,4 +1,4 @@
-"""A wrapped model that changes: numbers are named by the weights of the moment, old ones meet no new ones."""
+"""Wrapped models that change: results carry the digest of their weights, and stale traces are refused."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.helpers.in_memory import left_alone, refused, step
 def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
-    kept = before.hidden_states.copy()
+    states_before = before.hidden_states.copy()
     step(bert, before.encoding)
     after = wrapped.trace(TEXT)
     assert before.provenance["weights_sha256"] != after.provenance["weights_sha256"] == digest(bert)
     assert not np.array_equal(after.hidden_states, before.hidden_states)
-    np.testing.assert_array_equal(before.hidden_states, kept)
+    np.testing.assert_array_equal(before.hidden_states, states_before)
     np.testing.assert_array_equal(
         after.hidden_states, bert_probe.wrap(bert, tokenizer).trace(TEXT).hidden_states
     )
@@ -45,40 +45,40 @@ NEED_BOTH: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", NEED_BOTH)
-def test_what_needs_the_model_again_refuses_another_one(what: str, bert: Any, tokenizer: Any) -> None:
+@pytest.mark.parametrize("call_name", NEED_BOTH)
+def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     trace = wrapped.trace(TEXT)
-    bert.pooler.dense.weight.data[0, 0] += 1  # which counts no version of the tensor up
+    bert.pooler.dense.weight.data[0, 0] += 1  # without increasing the tensor's version
     for _ in range(2):
-        left_alone(bert, lambda: refused(UnavailableError, lambda: NEED_BOTH[what](trace)))
+        left_alone(bert, lambda: refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
-        NEED_BOTH[what](trace)
+        NEED_BOTH[call_name](trace)
     bert.pooler.dense.weight.data[0, 0] -= 1
     same = trace.provenance["weights_sha256"] == digest(bert)
-    assert NEED_BOTH[what](wrapped.trace(TEXT) if not same else trace) is not None
+    assert NEED_BOTH[call_name](wrapped.trace(TEXT) if not same else trace) is not None
     assert bert_probe.Attention().of(trace).weights.shape, "what the trace holds itself stays"
 
 
 @pytest.mark.parametrize(
     "ask", [bert_probe.Sentences(), bert_probe.HeadMeans(resamples=5)], ids=["sentences", "heads"]
 )
-def test_one_answer_is_never_of_two_models(ask: Any, bert: Any, tokenizer: Any) -> None:
+def test_result_never_mixes_two_states_of_a_model(ask: Any, bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     sentences = [f"{'the boat ' * 60}{number}" for number in range(40)]
-    told: list[int] = []
+    reports: list[int] = []
 
     def train(done: int, _total: int) -> None:
-        told.append(done)
+        reports.append(done)
         if 0 < done < len(sentences):
             bert.embeddings.word_embeddings.weight.data[0, 0] += 1
 
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
         ask.of(wrapped, sentences, report=train)
-    assert 0 < told[-1] < len(sentences)
+    assert 0 < reports[-1] < len(sentences)
 
 
-def test_dtype_and_device_are_those_of_the_moment(bert: Any, tokenizer: Any) -> None:
+def test_description_has_current_dtype_and_device(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     trace = wrapped.trace(TEXT)
     bert.double()
@@ -103,15 +103,15 @@ def test_a_model_may_move_to_a_device(bert: Any, tokenizer: Any) -> None:
     assert bert_probe.Attention(measure="value-norm").of(after).weights.shape
 
 
-def test_a_model_with_other_parts_must_be_wrapped_again(bert: Any, tokenizer: Any) -> None:
+def test_rebuilt_model_is_refused(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     bert.pooler = None
-    with pytest.raises(UnavailableError, match=r"was rebuilt since it was wrapped.*Wrap it again"):
+    with pytest.raises(UnavailableError, match=r"has other modules or sizes.*Wrap it again"):
         wrapped.trace(TEXT)
     assert bert_probe.wrap(bert, tokenizer).trace(TEXT).pooler is None
 
 
-def test_equal_weights_of_two_models_share_no_answer(bert: Any, tokenizer: Any) -> None:
+def test_models_with_equal_weights_share_no_cache_entry(bert: Any, tokenizer: Any) -> None:
     twin = copy.deepcopy(bert)
     for module in twin.modules():
         if isinstance(module, torch.nn.LayerNorm):
@@ -122,7 +122,7 @@ def test_equal_weights_of_two_models_share_no_answer(bert: Any, tokenizer: Any) 
     assert key_of(bert_probe.Attention(), a.trace(TEXT)) == key_of(bert_probe.Attention(), a.trace(TEXT))
 
 
-def test_the_digest_follows_its_recipe() -> None:
+def test_digest_has_the_documented_format() -> None:
     module = torch.nn.Module()
     module.register_parameter("b", torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]])))
     module.register_buffer("a", torch.tensor(7))
@@ -148,7 +148,7 @@ def test_the_digest_follows_its_recipe() -> None:
     ],
     ids=["a number", "the dtype", "a shape", "rows in another order"],
 )
-def test_the_digest_sees_every_change(change: Callable[[Any], Any], bert: Any) -> None:
+def test_digest_depends_on_every_tensor(change: Callable[[Any], Any], bert: Any) -> None:
     before = digest(bert)
     assert digest(bert) == before
     change(bert)

@@ -106,7 +106,7 @@ def test_an_encoder_and_a_decoder_are_blocks_of_one_picture(bart: Any) -> None:
             np.testing.assert_array_equal(block, given[layer][0].detach().numpy())
         assert not weights[:, 3:, :3].any()
     (page,) = pages_in(shown.data)  # type: ignore[union-attr]
-    assert "A is the decoder&#x27;s tokens and B the encoder&#x27;s." in page
+    assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
 
 
 def test_cross_attention_alone_and_layers_of_unequal_number(bart: Any) -> None:
@@ -159,21 +159,25 @@ def test_it_takes_bertviz_s_arguments_in_its_order(ours: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({}, ShapeError, "There is no attention"),
-        ({"attention": "BERT"}, ShapeError, "There are no tokens"),
+        ({}, ShapeError, "No attention was given"),
+        ({"attention": "BERT"}, ShapeError, "No tokens were given"),
         ({"attention": "BERT", "tokens": BERT_TOKENS[:3]}, ShapeError, "3 tokens for attention over 8"),
-        ({"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]}, ShapeError, "alone"),
-        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "no encoder_tokens"),
+        (
+            {"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]},
+            ShapeError,
+            "Omit encoder_attention",
+        ),
+        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "No encoder_tokens"),
         (
             {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
             ShapeError,
-            r"cross_attention has shape \(2, 8, 8\); its tokens make 1 queries and 2 keys",
+            r"cross_attention has shape \(2, 8, 8\), but the tokens given are 1 queries and 2 keys",
         ),
         ({"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [3]}, SelectionError, "no layer 3"),
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [1], "layer": 0},
             SelectionError,
-            "Layer 0 is not among those of include_layers",
+            "Layer 0 is not in include_layers",
         ),
         ({"attention": "BERT", "tokens": BERT_TOKENS, "heads": [2]}, SelectionError, "no head 2"),
         (
@@ -193,5 +197,5 @@ def test_what_does_not_belong_together_is_refused(
 
 
 def test_a_display_mode_that_is_none_is_refused(bert: Any) -> None:
-    with pytest.raises(SelectionError, match="use light or dark"):
+    with pytest.raises(SelectionError, match="Use light or dark"):
         model_view(bert, BERT_TOKENS, display_mode="sepia")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Values are made once a key, kept within a bound, and never mistaken for each other."""
+"""Caches: values are computed once per key, bounded in size, and never confused."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.runtime.cache import Cache, ResultCache, key_of
 
 
-def test_a_value_is_made_once_however_many_ask() -> None:
+def test_concurrent_requests_compute_a_value_once() -> None:
     cache: Cache[str, int] = Cache(10)
-    made: list[int] = []
+    calls: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
     def make() -> int:
-        made.append(1)
+        calls.append(1)
         begun.set()
         assert go_on.wait(10)
         return 7
 
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(cache.once, "a", make) for _ in range(8)]
+        futures = [pool.submit(cache.once, "a", make) for _ in range(8)]
         assert begun.wait(10)
-        # Another key is not held up.
+        # Another key is not blocked.
         assert cache.once("b", lambda: 3) == 3
         go_on.set()
-        assert [one.result(10) for one in asked] == [7] * 8
-    assert len(made) == 1
+        assert [future.result(10) for future in futures] == [7] * 8
+    assert len(calls) == 1
     assert (cache.get("a"), cache.get("c")) == (7, None)
 
 
-def test_what_a_maker_raises_is_its_own_and_the_next_one_makes_it() -> None:
+def test_error_goes_to_one_caller_and_the_next_retries() -> None:
     cache: Cache[str, int] = Cache(10)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -60,7 +60,7 @@ def test_what_a_maker_raises_is_its_own_and_the_next_one_makes_it() -> None:
     assert cache.once("b", lambda: 1) == 1
 
 
-def test_the_least_recently_used_goes_first_and_what_is_too_large_is_not_kept() -> None:
+def test_least_recently_used_value_is_evicted() -> None:
     cache: Cache[str, str] = Cache(5, len)
     for key in ("aa", "bb"):
         cache.once(key, lambda key=key: key)  # type: ignore[misc]
@@ -73,23 +73,23 @@ def test_the_least_recently_used_goes_first_and_what_is_too_large_is_not_kept() 
     assert cache.values() == ["cc"]
 
 
-def test_no_two_texts_meet_in_one_key(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
-    asked = Attention(1)
+def test_different_texts_have_different_keys(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+    question = Attention(1)
     traces = [
         minilm.trace("a b", "c"),
         minilm.trace("a", "b c"),
         minilm.trace("a b c"),
         family("bert").trace("a b c"),
     ]
-    keys = [key_of(asked, trace) for trace in traces]
-    keys += [key_of(Attention(2), traces[0]), key_of(asked, *traces[:2]), key_of(asked, minilm)]
+    keys = [key_of(question, trace) for trace in traces]
+    keys += [key_of(Attention(2), traces[0]), key_of(question, *traces[:2]), key_of(question, minilm)]
     assert len(set(keys)) == len(keys)
-    assert key_of(asked, minilm.trace("a b c")) == key_of(Attention(1), traces[2])
+    assert key_of(question, minilm.trace("a b c")) == key_of(Attention(1), traces[2])
     cut = minilm.trace("a " * 600, truncate=True)
-    assert key_of(asked, cut) != key_of(asked, minilm.trace("a " * 510))
+    assert key_of(question, cut) != key_of(question, minilm.trace("a " * 510))
 
 
-def test_answers_are_made_once_and_a_report_is_no_cause(minilm: Checkpoint) -> None:
+def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkpoint) -> None:
     class Slots:
         taken = 0
 
@@ -110,7 +110,7 @@ def test_answers_are_made_once_and_a_report_is_no_cause(minilm: Checkpoint) -> N
     assert slots.taken == 3
 
 
-def test_what_a_function_makes_of_a_text_is_kept_too_and_apart_from_what_others_make() -> None:
+def test_function_results_are_cached_by_function() -> None:
     class Made:
         nbytes = 1
 
@@ -123,10 +123,10 @@ def test_what_a_function_makes_of_a_text_is_kept_too_and_apart_from_what_others_
     answers = ResultCache(10)
     first = answers.of(one, "a")
     assert answers.of(one, "a") is first
-    assert len({id(made) for made in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
+    assert len({id(result) for result in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
 
 
-def test_looking_through_all_values_counts_as_no_use() -> None:
+def test_values_does_not_affect_eviction_order() -> None:
     cache: Cache[str, str] = Cache(2)
     for key in ("a", "b"):
         cache.once(key, lambda key=key: key)  # type: ignore[misc]
@@ -136,7 +136,7 @@ def test_looking_through_all_values_counts_as_no_use() -> None:
     assert (cache.get("a"), cache.get("b")) == ("a", None)
 
 
-def test_a_value_that_cannot_be_measured_leaves_nobody_waiting() -> None:
+def test_error_in_size_does_not_block_waiters() -> None:
     cache: Cache[str, Any] = Cache(2, len)
     with pytest.raises(TypeError, match="has no len"):
         cache.once("a", lambda: 5)
@@ -144,7 +144,7 @@ def test_a_value_that_cannot_be_measured_leaves_nobody_waiting() -> None:
         assert pool.submit(cache.once, "a", lambda: "b").result(10) == "b"
 
 
-def test_one_who_waits_may_give_up_and_the_maker_goes_on() -> None:
+def test_waiting_can_be_cancelled() -> None:
     cache: Cache[str, str] = Cache(1)
     begun, go = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What is imported for good is not looked through for garbage."""
+"""Imported objects are exempt from garbage collection."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def _as_before() -> Iterator[None]:
     gc.freeze()
 
 
-def test_the_collector_rests_and_leaves_alone_what_was_made() -> None:
+def test_imported_objects_are_frozen() -> None:
     gc.unfreeze()
     with imported_for_good():
         assert not gc.isenabled()
-        made: list[list[int]] = [[] for _ in range(1000)]
+        garbage: list[list[int]] = [[] for _ in range(1000)]
     assert gc.isenabled()
-    assert gc.get_freeze_count() > len(made)
+    assert gc.get_freeze_count() > len(garbage)
 
 
-def test_it_is_as_before_after_a_failure_too() -> None:
+def test_collector_is_restored_after_an_error() -> None:
     for was_on in (True, False):
         (gc.enable if was_on else gc.disable)()
         with pytest.raises(ImportError), imported_for_good():

@@ -1,4 +1,4 @@
-"""Work in a thread: it reports, is waited for, stops at its next report, and few compute at once."""
+"""Jobs: progress, results, cancellation, and limited concurrency."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.work import Steps, all_jobs_ended
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(semaphore, "EVERY", 0.02)
+    monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     yield
     until(all_jobs_ended)
 
@@ -30,7 +30,7 @@ def progressed(job: Job[str], progress: tuple[int, int]) -> bool:
     return job.progress == progress
 
 
-def test_a_job_reports_and_brings_its_result() -> None:
+def test_job_reports_progress_and_returns_its_result() -> None:
     work = Steps(3)
     job = Job("cause", work)
     until(lambda: job.progress == (0, 3))
@@ -42,7 +42,7 @@ def test_a_job_reports_and_brings_its_result() -> None:
     assert (job.state, job.over, job.progress) == ("done", True, (3, 3))
 
 
-def test_none_is_a_result_too() -> None:
+def test_none_is_a_valid_result() -> None:
     assert Job("cause", lambda _: None).value(20) is None
 
 
@@ -59,7 +59,7 @@ def test_a_cancelled_job_stops_at_its_next_report_and_its_result_is_dropped() ->
         job.value()
 
 
-def test_what_comes_after_the_cancelling_is_not_kept() -> None:
+def test_result_after_cancellation_is_ignored() -> None:
     go = threading.Event()
     job = Job("cause", lambda _: go.wait(20))
     until(lambda: job.state == "running")
@@ -71,7 +71,7 @@ def test_what_comes_after_the_cancelling_is_not_kept() -> None:
         job.value()
 
 
-def test_what_the_work_raises_is_raised_to_who_asks() -> None:
+def test_value_raises_the_error_of_the_work() -> None:
     def fails(_: Progress) -> str:
         raise OutOfMemoryError("The machine is too small.")
 
@@ -83,29 +83,29 @@ def test_what_the_work_raises_is_raised_to_who_asks() -> None:
     assert isinstance(job.error, OutOfMemoryError)
 
 
-def test_a_job_ends_when_nobody_has_been_there_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, there = [0.0], [True]
+def test_job_without_owner_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, is_alive = [0.0], [True]
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     work = Steps(100)
-    job = Job("cause", work, lambda: there[0])
+    job = Job("cause", work, lambda: is_alive[0])
     until(lambda: job.progress == (0, 100))
-    there[0] = False
+    is_alive[0] = False
     for done, seconds in ((1, jobs.GRACE), (2, jobs.GRACE / 2)):
         now[0] += seconds
         work.step()
         until(partial(progressed, job, (done, 100)))  # a connection may come back
-        there[0] = not there[0]
-    assert not there[0]
+        is_alive[0] = not is_alive[0]
+    assert not is_alive[0]
     now[0] += jobs.GRACE + 1
     work.step()
     assert job.wait(20)
     assert job.state == "cancelled"
 
 
-def test_no_more_than_a_few_compute_at_once_and_a_waiting_one_can_be_cancelled() -> None:
+def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
     works = [Steps(1) for _ in range(jobs.AT_ONCE + 2)]
     started = [Job("cause", work) for work in works[: jobs.AT_ONCE]]
-    until(lambda: all(one.state == "running" for one in started))
+    until(lambda: all(job.state == "running" for job in started))
     looks = [0, 0]
 
     def looked(which: int) -> bool:
@@ -119,7 +119,7 @@ def test_no_more_than_a_few_compute_at_once_and_a_waiting_one_can_be_cancelled()
     fourth.cancel()
     for work in works:
         work.step(2)
-    assert [one.value(20) for one in (*started, third)] == ["result"] * (jobs.AT_ONCE + 1)
+    assert [job.value(20) for job in (*started, third)] == ["result"] * (jobs.AT_ONCE + 1)
     until(all_jobs_ended)
     assert fourth.state == "cancelled"
     assert works[-1].begun == 0
@@ -141,19 +141,19 @@ def test_a_job_that_is_not_queued_needs_no_slot() -> None:
         assert job.value(20) == "result"
 
 
-def test_whoever_waits_for_silent_work_is_told_and_its_result_is_dropped() -> None:
+def test_silent_job_fails_and_its_result_is_ignored() -> None:
     work = Steps(1)
     job = Job("cause", work, silence=0.05)
     until(lambda: job.wait(0.01))
     assert job.state == "failed"
-    with pytest.raises(StalledError, match="Nothing was heard of it for 0 seconds"):
+    with pytest.raises(StalledError, match="The job made no progress for 0 seconds"):
         job.value()
     work.step(3)
     assert work.ended.wait(20)
     assert job.state == "failed"
 
 
-def test_the_same_report_again_is_no_news() -> None:
+def test_repeated_report_counts_as_silence() -> None:
     def stuck(report: Progress) -> None:
         while True:
             report(1, 3)
@@ -182,6 +182,6 @@ job = Job("cause", work)
 """
 
 
-def test_what_still_works_when_the_process_ends_comes_to_its_next_report() -> None:
+def test_running_jobs_are_cancelled_at_exit() -> None:
     done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")

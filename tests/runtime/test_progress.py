@@ -1,4 +1,4 @@
-"""A progress bar on a terminal: seen only there, and only when the work takes its time."""
+"""Progress bars: only on a terminal, and only for long work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.terminal import Terminal
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets seconds pass for the bar."""
+    """Advances the clock of the bar."""
     now = [1000.0]
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])
 
@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return passes
 
 
-def test_work_that_takes_longer_is_seen_and_wiped_away(clock: Callable[[float], None]) -> None:
+def test_bar_of_long_work_is_drawn_and_erased(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
         report(0, 400)
         clock(progress.PATIENCE - 0.25)
@@ -47,7 +47,7 @@ def test_work_that_takes_longer_is_seen_and_wiped_away(clock: Callable[[float], 
     assert terminal.seen == ""
 
 
-def test_what_was_done_before_counts_towards_no_rate(clock: Callable[[float], None]) -> None:
+def test_first_report_does_not_count_for_the_rate(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Reading", "sentences") as report:
         report(6000, 10_000)
         clock(2)
@@ -65,7 +65,7 @@ def test_short_work_writes_nothing(clock: Callable[[float], None]) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_bytes_are_shown_in_millions_and_an_unknown_total_is_no_share(clock: Callable[[float], None]) -> None:
+def test_bytes_are_shown_as_megabytes(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Downloading", "B") as report:
         clock(2)
         report(1_500_000, 0)
@@ -77,7 +77,7 @@ def test_bytes_are_shown_in_millions_and_an_unknown_total_is_no_share(clock: Cal
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(0, 79), (40, 39)])
-def test_a_bar_is_as_wide_as_the_terminal_and_seen_where_that_is_unknown(
+def test_bar_has_the_width_of_the_terminal(
     columns: int, expected: int, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
@@ -90,7 +90,7 @@ def test_a_bar_is_as_wide_as_the_terminal_and_seen_where_that_is_unknown(
         assert len(terminal.seen) == expected
 
 
-def test_it_is_wiped_away_when_the_work_fails(clock: Callable[[float], None]) -> None:
+def test_bar_is_erased_after_an_error(clock: Callable[[float], None]) -> None:
     terminal = Terminal()
 
     def interrupted() -> None:
@@ -106,7 +106,7 @@ def test_it_is_wiped_away_when_the_work_fails(clock: Callable[[float], None]) ->
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), None])
-def test_where_no_terminal_is_nothing_is_written(
+def test_nothing_is_written_without_a_terminal(
     stream: io.StringIO | None, clock: Callable[[float], None]
 ) -> None:
     with redirect_stderr(stream), terminal_bar("Profiling", "sentences") as report:
@@ -116,21 +116,21 @@ def test_where_no_terminal_is_nothing_is_written(
     assert stream is None or stream.getvalue() == ""
 
 
-def test_a_download_is_seen_on_the_terminal_behind_what_filters_it(
+def test_download_bar_bypasses_the_safe_stream(
     clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[str] = []
+    bars: list[str] = []
 
     def load(_model: str, _revision: None, dtype: str, progress: Progress) -> None:
         assert dtype == "auto"
         clock(2)
         progress(3_000_000, 12_000_000)
-        drawn.append(terminal.seen)
+        bars.append(terminal.seen)
         raise NetworkError("The network is gone.")
 
     monkeypatch.setattr(loading, "load", load)
     terminal = Terminal()
     with redirect_stderr(terminal), pytest.raises(SystemExit):
         main(["attention", "a", "--model", "someone/else"])
-    assert drawn[0].startswith("Downloading:  25%|")
+    assert bars[0].startswith("Downloading:  25%|")
     assert terminal.seen == "bert-probe: The network is gone."

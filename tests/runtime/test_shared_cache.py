@@ -1,4 +1,4 @@
-"""Traces that sessions share: several askers' are made in one pass, and are what each would be alone."""
+"""Shared traces: concurrent requests share a forward pass and equal separate ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS = ("a boat", "the small boat crosses", "we had left", "the wide river at n
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
-def test_texts_of_several_askers_go_through_the_model_in_one_pass(
+def test_concurrent_texts_share_a_forward_pass(
     double_family: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint: Checkpoint = double_family(name)
@@ -38,11 +38,11 @@ def test_texts_of_several_askers_go_through_the_model_in_one_pass(
         return shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0]
 
     with ThreadPoolExecutor(len(TEXTS)) as pool:
-        with shared_cache.passes, shared_cache.passes:  # both slots are taken, so all have to wait
-            asked = [pool.submit(ask, text) for text in TEXTS]
+        with shared_cache.passes, shared_cache.passes:  # both slots are in use, so all requests wait
+            futures = [pool.submit(ask, text) for text in TEXTS]
             while shared_cache.passes.waiting < len(TEXTS):
                 time.sleep(0.001)
-        traces = [one.result(60) for one in asked]
+        traces = [future.result(60) for future in futures]
     assert sum(passes) == len(TEXTS) > len(passes)
     for text, trace in zip(TEXTS, traces, strict=True):
         alone = checkpoint.trace(text)
@@ -52,7 +52,7 @@ def test_texts_of_several_askers_go_through_the_model_in_one_pass(
         np.testing.assert_allclose(trace.vectors(layer + 1), alone.vectors(layer + 1), rtol=0, atol=1e-12)
 
 
-def test_a_text_that_cannot_be_read_is_nobody_elses_fault(double_minilm: Checkpoint) -> None:
+def test_invalid_text_does_not_affect_others(double_minilm: Checkpoint) -> None:
     with ThreadPoolExecutor(2) as pool:
         with shared_cache.passes, shared_cache.passes:
             bad = pool.submit(shared_cache.traces, double_minilm, [("a " * 600, None)], False)

@@ -1,4 +1,4 @@
-"""What reaches a terminal: nothing that would steer it, and no traceback where it takes nothing."""
+"""Terminal output: control characters are escaped, and write errors are handled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 @pytest.mark.parametrize(
-    ("given_text", "shown"),
+    ("given_text", "expected"),
     [
         ("\x1b[31mred", "\\x1b[31mred"),
         ("\x9b2J\x07\x7f", "\\x9b2J\\x07\\x7f"),
@@ -32,12 +32,12 @@ TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
         ("Straße 東京 👩\u200d🚀 שלום “a” — \\x1b", "Straße 東京 👩\u200d🚀 שלום “a” — \\x1b"),
     ],
 )
-def test_what_would_steer_a_terminal_is_written_out(given_text: str, shown: str) -> None:
-    assert visible(given_text) == shown
+def test_control_characters_are_escaped(given_text: str, expected: str) -> None:
+    assert visible(given_text) == expected
 
 
 @given(st.text(st.characters()))
-def test_nothing_that_steers_is_left_and_nothing_else_is_changed(text: str) -> None:
+def test_only_control_characters_are_escaped(text: str) -> None:
     def steers(char: str) -> bool:
         turns = unicodedata.bidirectional(char) in TURNING or char in "\u061c\u200e\u200f"
         return unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or turns
@@ -46,7 +46,7 @@ def test_nothing_that_steers_is_left_and_nothing_else_is_changed(text: str) -> N
     assert visible(text) == "".join(expected)
 
 
-def test_logs_and_prints_are_filtered_and_data_are_not() -> None:
+def test_text_is_escaped_and_bytes_are_not() -> None:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), streams():
         logging.StreamHandler().emit(logging.makeLogRecord({"msg": "a\x1b[2J\nb"}))
@@ -59,7 +59,7 @@ def test_logs_and_prints_are_filtered_and_data_are_not() -> None:
     assert out.buffer.getvalue() == b"tab\tand \\u202e\nexact \x1b[2J\n"
 
 
-def test_an_encoding_that_lacks_a_character_gets_it_written_out() -> None:
+def test_unencodable_character_is_escaped() -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     with redirect_stdout(out), streams():
         print("1 − cosine")
@@ -69,7 +69,7 @@ def test_an_encoding_that_lacks_a_character_gets_it_written_out() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_what_takes_nothing_is_told_once_and_then_left_alone() -> None:
+def test_write_error_is_reported_once() -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         stream = SafeStream(full, "Standard output")
         stream.write("a")
@@ -82,7 +82,7 @@ def test_what_takes_nothing_is_told_once_and_then_left_alone() -> None:
         unnamed.flush()
 
 
-def test_a_reader_that_is_gone_is_no_error() -> None:
+def test_broken_pipe_is_ignored() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as pipe:

@@ -1,4 +1,4 @@
-"""Threads that are used again: for as long as there is work, each in a context of its own."""
+"""Thread pool: threads are reused, each task in its own context."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ def alive(name: str) -> int:
     return sum(thread.name == name for thread in threading.enumerate())
 
 
-def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before() -> None:
-    crew, seen = ThreadPool("one after another"), []
+def test_thread_is_reused_with_an_empty_context() -> None:
+    crew, results = ThreadPool("one after another"), []
 
     def work() -> None:
-        seen.append((threading.get_ident(), LEFT_BEHIND.get()))
+        results.append((threading.get_ident(), LEFT_BEHIND.get()))
         LEFT_BEHIND.set("something")
 
     for _ in range(3):
         crew.start(work)
-        until(lambda: crew._idle)
-    assert seen == [seen[0]] * 3
-    assert seen[0][1] == "nothing"
+        until(lambda: crew._idle_inboxes)
+    assert results == [results[0]] * 3
+    assert results[0][1] == "nothing"
 
 
-def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE", 0.05)
+def test_pool_grows_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.05)
     crew, together = ThreadPool("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
-    together.wait(20)  # not before all five are at it
+    together.wait(20)  # until all five are running
     until(lambda: alive("all at once") == 0)
-    assert crew._idle == []
+    assert crew._idle_inboxes == []
     done = threading.Event()
     crew.start(done.set)
     assert done.wait(20)
 
 
-def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
+def test_call_returns_the_result_or_raises() -> None:
     crew = ThreadPool("awaited")
-    assert crew.made(threading.get_ident) != threading.get_ident()
+    assert crew.call(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
-        crew.made(lambda: 1 // 0)
-    assert crew.made(lambda: "goes on") == "goes on"
+        crew.call(lambda: 1 // 0)
+    assert crew.call(lambda: "goes on") == "goes on"
 
 
-def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE", 0.0)
+def test_work_for_an_expiring_thread_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.0)
     crew, done = ThreadPool("just then"), threading.Semaphore(0)
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]

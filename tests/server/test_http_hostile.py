@@ -62,7 +62,7 @@ def test_whatever_a_proxy_adds_makes_a_request_one_from_elsewhere(name: str, her
 def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semaphore, "EVERY", 0.02)
+    monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
     monkeypatch.setattr(limits, "SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:

@@ -1,4 +1,4 @@
-"""Which tokens of two texts are the same: cases worked by hand, and what holds for all texts."""
+"""Alignment of two texts: cases computed by hand, and properties of all alignments."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def places(a: str, b: str) -> Pairs:
-    """Alignment of two texts split at spaces; in capitals are special tokens."""
-    one, other = ([(0, word.isupper(), word) for word in text.split()] for text in (a, b))
-    return align(one, other)
+    """Align two texts split at spaces; capitalized words are special tokens."""
+    keys_a, keys_b = ([(0, word.isupper(), word) for word in text.split()] for text in (a, b))
+    return align(keys_a, keys_b)
 
 
 CASES: dict[str, tuple[str, str, Pairs]] = {
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, str, Pairs]] = {
 @pytest.mark.parametrize(("a", "b", "expected"), CASES.values(), ids=CASES)
 def test_cases_worked_by_hand(a: str, b: str, expected: Pairs) -> None:
     assert places(a, b) == expected
-    assert places(b, a) == tuple((two, one) for one, two in expected)
+    assert places(b, a) == tuple((right, left) for left, right in expected)
 
 
 def test_a_word_is_never_a_special_token(minilm: Checkpoint) -> None:
@@ -59,16 +59,16 @@ words = st.lists(st.sampled_from("abcd"), max_size=12).map(" ".join)
 
 
 @given(words, words)
-def test_pairs_are_the_same_rise_and_mirror(a: str, b: str) -> None:
+def test_pairs_are_equal_increasing_and_symmetric(a: str, b: str) -> None:
     pairs = places(a, b)
-    assert all(a.split()[one] == b.split()[two] for one, two in pairs)
+    assert all(a.split()[left] == b.split()[right] for left, right in pairs)
     assert all(x < y and z < w for (x, z), (y, w) in pairwise(pairs))
-    assert places(b, a) == tuple((two, one) for one, two in pairs)
+    assert places(b, a) == tuple((right, left) for left, right in pairs)
     assert len(places(a, a)) == len(a.split())
 
 
 def test_repeated_words_of_a_long_text_are_not_left_out() -> None:
-    # difflib's heuristic drops what fills more than a hundredth of 200 elements or more.
+    # In 200 or more elements, difflib's heuristic drops those above 1 %.
     assert len(places("so " + "to be " * 150, "to be " * 150 + "or not")) == 300
 
 
@@ -97,35 +97,33 @@ def test_the_same_word_in_other_pieces_is_the_same_word(family: Callable[[str], 
     assert changed(align_traces(a, b)) == (["he"], ["l", "ef", "the"])
     assert changed(align_traces(a, b, words=True)) == ([], ["left"])
     a, b = (family("roberta").trace(text) for text in ("LEFT", "we LEFT"))
-    assert "Ġ" in b.tokens  # a piece of nothing but the space before the word
+    assert "Ġ" in b.tokens  # a token that consists of the space before the word
     assert changed(align_traces(a, b, words=True)) == ([], ["we"])
 
 
-def test_case_counts_where_the_model_tells_it_apart(
-    minilm: Checkpoint, family: Callable[[str], Checkpoint]
-) -> None:
+def test_case_matters_only_for_cased_models(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     texts = ("We left it", "we LEFT it")
     a, b = (minilm.trace(text) for text in texts)
     assert changed(align_traces(a, b)) == ([], [])
     a, b = (family("roberta").trace(text) for text in texts)
-    one, other = changed(align_traces(a, b, words=True))
-    assert (one, other) == (["We", "left"], ["we", "LEFT"])
+    changed_a, changed_b = changed(align_traces(a, b, words=True))
+    assert (changed_a, changed_b) == (["We", "left"], ["we", "LEFT"])
 
 
-def test_a_space_before_a_token_makes_no_other_token(family: Callable[[str], Checkpoint]) -> None:
+def test_leading_space_is_ignored(family: Callable[[str], Checkpoint]) -> None:
     a, b = (family("roberta").trace(text) for text in ("a map", "read a map"))
     assert (str(a.tokens[1]), str(b.tokens[-3])) == ("a", "Ġa")
     assert ("a", "a") in shown(align_traces(a, b))
 
 
-def test_texts_of_a_pair_are_kept_apart(minilm: Checkpoint) -> None:
+def test_texts_of_a_pair_are_aligned_separately(minilm: Checkpoint) -> None:
     a, b = minilm.trace("we left", "the ground"), minilm.trace("the ground", "we left")
-    assert [one for one, _ in shown(align_traces(a, b))] == ["[CLS]", "[SEP]", "[SEP]"]
+    assert [text for text, _ in shown(align_traces(a, b))] == ["[CLS]", "[SEP]", "[SEP]"]
     assert not align_traces(a, b).shares_text
 
 
 @pytest.mark.parametrize("pairs", [((0, 0), (0, 1)), ((1, 0), (0, 1)), ((0, 9),)])
-def test_an_alignment_refuses_pairs_that_do_not_rise(minilm: Checkpoint, pairs: Pairs) -> None:
+def test_pairs_that_do_not_increase_are_refused(minilm: Checkpoint, pairs: Pairs) -> None:
     tokens = minilm.trace("we left").tokens
     with pytest.raises(ShapeError):
         Alignment(tokens, tokens, pairs)

@@ -1,4 +1,4 @@
-"""One text in two tokenizations: by hand, by characters, and what must hold for any two tokenizers."""
+"""Common spans of two tokenizations: by hand, by characters, and properties for any two tokenizers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Opened = Callable[[str], Checkpoint]
 
 
 def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None) -> Encoding:
-    """Tokens of a text: special ones by name, others by their characters; those after "|" are of the pair."""
+    """Create tokens: special ones by name, others by their characters; those after "|" belong to the pair."""
     tokens: list[Token] = []
     segment = 0
     for piece in pieces:
@@ -27,9 +27,9 @@ def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None)
             continue
         start, end = (None, None) if isinstance(piece, str) else piece
         name = piece if isinstance(piece, str) else (text, pair or "")[segment][start:end]
-        about = {"segment": segment, "word": None, "split_word": False, "display": name}
+        attributes = {"segment": segment, "word": None, "split_word": False, "display": name}
         special = {"special": start is None, "start": start, "end": end}
-        tokens.append(Token(name, position=len(tokens), id=hash(name), **about, **special))
+        tokens.append(Token(name, position=len(tokens), id=hash(name), **attributes, **special))
     return Encoding(text, pair, tuple(tokens), {}, None, 0)
 
 
@@ -37,7 +37,7 @@ def told(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]
     return [(span.text, span.a, span.b) for span in spans.spans]
 
 
-def test_by_hand() -> None:
+def test_cases_computed_by_hand() -> None:
     text = "unhappy boat!"
     a = encoding(text, "[CLS]", (0, 2), (2, 7), (8, 12), (12, 13), "[SEP]")
     b = encoding(text, "<s>", (0, 3), (3, 5), (5, 7), (8, 13), "</s>", "</s>")
@@ -50,7 +50,7 @@ def test_by_hand() -> None:
     assert told(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
 
 
-def test_what_only_one_keeps_goes_with_what_follows() -> None:
+def test_tokens_of_one_side_join_the_following_span() -> None:
     text = "a \u200b b "
     a = encoding(text, "[CLS]", (0, 1), (2, 3), (4, 5), "[SEP]")
     b = encoding(text, (0, 1), (1, 2), (4, 5), (5, 6))
@@ -87,7 +87,7 @@ def test_attention_is_merged_by_hand() -> None:
         )
     )
     a = np.array([[1.0, 0, 0, 0], [0.4, 0.1, 0.2, 0.3], [0.4, 0.4, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]])
-    # y's two rows are averaged, its two columns added; [CLS] is a key, and no query, as B has none.
+    # y's two rows are averaged, its two columns added; [CLS] is only a key, because B has none.
     np.testing.assert_allclose(spans.merged(a, 0), [[0.4, 0.1, 0.5], [0.2, 0.2, 0.6]])
     b = np.array([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.1, 0.8]])
     np.testing.assert_allclose(spans.merged(b, 1), [[0.0, 0.55, 0.45], [0.0, 0.2, 0.8]])
@@ -97,21 +97,21 @@ def test_attention_is_merged_by_hand() -> None:
 
 
 def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
-    """Tokens of each span, found by asking of each place in the text whether a token goes over it."""
+    """Return each span's tokens, computed character by character."""
     tokens = [
         [token for token in side.tokens if not token.special and token.segment == segment] for side in (a, b)
     ]
     cuts = [
         place
         for place in range(len(text) + 1)
-        if not any(one.start < place < one.end for side in tokens for one in side)
+        if not any(token.start < place < token.end for side in tokens for token in side)
     ]
-    found = []
+    groups = []
     for start, end in pairwise(cuts):
-        held = [{one.position for one in side if start <= one.start < end} for side in tokens]
-        if any(held):
-            found.append((held[0], held[1]))
-    return found
+        positions = [{token.position for token in side if start <= token.start < end} for side in tokens]
+        if any(positions):
+            groups.append((positions[0], positions[1]))
+    return groups
 
 
 FAMILIES = ("bert", "roberta", "albert", "eurobert")
@@ -121,24 +121,25 @@ TEXTS = (f"{TEXT} {PAIR}", "naïve café – 東京 2024.", "It isn't  easy\n[MA
 @pytest.mark.parametrize("text", TEXTS)
 def test_two_tokenizers_of_families_by_characters(family: Opened, text: str) -> None:
     merged = 0
-    for one, other in combinations(FAMILIES, 2):
-        a, b = family(one).encode(text), family(other).encode(text)
+    for family_a, family_b in combinations(FAMILIES, 2):
+        a, b = family(family_a).encode(text), family(family_b).encode(text)
         spans = common_spans(a, b)
         inner = [span for span in spans.spans if not span.special]
         assert all(span.shared for span in inner)
         expected = [pair for pair in by_characters(a, b, text) if all(pair)]
-        found = [({*span.a}, {*span.b}) for span in inner]
-        # What only one side keeps is with what follows; all else is as found by characters.
-        assert len(found) == len(expected)
+        actual = [({*span.a}, {*span.b}) for span in inner]
+        # Tokens of one side join the following span; all other spans equal those by characters.
+        assert len(actual) == len(expected)
         assert all(
-            mine >= its and yours >= his for (mine, yours), (its, his) in zip(found, expected, strict=True)
+            actual_a >= expected_a and actual_b >= expected_b
+            for (actual_a, actual_b), (expected_a, expected_b) in zip(actual, expected, strict=True)
         )
         assert "".join("".join(span.text for span in inner).split()) in "".join(text.split())
         merged += sum(len(span.a) > 1 or len(span.b) > 1 for span in inner)
     assert merged
 
 
-def test_one_tokenization_is_left_as_it_is(family: Opened) -> None:
+def test_identical_tokenization_has_one_span_per_token(family: Opened) -> None:
     a, b = family("roberta").encode("東京", PAIR), family("roberta").encode("東京", PAIR)
     spans = common_spans(a, b)
     assert (
@@ -146,16 +147,16 @@ def test_one_tokenization_is_left_as_it_is(family: Opened) -> None:
     )
 
 
-def test_what_is_no_one_text_is_refused(family: Opened) -> None:
+def test_different_texts_are_refused(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
     with pytest.raises(SelectionError, match="two texts"):
         common_spans(a.encode("we left"), b.encode("we left it"))
-    long = [one.encode(LONG * 10, truncate=True) for one in (a, b)]
+    long = [model.encode(LONG * 10, truncate=True) for model in (a, b)]
     with pytest.raises(
-        SelectionError, match=r"[1-9]\d* tokens were cut off in A and \d+ in B.*Shorten the text"
+        SelectionError, match=r"Truncation removed [\d,]+ tokens in A and \d+ in B.*Shorten the text"
     ):
         common_spans(*long)
-    with pytest.raises(ShapeError, match="not in their order"):
+    with pytest.raises(ShapeError, match="must cover all tokens in order"):
         CommonSpans((Span("x", (1,), (0,), 0, False), Span("y", (0,), (1,), 0, False)))
-    with pytest.raises(ShapeError, match="no span in common"):
+    with pytest.raises(ShapeError, match="have no common span"):
         CommonSpans((Span("x", (0,), (), 0, False),))

@@ -1,4 +1,4 @@
-"""Files whose ending says one thing and whose content another are refused, and read if the reader insists."""
+"""File formats: contents that do not match the extension are refused unless forced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONLLU = b"# sent_id = 1\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\
 
 
 @pytest.mark.parametrize(
-    ("read", "name", "content", "seen"),
+    ("read", "name", "content", "detected"),
     [
         (parse_sentences, "a.txt", JSONL, "JSON lines"),
         (parse_sentences, "a", b"\n\n" + JSONL, "JSON lines"),
@@ -49,9 +49,11 @@ CONLLU = b"# sent_id = 1\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\
     ],
 )
 def test_content_of_another_format_is_refused_with_the_option_that_forces_it(
-    read: Callable[..., Any], name: str, content: bytes, seen: str
+    read: Callable[..., Any], name: str, content: bytes, detected: str
 ) -> None:
-    with pytest.raises(TextError, match=rf"{name} is read as .*, but it looks like {seen}\. .*--as-named"):
+    with pytest.raises(
+        TextError, match=rf"{name} is read as .*, but it looks like {detected}\. .*--as-named"
+    ):
         read(content, name)
 
 
@@ -81,9 +83,9 @@ def test_plain_text_is_read(content: bytes) -> None:
 
 
 def test_json_lines_are_a_table() -> None:
-    found = parse_labeled_texts(JSONL, "a.jsonl")
-    assert found.digest == parse_labeled_texts(CSV, "a.csv").digest
-    assert [row.line for row in found.rows] == [1, 2]
+    dataset = parse_labeled_texts(JSONL, "a.jsonl")
+    assert dataset.digest == parse_labeled_texts(CSV, "a.csv").digest
+    assert [row.line for row in dataset.rows] == [1, 2]
     assert columns_of(JSONL, "a.NDJSON") == ("text", "label")
     assert parse_sentences(JSONL, "a.jsonl") == ("a nice day", "a bad day")
     assert parse_sentences(JSONL, "a.jsonl", "label") == ("good", "bad")
@@ -105,27 +107,27 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     lines = [
         f'{{"text": "t{number}", "{key}": {value}, "more": {{}}}}' for number, value in enumerate(values)
     ]
-    found = parse_labeled_texts("\n".join(lines).encode(), "a.jsonl")
-    assert (found.kind, [row.label for row in found.rows]) == (kind, labels)
+    dataset = parse_labeled_texts("\n".join(lines).encode(), "a.jsonl")
+    assert (dataset.kind, [row.label for row in dataset.rows]) == (kind, labels)
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ('{"text": {"en": "x"}, "label": "a"}', "line 2: text is an object"),
-        ('{"text": "x", "label": [1]}', "line 2: label is a list of other things"),
+        ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not texts"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
         ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
-        ('{"text": "x", "label": "a"', "broken in line 2: Expecting"),
-        ("7", "broken in line 2: neither an object nor a text"),
+        ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
+        ("7", "invalid in line 2: neither an object nor a text"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a NUL"),
-        ('{"text": "\\ud800", "label": "a"}', "line 2: a NUL or half a character"),
-        (f'{{"text": {"9" * 5000}}}', "line 2: a number or a nesting that is too long"),
-        ("[" * 100_000, "line 2: a number or a nesting that is too long"),
+        ('{"text": "\\ud800", "label": "a"}', "line 2: a NUL or an unpaired surrogate"),
+        (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),
+        ("[" * 100_000, "line 2: a number with too many digits"),
     ],
 )
-def test_json_line_that_is_no_labeled_text_is_named(line: str, reason: str) -> None:
+def test_invalid_json_line_is_reported(line: str, reason: str) -> None:
     first = '{"text": "first", "label": "b"}\n'
     with pytest.raises(TextError, match=reason):
         parse_labeled_texts(f"{first}{line}\n".encode(), "a.jsonl")

@@ -1,4 +1,4 @@
-"""Labelled texts out of tables: what is read, what is guessed, and every fault by its line."""
+"""Labeled texts from tables: parsing, detection of the kind, and errors by line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextEr
 from bert_probe.text import labeled_texts
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
-from bert_probe.text.validation import MOST
+from bert_probe.text.validation import MAX_LISTED
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
@@ -21,102 +21,102 @@ def labels_in(content: str, kind: str | None = None) -> list[Label]:
 
 def test_texts_pairs_and_lines() -> None:
     content = '\ufefflabel;text_b;id;TEXT_A\nyes;"B; two\nlines";1;A\n\n no ;b;2; a \n'
-    found = parse_labeled_texts(content.encode(), "A.CSV")
-    assert found.rows == (LabeledText("A", "B; two lines", "yes", 2), LabeledText("a", "b", "no", 5))
-    assert (found.kind, found.labels) == ("classes", ("no", "yes"))
+    dataset = parse_labeled_texts(content.encode(), "A.CSV")
+    assert dataset.rows == (LabeledText("A", "B; two lines", "yes", 2), LabeledText("a", "b", "no", 5))
+    assert (dataset.kind, dataset.labels) == ("classes", ("no", "yes"))
 
 
-def test_a_file_is_read_as_its_bytes(tmp_path: Path) -> None:
+def test_file_equals_its_bytes(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("sentence\tlabel\nOne, two\tx\nThree\ty\n", encoding="utf-8")
-    found = read_labeled_texts(file)
-    assert [row.text for row in found.rows] == ["One, two", "Three"]
-    assert found.digest == parse_labeled_texts(file.read_bytes(), "b.tsv").digest
+    dataset = read_labeled_texts(file)
+    assert [row.text for row in dataset.rows] == ["One, two", "Three"]
+    assert dataset.digest == parse_labeled_texts(file.read_bytes(), "b.tsv").digest
 
 
-def test_the_digest_is_of_what_is_taught_and_not_of_the_file() -> None:
-    one = parse_labeled_texts(b"text,label\na,x\nb,y\n", "one.csv").digest
-    assert parse_labeled_texts(b"id\ttext\tlabel\r\n1\ta\tx\r\n2\tb\ty", "two.tsv").digest == one
+def test_digest_does_not_depend_on_the_file_format() -> None:
+    digest = parse_labeled_texts(b"text,label\na,x\nb,y\n", "one.csv").digest
+    assert parse_labeled_texts(b"id\ttext\tlabel\r\n1\ta\tx\r\n2\tb\ty", "two.tsv").digest == digest
     for other in (b"text,label\nb,y\na,x\n", b"text,label\na,x\nb,x\n", b"text,labels\na,x\nb,y\n"):
-        assert parse_labeled_texts(other, "one.csv").digest != one
+        assert parse_labeled_texts(other, "one.csv").digest != digest
 
 
 @pytest.mark.parametrize(
-    ("written", "kind", "expected"),
+    ("cells", "kind", "expected"),
     [
         (["1", "2", "3"], "classes", ["1", "2", "3"]),
         (["1", "2.5", "-3e-1"], "number", [1.0, 2.5, -0.3]),
-        ([str(one) for one in range(21)], "number", [float(one) for one in range(21)]),
-        ([str(one) for one in range(20)], "classes", [str(one) for one in range(20)]),
+        ([str(value) for value in range(21)], "number", [float(value) for value in range(21)]),
+        ([str(value) for value in range(20)], "classes", [str(value) for value in range(20)]),
         (["1", "2.5", "x"], "classes", ["1", "2.5", "x"]),
         (["1_000", "2.5"], "classes", ["1_000", "2.5"]),
     ],
 )
-def test_the_kind_is_guessed(written: list[str], kind: str, expected: list[Label]) -> None:
-    found = parse_labeled_texts(
-        "".join(["text,label\n", *(f"t,{one}\n" for one in written)]).encode(), "a.csv"
+def test_kind_is_detected(cells: list[str], kind: str, expected: list[Label]) -> None:
+    dataset = parse_labeled_texts(
+        "".join(["text,label\n", *(f"t,{value}\n" for value in cells)]).encode(), "a.csv"
     )
-    assert found.kind == kind
-    assert [row.label for row in found.rows] == expected
-    assert bool(found.labels) == (kind == "classes")
+    assert dataset.kind == kind
+    assert [row.label for row in dataset.rows] == expected
+    assert bool(dataset.labels) == (kind == "classes")
 
 
 def test_several_labels_or_none_at_all() -> None:
-    found = parse_labeled_texts(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
-    assert [row.label for row in found.rows] == [("x", "y"), (), ("z",)]
-    assert (found.kind, found.labels) == ("several", ("x", "y", "z"))
+    dataset = parse_labeled_texts(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
+    assert [row.label for row in dataset.rows] == [("x", "y"), (), ("z",)]
+    assert (dataset.kind, dataset.labels) == ("several", ("x", "y", "z"))
     assert labels_in("text,labels\na,1\nb,2\n", "classes") == ["1", "2"]
     assert labels_in("text,label\na,1\nb,2\n", "number") == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "said"),
+    ("content", "kind", "message"),
     [
-        ("text,label\na,x\nb,\n,y\n", None, "2 faults: line 3: no label; line 4: text is empty"),
+        ("text,label\na,x\nb,\n,y\n", None, "2 errors: line 3: no label; line 4: text is empty"),
         ("text,label\na,x\nb,c,y\nd\n", None, "line 3: 3 cells where the header has 2; quote"),
-        ("text_a,text_b,label\na,b,x\nc,,y\n", None, "a fault: line 3: text_b is empty"),
-        ("text,label\na,1\nb,one\n", "number", "line 3: one is no number"),
+        ("text_a,text_b,label\na,b,x\nc,,y\n", None, "an error: line 3: text_b is empty"),
+        ("text,label\na,1\nb,one\n", "number", "line 3: one is not a number"),
         ("text,labels\na,x||y\n", None, "line 2: an empty label among x||y"),
     ],
 )
-def test_every_fault_is_told_with_its_line(content: str, kind: str | None, said: str) -> None:
+def test_every_error_is_listed_with_its_line(content: str, kind: str | None, message: str) -> None:
     with pytest.raises(TextError) as refused:
         parse_labeled_texts(content.encode(), "a.csv", kind)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_faults_of_a_long_file_are_counted() -> None:
-    with pytest.raises(TextError, match=f"200 faults: .*and {200 - MOST} more"):
+def test_errors_of_a_long_file_are_counted() -> None:
+    with pytest.raises(TextError, match=f"200 errors: .*and {200 - MAX_LISTED} more"):
         parse_labeled_texts(("text,label\n" + "a,\n" * 200).encode(), "a.csv")
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "error", "said"),
+    ("content", "name", "error", "message"),
     [
         (b"", "a.csv", EmptyTextError, "a.csv is empty"),
-        (b"text,label\n\n", "a.csv", EmptyTextError, "a.csv holds no rows"),
-        (b"text,label\na,x\n", "a.txt", TextError, "a.txt is no table with labels"),
+        (b"text,label\n\n", "a.csv", EmptyTextError, "a.csv has no rows"),
+        (b"text,label\na,x\n", "a.txt", TextError, "a.txt is not a table with labels"),
         (b"sentence,class\na,x\n", "a.csv", TextError, "has the columns sentence, class"),
         (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
         (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
         (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8: line 2"),
-        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 holds a NUL"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )
 def test_files_that_cannot_be_read(
-    content: bytes, name: str, error: type[ProbeError], said: str, tmp_path: Path
+    content: bytes, name: str, error: type[ProbeError], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         parse_labeled_texts(content, name)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read_labeled_texts(tmp_path / name)
 
 
-def test_a_kind_that_is_none_and_labels_without_end(tmp_path: Path) -> None:
-    with pytest.raises(SelectionError, match="no kind of labels 'tags'"):
+def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SelectionError, match="Unknown kind of labels 'tags'"):
         parse_labeled_texts(b"text,label\na,x\n", "a.csv", "tags")
     with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
         parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
@@ -124,7 +124,7 @@ def test_a_kind_that_is_none_and_labels_without_end(tmp_path: Path) -> None:
         read_labeled_texts(tmp_path / "none.csv")
 
 
-def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+def test_oversized_file_is_refused_unread(tmp_path: Path) -> None:
     huge = tmp_path / "huge.csv"
     with huge.open("wb") as stream:
         stream.truncate(1_000_000_000)
@@ -139,17 +139,17 @@ def test_rows_made_in_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "reason"),
+    ("cells", "reason"),
     [
-        (["1.5", "nan"], "nan is no finite number; remove the row"),
+        (["1.5", "nan"], "nan is not finite; remove the row"),
         (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
         (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
-        (["1.5", "1e300"], "1e300 is too large; numbers of at most 1e\\+15"),
+        (["1.5", "1e300"], "1e300 is too large; the absolute value may be at most 1e\\+15"),
         (["1.5", "1e999"], "1e999 is too large"),
     ],
 )
-def test_label_that_is_no_finite_number_is_named(written: list[str], reason: str) -> None:
-    rows = "".join(f"t{number},{label}\n" for number, label in enumerate(written))
+def test_label_that_is_not_finite_is_reported(cells: list[str], reason: str) -> None:
+    rows = "".join(f"t{number},{label}\n" for number, label in enumerate(cells))
     with pytest.raises(TextError, match=reason):
         parse_labeled_texts(f"text,label\n{rows}".encode(), "a.csv")
 
@@ -164,7 +164,7 @@ def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
     [
         ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" is given twice'),
         ('{"text": ["a", "b"], "label": "x"}', "text is a list"),
-        ('{"text": "a", "label": ["x", "y"]}', "label is a list; call the key labels"),
+        ('{"text": "a", "label": ["x", "y"]}', "label is a list; name the key labels"),
     ],
 )
 def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:
@@ -180,7 +180,7 @@ def test_quotation_marks_that_join_rows_of_a_tsv_file_are_refused() -> None:
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
 
 
-def test_numbers_with_decimal_commas_are_not_taken_for_classes() -> None:
+def test_decimal_commas_are_refused() -> None:
     content = b"text;label\na;1,5\nb;2,5\nc;3\n"
     with pytest.raises(TextError, match="decimal comma"):
         parse_labeled_texts(content, "a.csv")

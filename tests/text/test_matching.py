@@ -1,4 +1,4 @@
-"""Searching a vocabulary, also by hostile regular expressions."""
+"""Vocabulary search, including hostile regular expressions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIECES = VocabularyTokens(
 
 
 def found(search: str, match: str, case: bool = False) -> list[str]:
-    return [NAMES[one] for one in matching.matching(PIECES, search, match, case)]
+    return [NAMES[token_id] for token_id in matching.matching(PIECES, search, match, case)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def found(search: str, match: str, case: bool = False) -> list[str]:
         (".", "contains", False, []),
     ],
 )
-def test_a_search_by_hand(search: str, match: str, case: bool, names: list[str]) -> None:
+def test_search_returns_expected_tokens(search: str, match: str, case: bool, names: list[str]) -> None:
     assert sorted(found(search, match, case)) == sorted(names)
 
 
@@ -115,18 +115,19 @@ HOSTILE = (
 
 
 def test_hostile_expressions_are_bounded_in_time_and_memory() -> None:
-    """All expressions, in a process that may use 512 MB more than it has after its imports."""
+    """Run all expressions in a process limited to 512 MB more than after its imports."""
     program = f"""
 import resource, time
 from bert_probe.errors import SelectionError
 from bert_probe.text import matching
-from bert_probe.text.pieces import Marks, Pieces
+from bert_probe.text.pieces import BoundaryMarks, VocabularyTokens
 
 with open("/proc/self/statm") as file:
     size = int(file.read().split()[0]) * resource.getpagesize() + 2**29
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
 names = ("a" * 100, "ab" * 50, "a" * 60 + "b", "é" * 100, "東" * 100) * 20
-pieces = Pieces(Marks("##", "", False), names, names, ("word",) * 100, ("none",) * 100, {{}})
+marks = BoundaryMarks("##", "", False)
+pieces = VocabularyTokens(marks, names, names, ("word",) * 100, ("none",) * 100, {{}})
 matching.SECONDS = 0.1
 slowest = 0.0
 for expression in {HOSTILE!r}:
@@ -146,13 +147,13 @@ print(slowest)
 
 def test_slow_expression_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "SECONDS", 0.0)
-    with pytest.raises(SelectionError, match=r"takes more than 0 s for 6 pieces\. Use"):
+    with pytest.raises(SelectionError, match=r"takes more than 0 s for 6 tokens\. Use"):
         found("river", "regex")
 
 
-def test_overlong_piece_is_not_matched_against_an_expression(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "LONGEST_PIECE", 60)
-    with pytest.raises(SelectionError, match=r"has a piece of 61 characters; .* at most 60\. Search"):
+def test_overlong_token_is_refused_for_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "MAX_TOKEN_LENGTH", 60)
+    with pytest.raises(SelectionError, match=r"has a token of 61 characters; .* at most 60\. Search"):
         found("river", "regex")
     assert found("river", "contains")
 
@@ -166,8 +167,8 @@ def test_overlong_piece_is_not_matched_against_an_expression(monkeypatch: pytest
         (r"\p{L}{1000}", "Invalid regular expression: pattern too large - compile failed."),
         (r"\p{Nonsense}", r"Invalid regular expression: invalid character class range: \p{Nonsense}."),
         (r"(a)\1", r"Invalid regular expression: invalid escape sequence: \1."),
-        (r"[^\W\d]", r"Invalid regular expression: \W cannot stand within [ ]. Use \W alone, or [^\w]."),
-        ("a" * 201, "201 characters are searched for; 200 can be given."),
+        (r"[^\W\d]", r"Invalid regular expression: \W is not allowed within [ ]. Use \W outside, or [^\w]."),
+        ("a" * 201, "The search text has 201 characters; at most 200 are allowed."),
     ],
 )
 def test_invalid_expression_raises_selection_error(search: str, sentence: str) -> None:

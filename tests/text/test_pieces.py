@@ -1,4 +1,4 @@
-"""What the pieces of a vocabulary are, for each way to write them."""
+"""Classification of vocabulary tokens for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -71,25 +71,25 @@ WORDPIECE, BYTES, SPACES = (
         (SPACES, "▁10", "10", "digits", "none"),
     ],
 )
-def test_a_piece_by_hand(marks: BoundaryMarks, name: str, text: str, kind: str, script: str) -> None:
-    shown, begins = read(name, marks)
-    assert shown == text
-    assert kind_of(name, shown, begins, marks) == kind
+def test_token_is_classified(marks: BoundaryMarks, name: str, text: str, kind: str, script: str) -> None:
+    readable, begins = read(name, marks)
+    assert readable == text
+    assert kind_of(name, readable, begins, marks) == kind
     if kind not in ("unused", "bytes"):
-        assert script_of(shown) == script
+        assert script_of(readable) == script
 
 
 @pytest.mark.parametrize(
-    ("made", "special", "marks", "name"),
+    ("make_model", "special", "marks", "name"),
     [
         (families.wordpiece, BERT, WORDPIECE, "WordPiece"),
         (families.byte_level, ROBERTA, BYTES, "byte-level"),
         (families.metaspace, ROBERTA, SPACES, "SentencePiece"),
     ],
 )
-def test_a_tokenizer_says_how_it_writes(made: Any, special: Any, marks: BoundaryMarks, name: str) -> None:
-    found = marks_of(families.fast(made(special), special))
-    assert (found, found.name) == (marks, name)
+def test_boundary_marks_of_tokenizers(make_model: Any, special: Any, marks: BoundaryMarks, name: str) -> None:
+    detected = marks_of(families.fast(make_model(special), special))
+    assert (detected, detected.name) == (marks, name)
 
 
 def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
@@ -104,7 +104,7 @@ def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
     assert pieces_of(minilm.encoder, 30_522) is pieces
 
 
-def test_rows_that_no_piece_has_are_unused_and_pieces_beyond_them_are_none(
+def test_rows_without_tokens_are_unused(
     family: Callable[[str], Checkpoint],
 ) -> None:
     encoder = family("bert").encoder
@@ -118,7 +118,7 @@ def test_rows_that_no_piece_has_are_unused_and_pieces_beyond_them_are_none(
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("river", "river"),
         ("a\u202eb", "a⟨U+202E⟩b"),
@@ -129,5 +129,5 @@ def test_rows_that_no_piece_has_are_unused_and_pieces_beyond_them_are_none(
         ("<script>", "<script>"),
     ],
 )
-def test_what_cannot_be_seen_is_shown_by_its_number(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_invisible_characters_are_shown_as_code_points(text: str, expected: str) -> None:
+    assert visible(text) == expected

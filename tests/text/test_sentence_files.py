@@ -1,4 +1,4 @@
-"""Sentences out of files: what is read, and what is refused in one sentence."""
+"""Sentence files: parsing and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.sentence_files import Sentence, columns_of, lines, parse_sentences, usual_column
 
 
-def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
+def test_text_file_has_one_sentence_per_line(tmp_path: Path) -> None:
     file = tmp_path / "plain.txt"
     file.write_bytes("\ufeffOne.\r\n\r\n  Two, “two”\u2028still two. \nÇelik 🙂\r".encode())
     assert read_sentences(file) == ("One.", "Two, “two”\u2028still two.", "Çelik 🙂")
@@ -39,15 +39,15 @@ def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
         ("a,b\nOne,Two", "b ", ("Two",)),
     ],
 )
-def test_a_table_has_them_in_a_column(content: str, column: str | None, expected: tuple[str, ...]) -> None:
+def test_table_has_sentences_in_a_column(content: str, column: str | None, expected: tuple[str, ...]) -> None:
     assert parse_sentences(content.encode(), "table.csv", column) == expected
 
 
-@pytest.mark.parametrize("written", ["{}", '"{}"'], ids=["bare", "quoted"])
-def test_cell_may_be_as_long_as_a_text(written: str) -> None:
+@pytest.mark.parametrize("cell", ["{}", '"{}"'], ids=["bare", "quoted"])
+def test_cell_may_be_as_long_as_a_text(cell: str) -> None:
     csv.field_size_limit(131_072)  # the default, which another test may have raised
     text = "a" * MOST_CHARACTERS
-    content = f"text,label\n{written.format(text)},x\n".encode()
+    content = f"text,label\n{cell.format(text)},x\n".encode()
     assert parse_sentences(content, "a.csv", "text") == (text,)
     assert [row.text for row in parse_labeled_texts(content, "a.csv").rows] == [text]
 
@@ -58,7 +58,7 @@ def test_the_reference_file_names_its_sentences() -> None:
     assert parse_sentences(content, "TABLE.CSV") == ("A, b", "C")
 
 
-def test_the_usual_column() -> None:
+def test_default_column() -> None:
     assert usual_column(("anything",)) == 0
     assert usual_column(("id", "Sentence")) == 1
     assert usual_column(("text", "sentence")) is None
@@ -69,14 +69,14 @@ def test_the_usual_column() -> None:
 @pytest.mark.parametrize(
     ("content", "name", "column", "error", "sentence"),
     [
-        (b"", "a.txt", None, EmptyTextError, "a.txt holds no sentences"),
-        (b" \n\t\n", "a.txt", None, EmptyTextError, "holds no sentences"),
+        (b"", "a.txt", None, EmptyTextError, "a.txt has no sentences"),
+        (b" \n\t\n", "a.txt", None, EmptyTextError, "has no sentences"),
         (b"", "a.csv", None, EmptyTextError, "a.csv is empty"),
-        (b"sentence\n", "a.csv", None, EmptyTextError, "holds no sentences"),
+        (b"sentence\n", "a.csv", None, EmptyTextError, "has no sentences"),
         ("a\r\n\r\nStraße".encode("latin-1"), "a.txt", None, TextError, "a.txt is not UTF-8: line 3 cannot"),
         (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8: line 2 cannot"),
         ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8: line 1 cannot"),
-        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is no text file: line 3 holds a NUL"),
+        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file: line 3 has a NUL"),
         (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Name one"),
         (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c; there are a, b"),
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
@@ -108,8 +108,8 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
 def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
     large.write_bytes(b"The ferry leaves the island at dawn.\n" * 200_000)
-    found = read_sentences(large)
-    assert (len(found), {*found}) == (200_000, {"The ferry leaves the island at dawn."})
+    sentences = read_sentences(large)
+    assert (len(sentences), {*sentences}) == (200_000, {"The ferry leaves the island at dawn."})
 
 
 @pytest.mark.parametrize(
@@ -123,45 +123,51 @@ def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
 def test_a_sentence_knows_its_line_as_editors_count(
     content: str, name: str, expected: dict[str, int]
 ) -> None:
-    found = parse_sentences(content.encode(), name)
-    assert {one: one.line for one in found if isinstance(one, Sentence)} == expected
+    sentences = parse_sentences(content.encode(), name)
+    assert {sentence: sentence.line for sentence in sentences if isinstance(sentence, Sentence)} == expected
 
 
 def test_a_sentence_is_a_string_and_keeps_its_line() -> None:
-    one = Sentence("We left.", 12)
-    assert (one, hash(one), repr(one)) == ("We left.", hash("We left."), "'We left.'")
-    for same in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+    sentence = Sentence("We left.", 12)
+    assert (sentence, hash(sentence), repr(sentence)) == ("We left.", hash("We left."), "'We left.'")
+    for same in (pickle.loads(pickle.dumps(sentence)), copy.deepcopy(sentence)):
         assert (same, same.line) == ("We left.", 12)
 
 
 @given(st.binary(max_size=300), st.sampled_from(["a.txt", "a.csv"]))
-def test_no_bytes_are_a_traceback(content: bytes, name: str) -> None:
+def test_any_bytes_give_sentences_or_an_error(content: bytes, name: str) -> None:
     try:
-        found = parse_sentences(content, name)
+        sentences = parse_sentences(content, name)
     except (TextError, SelectionError):
         return
-    assert found
-    assert all(one == one.strip() != "" and "\n" not in one for one in found)
+    assert sentences
+    assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in sentences)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)))
-def test_lines_come_back_as_they_were(written: list[str]) -> None:
-    assert lines("\n".join(written)) == [one.strip() for one in written if one.strip()]
+def test_lines_come_back_as_they_were(texts: list[str]) -> None:
+    assert lines("\n".join(texts)) == [text.strip() for text in texts if text.strip()]
 
 
 @given(st.lists(st.sampled_from(["a", "é", "👩", " ", "\r", "\n", "\r\n", '"', ","])), st.integers(1, 5))
-def test_pieces_of_any_size_give_the_same(parts: list[str], size: int) -> None:
-    written = "".join(parts).encode()
-    for content, name in ((written, "a.txt"), (written + b"\xff", "a.txt"), (b"a\n" + written, "a.csv")):
-        found = []
+def test_chunk_size_does_not_change_the_result(parts: list[str], size: int) -> None:
+    encoded = "".join(parts).encode()
+    for content, name in ((encoded, "a.txt"), (encoded + b"\xff", "a.txt"), (b"a\n" + encoded, "a.csv")):
+        results = []
         for chunk in (1 << 16, size):
             with patch.object(sentence_files, "_CHUNK", chunk):
                 try:
                     read = parse_sentences(content, name, "a" if name == "a.csv" else None)
-                    found.append([f"{one.line}: {one}" for one in read if isinstance(one, Sentence)])
+                    results.append(
+                        [
+                            f"{sentence.line}: {sentence}"
+                            for sentence in read
+                            if isinstance(sentence, Sentence)
+                        ]
+                    )
                 except TextError as error:
-                    found.append([str(error)])
-        assert found[0] == found[1]
+                    results.append([str(error)])
+        assert results[0] == results[1]
 
 
 def test_a_file_beyond_the_bound_is_not_read(tmp_path: Path) -> None:
@@ -169,13 +175,13 @@ def test_a_file_beyond_the_bound_is_not_read(tmp_path: Path) -> None:
     with large.open("wb") as stream:
         stream.truncate(sentence_files.MAX_BYTES + 1)
     with patch.object(sentence_files, "_sentences") as read:
-        with pytest.raises(TextError, match=r"^large\.txt is larger than 50 MB\. Give a part of it\.$"):
+        with pytest.raises(TextError, match=r"^large\.txt is larger than 50 MB\. Split the file\.$"):
             read_sentences(large)
         read.assert_not_called()
 
 
 class Endless(io.RawIOBase):
-    """What has no end: it counts what was read of it, and holds no more of it than that."""
+    """An endless stream that counts what was read."""
 
     def __init__(self, line: bytes) -> None:
         self.line, self.read_of_it = line, 0
@@ -188,7 +194,7 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
 @pytest.mark.parametrize("line", [b"We left\n", b"one line "])
-def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None:
+def test_endless_file_is_read_up_to_the_limit(name: str, line: bytes) -> None:
     endless = Endless(line)
     refused = pytest.raises(
         TextError, match=r"larger than 1 MB|line 1, a cell has more than 250,000 characters"
@@ -201,7 +207,7 @@ def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None
 def test_more_sentences_than_the_bound_are_refused() -> None:
     with patch.object(sentence_files, "MAX_SENTENCES", 3):
         assert parse_sentences(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
-        with pytest.raises(TextError, match=r"a\.txt holds more than 3 sentences"):
+        with pytest.raises(TextError, match=r"a\.txt has more than 3 sentences"):
             parse_sentences(b"a\nb\n\nc\nd\n", "a.txt")
 
 
@@ -211,10 +217,10 @@ def test_more_blank_lines_than_the_bound_are_refused(name: str) -> None:
     first = b'{"text": "A boat."}\n' if name.endswith("jsonl") else b"text\nA boat.\n"
     with patch.object(sentence_files, "MAX_LINES", 200_000):
         assert parse_sentences(first + b"\n" * 100_000, name)
-        with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Give a part of it\."):
+        with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Split the file\."):
             parse_sentences(first + b"\n" * 200_000, name)
 
 
-def test_a_device_is_no_text() -> None:
-    with pytest.raises(TextError, match="zero is no text file: line 1 holds a NUL"):
+def test_device_file_is_refused() -> None:
+    with pytest.raises(TextError, match="zero is not a text file: line 1 has a NUL"):
         read_sentences("/dev/zero")

@@ -1,4 +1,4 @@
-"""JSON whose objects have no key twice."""
+"""JSON parsing that rejects duplicate keys."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_duplicate_key_is_named(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1" * 5_000, '{"a": [-' + "1" * 5_000 + "]}"])
-def test_number_of_many_digits_is_an_error_in_our_words(text: str) -> None:
+def test_integer_with_too_many_digits_is_refused(text: str) -> None:
     with pytest.raises(strict_json.LongNumberError) as caught:
         strict_json.loads(text)
-    assert str(caught.value) == "a number of it has 5,000 digits; at most 4,300 are allowed"
+    assert str(caught.value) == "a number has 5,000 digits; at most 4,300 are allowed"
 
 
 def test_long_key_is_shortened() -> None:

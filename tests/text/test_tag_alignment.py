@@ -1,4 +1,4 @@
-"""Where the words of a tagged sentence stand among the tokens."""
+"""Alignment of the words of a tagged sentence with tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 
 def sentence(text: str, *words: str) -> TaggedSentence:
-    """Words that stand in a text one after the other."""
+    """Create a sentence with these words in a text."""
     spans, place = [], 0
     for word in words:
         place = text.index(word, place)
@@ -24,8 +24,10 @@ def sentence(text: str, *words: str) -> TaggedSentence:
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
-def test_words_of_any_tokenizer_hold_their_tokens(name: str, family: Callable[[str], Checkpoint]) -> None:
-    of = sentence(
+def test_words_contain_their_tokens_in_every_tokenizer(
+    name: str, family: Callable[[str], Checkpoint]
+) -> None:
+    tagged = sentence(
         "Nobody can't  repair it, naïve 2024!",
         "Nobody",
         "ca",
@@ -37,32 +39,32 @@ def test_words_of_any_tokenizer_hold_their_tokens(name: str, family: Callable[[s
         "2024",
         "!",
     )
-    encoding = family(name).encode(of.text)
-    found = placed(of, encoding)
-    assert [p for unit in found.lens.units for p in unit.positions] == list(range(len(encoding)))
-    for word, place in enumerate(found.units):
-        unit = found.lens.units[place]
+    encoding = family(name).encode(tagged.text)
+    aligned = placed(tagged, encoding)
+    assert [p for unit in aligned.lens.units for p in unit.positions] == list(range(len(encoding)))
+    for word, place in enumerate(aligned.units):
+        unit = aligned.lens.units[place]
         assert not unit.special
-        start, end = of.spans[word]
+        start, end = tagged.spans[word]
         tokens = [encoding.tokens[position] for position in unit.positions]
-        # Every token of a word shares characters with it, and none has more of another word's.
+        # Each token of a word shares characters with it, and more than with any other word.
         assert all(token.start < end and start < token.end for token in tokens if token.display.strip("␣"))
-    assert len({*found.units.tolist()}) == len(of.words)
+    assert len({*aligned.units.tolist()}) == len(tagged.words)
 
 
-def test_a_token_goes_to_the_word_it_has_most_of(minilm: Checkpoint) -> None:
+def test_token_belongs_to_the_word_with_most_characters(minilm: Checkpoint) -> None:
     # don ' t
     encoding = minilm.encode("don't")
-    found = placed(sentence("don't", "do", "n't"), encoding)
-    assert [unit.positions for unit in found.lens.units] == [(0,), (1,), (2, 3), (4,)]
-    assert found.units.tolist() == [1, 2]
+    aligned = placed(sentence("don't", "do", "n't"), encoding)
+    assert [unit.positions for unit in aligned.lens.units] == [(0,), (1,), (2, 3), (4,)]
+    assert aligned.units.tolist() == [1, 2]
 
 
-def test_words_of_one_token_share_it_and_a_word_without_any_is_nowhere(minilm: Checkpoint) -> None:
-    found = placed(
+def test_words_share_a_token_and_truncated_words_have_none(minilm: Checkpoint) -> None:
+    aligned = placed(
         sentence("cannot \u200b go", "can", "not", "\u200b", "go"), minilm.encode("cannot \u200b go")
     )
-    assert found.units.tolist() == [1, 1, NOWHERE, 2]
+    assert aligned.units.tolist() == [1, 1, NOWHERE, 2]
     cut = minilm.encode("go " * 600, truncate=True)
-    found = placed(sentence("go " * 600, *["go"] * 600), cut)
-    assert found.units.tolist() == [*range(1, 511), *[NOWHERE] * 90]
+    aligned = placed(sentence("go " * 600, *["go"] * 600), cut)
+    assert aligned.units.tolist() == [*range(1, 511), *[NOWHERE] * 90]

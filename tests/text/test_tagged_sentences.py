@@ -1,4 +1,4 @@
-"""Tagged sentences and treebanks out of files: what is read, and what is refused, all of it at once."""
+"""Tagged sentences and treebanks: parsing, and errors listed together."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_conllu_has_a_tree(tmp_path: Path) -> None:
     assert (dict(only.about), only.line) == ({"genre": "log"}, 3)
 
 
-def test_text_is_made_of_the_words_where_none_holds_them() -> None:
+def test_text_is_joined_words_if_the_comment_does_not_match() -> None:
     end = row(3, ".", "PUNCT", 2, "punct")
     for comments in ((), ("# text = Boats sail.",), ("# text = Ships sail. Away",)):
         (only,) = treebank(*comments, *SHIP, end)
         assert (only.text, only.spans) == ("Ships sail.", ((0, 5), (6, 10), (10, 11)))
 
 
-def test_contracted_words_stand_where_they_are_written_and_empty_nodes_nowhere() -> None:
+def test_contracted_words_share_a_span_and_empty_nodes_are_skipped() -> None:
     (only,) = treebank(
         row("1-2", "cannot", "_"),
         row(1, "can", "AUX", 2, "aux"),
@@ -85,60 +85,68 @@ def test_a_treebank_may_have_no_trees() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
-        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads go round in a circle"),
+        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads form a cycle"),
         ((row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")), "line 2: head 3 of a sentence of 2 words"),
         ((row(1, "a", "X", 1, "x"),), "line 1: a word that is its own head"),
-        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, where other words"),
-        ((row(2, "a", "X", 0, "x"), row(3, "b", "X")), "has a fault: line 1: word 2, where word 1 was due"),
-        ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, where"),
-        ((row("9" * 5000, "a", "X"),), "where a word and its head have numbers"),
-        ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, where"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, but other words"),
+        (
+            (row(2, "a", "X", 0, "x"), row(3, "b", "X")),
+            "has an error: line 1: word 2, but word 1 was expected",
+        ),
+        ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, but"),
+        ((row("9" * 5000, "a", "X"),), "but a word and its head must be numbers"),
+        ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, but"),
         ((row(1, " ", "X"),), "line 1: a word without a form"),
-        (("1\ta\tX",), "line 1: 3 columns with tabs between, where CoNLL-U has 10"),
+        (("1\ta\tX",), "line 1: 3 columns separated by tabs, but CoNLL-U has 10"),
     ],
 )
-def test_what_is_no_treebank(rows: tuple[str, ...], told: str) -> None:
+def test_invalid_treebank_is_refused(rows: tuple[str, ...], message: str) -> None:
     with pytest.raises(TextError) as refused:
         treebank(*rows)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_all_errors_are_listed() -> None:
     with pytest.raises(
-        TextError, match=r"a\.txt has 3 faults: line 2: “sail” has no tag.*line 4: 3 columns, "
+        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: 3 columns, "
     ):
         parse_tagged_sentences(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
     rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)
-    with pytest.raises(TextError, match=r"12 faults: line 1: .*; line 19: [^;]*; and 2 more\. Mend"):
+    with pytest.raises(TextError, match=r"12 errors: line 1: .*; line 19: [^;]*; and 2 more\. Correct"):
         treebank(rows)
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "error", "told"),
+    ("content", "name", "error", "message"),
     [
-        (b"", "a.conll", EmptyTextError, "a.conll holds no sentences"),
-        (b"# text = x\n\n-DOCSTART- O\n", "a.conll", EmptyTextError, "holds no sentences"),
-        (b"# text = x\n\n", "a.conllu", EmptyTextError, "holds no sentences"),
-        (b"no archive", "a.conllu.gz", TextError, "a.conllu.gz cannot be unpacked"),
-        (gzip.compress(b"Ships NOUN\n" * 999, mtime=0)[:-9], "a.conll.gz", TextError, "cannot be unpacked"),
+        (b"", "a.conll", EmptyTextError, "a.conll has no sentences"),
+        (b"# text = x\n\n-DOCSTART- O\n", "a.conll", EmptyTextError, "has no sentences"),
+        (b"# text = x\n\n", "a.conllu", EmptyTextError, "has no sentences"),
+        (b"no archive", "a.conllu.gz", TextError, "a.conllu.gz cannot be decompressed"),
+        (
+            gzip.compress(b"Ships NOUN\n" * 999, mtime=0)[:-9],
+            "a.conll.gz",
+            TextError,
+            "cannot be decompressed",
+        ),
         (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8: line 1"),
     ],
 )
-def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Exception], told: str) -> None:
+def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as refused:
         parse_tagged_sentences(content, name)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_a_file_is_no_larger_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompressed_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b"a O\n\n" * 100)
     monkeypatch.setattr(tagged_sentences, "MAX_WORDS", 99)
-    with pytest.raises(TextError, match=r"a\.gz holds more than 99 words"):
+    with pytest.raises(TextError, match=r"a\.gz has more than 99 words"):
         parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(tagged_sentences, "MAX_SENTENCES", 98)
-    with pytest.raises(TextError, match=r"a\.gz holds more than 98 sentences"):
+    with pytest.raises(TextError, match=r"a\.gz has more than 98 sentences"):
         parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(sentence_files, "MAX_BYTES", 499)
     with pytest.raises(TextError, match=r"a\.gz is larger than 0 MB"):

@@ -1,34 +1,34 @@
-"""All faults of a file are told at once, the first of them with their lines."""
+"""All errors of a file are reported together, the first ones by line."""
 
 from __future__ import annotations
 
 import pytest
 
 from bert_probe.errors import InvalidFileError, TextError
-from bert_probe.text.validation import MOST, ValidationErrors
+from bert_probe.text.validation import MAX_LISTED, ValidationErrors
 
 
-def test_a_file_without_faults_goes_on() -> None:
+def test_no_errors_raise_nothing() -> None:
     ValidationErrors("good.csv").check()
 
 
-def test_one_fault_is_told_with_its_line() -> None:
+def test_one_error_is_listed_with_its_line() -> None:
     faults = ValidationErrors("bad.csv")
     faults.add(1_234, "there is no label.")
-    with pytest.raises(TextError, match=r"^bad\.csv has a fault: line 1,234: there is no label\. Mend"):
+    with pytest.raises(TextError, match=r"^bad\.csv has an error: line 1,234: there is no label\. Correct"):
         faults.check()
 
 
-@pytest.mark.parametrize("count", [2, MOST, MOST + 1, 5_000])
-def test_at_most_ten_are_told_and_the_others_counted(count: int) -> None:
+@pytest.mark.parametrize("count", [2, MAX_LISTED, MAX_LISTED + 1, 5_000])
+def test_first_ten_errors_are_listed(count: int) -> None:
     faults = ValidationErrors("bad.csv")
     for line in range(count):
         faults.add(line + 1, f"fault {line}")
     with pytest.raises(InvalidFileError) as raised:
         faults.check()
-    said = str(raised.value)
-    assert f"has {count:,} faults: " in said
-    assert said.count("line ") == min(count, MOST)
-    assert (f"and {count - MOST:,} more" in said) == (count > MOST)
+    message = str(raised.value)
+    assert f"has {count:,} errors: " in message
+    assert message.count("line ") == min(count, MAX_LISTED)
+    assert (f"and {count - MAX_LISTED:,} more" in message) == (count > MAX_LISTED)
     assert raised.value.count == count
-    assert raised.value.faults == tuple((line + 1, f"fault {line}") for line in range(min(count, MOST)))
+    assert raised.value.faults == tuple((line + 1, f"fault {line}") for line in range(min(count, MAX_LISTED)))

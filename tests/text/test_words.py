@@ -1,4 +1,4 @@
-"""Words: how pieces merge, which tokens a word has, and how a person names one."""
+"""Words: merging tokens, and finding a word by name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_word_is_found_by_its_name_and_number(minilm: Checkpoint) -> None:
             find_word(trace, wrong)
 
 
-def test_digits_are_a_position_and_with_a_number_a_word(minilm: Checkpoint) -> None:
+def test_digits_are_a_position_unless_numbered(minilm: Checkpoint) -> None:
     trace = minilm.trace("in 2 or 3 days")
     assert find_token(trace, "2") == "2"
     assert find_token(trace, "3") == "or"
@@ -73,6 +73,6 @@ def test_digits_are_a_position_and_with_a_number_a_word(minilm: Checkpoint) -> N
 
 
 @pytest.mark.parametrize("name", ["7", "9" * 10, "9" * 5000])
-def test_more_than_any_text_has_tokens_is_a_sentence(minilm: Checkpoint, name: str) -> None:
+def test_huge_position_is_refused(minilm: Checkpoint, name: str) -> None:
     with pytest.raises(SelectionError, match="this text has tokens 0 to 6"):
         find_token(minilm.trace("in 2 or 3 days"), name)

@@ -22,14 +22,14 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([], A_FIFTH, ""),
         ([A_FIFTH], A_FIFTH, ""),
         ([TrainingHistory("others", "", 0.2, 1)], A_FIFTH, ""),
-        ([OTHER_SEED], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
-        ([OTHER_SEED, A_FIFTH], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
-        ([TrainingHistory("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 by seed 0 again"),
+        ([OTHER_SEED], A_FIFTH, "of which a share of 0.2 with seed 1 was held out"),
+        ([OTHER_SEED, A_FIFTH], A_FIFTH, "of which a share of 0.2 with seed 1 was held out"),
+        ([TrainingHistory("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 with seed 0 again"),
         ([NOTHING], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FILE, ""),
         ([A_FIFTH], NOTHING, ""),
-        ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "taught before with the held-out data"),
+        ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "trained on the held-out data"),
     ],
 )
 def test_what_may_have_been_seen(before: list[TrainingHistory], now: TrainingHistory, said: str) -> None:

@@ -346,7 +346,7 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
     assert "All 2 texts have the label x" in refused(TextError, rows(("a", "x"), ("b", "x")))
     assert "All texts have the number 1.0" in refused(TextError, rows(("a", 1.0), ("b", 1.0), kind="number"))
     assert "too few to hold out" in refused(TextError, rows(("a", "x"), ("b", "y")))
-    assert "2 faults: line 2: The text is empty" in refused(
+    assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
     assert "labels that are never taught: z" in refused(TextError, good, rows(("a", "z")))

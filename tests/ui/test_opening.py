@@ -120,7 +120,7 @@ def test_a_failed_opening_is_told_and_tried_again_only_when_asked(opening: Openi
 def test_an_opening_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench, "_SILENCE", 0.1)
     app = opened("tokens", a="One two", model="org/large")
-    until(lambda: "Nothing was heard of it" in refusal(app.run()))
+    until(lambda: "The job made no progress" in refusal(app.run()))
     assert "Open org/large" in buttons(app)
 
 

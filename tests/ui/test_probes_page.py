@@ -138,9 +138,9 @@ def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
 
 def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:
     app = given(data="1\tword\n")
-    assert "data.conllu has a fault: line 1: 2 columns" in refusal(app)
+    assert "data.conllu has an error: line 1: 2 columns" in refusal(app)
     app = given("relations", data=SAILING_FILE, held_out="\n")
-    assert "held_out.conllu holds no sentences" in refusal(app)
+    assert "held_out.conllu has no sentences" in refusal(app)
     hostile = HOSTILE.replace(" ", "_")
     content = SAILING_FILE.replace("\tdet\t", f"\t{hostile}\t").replace("\tThe\t", f"\t{hostile}\t")
     app = click(given("relations", data=content, held_out=content), "Look for relations")

@@ -130,7 +130,7 @@ def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: 
     np.testing.assert_allclose(shares.max(), found.evaluation.certainty[first], rtol=1e-4)
     shared_cache.forget(address["model"])
     app.run()
-    assert "trained here, never saved, and is kept no longer" in refusal(app)
+    assert "trained here but not saved, and has been removed from memory" in refusal(app)
 
 
 def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
@@ -187,7 +187,7 @@ def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) 
     content = f"text,label\nfine,a\n,b\nno label,\n{HOSTILE},a,b\n".encode()
     app = given(family_folder("bert"), content, f"{HOSTILE}.csv", seed="5")
     assert not app.exception
-    assert "has 3 faults:" in said(app)
+    assert "has 3 errors:" in said(app)
     listed = next(one.value for one in app.markdown if one.value.startswith("- line"))
     assert [line.split(":")[0] for line in listed.split("\n")] == ["- line 3", "- line 4", "- line 5"]
     assert not unescaped(said(app))

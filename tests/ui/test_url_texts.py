@@ -123,7 +123,7 @@ def test_a_text_that_is_gone_is_said_to_be_and_no_other_is_shown(a: str, b: str)
 def test_a_text_beyond_the_limit_is_refused_in_words_and_kept() -> None:
     app = ran("word " * 60_000)
     assert refusal(app) == (
-        "300,000 characters; a text may have at most 250,000, cut or not. Give a part of it."
+        "300,000 characters; a text may have at most 250,000, even if truncated. Give a part of it."
     )
     again = opened("tokens", **address(app))
     assert refusal(again) == refusal(app)

@@ -165,6 +165,6 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     paths[0].write_text(broken, encoding="utf-8")
     told = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
     assert told == (
-        "dev.conllu has 2 faults: line 3: head 9 of a sentence of 6 words; line 11: head 9 of a sentence of "
-        "6 words. Mend the file and give it again."
+        "dev.conllu has 2 errors: line 3: head 9 of a sentence of 6 words; line 11: head 9 of a sentence of "
+        "6 words. Correct the file and open it again."
     )
