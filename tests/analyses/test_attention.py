@@ -76,7 +76,7 @@ def test_renormalising_leaves_the_trace_as_it_was(hand: Trace) -> None:
 
 def test_nothing_but_special_tokens_is_refused_unless_they_are_shown() -> None:
     trace = hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]")
-    with pytest.raises(EmptyTextError, match="Only special tokens"):
+    with pytest.raises(EmptyTextError, match="only special tokens"):
         Attention(specials=False).of(trace)
     assert Attention().of(trace).weights.shape == (2, 2)
 

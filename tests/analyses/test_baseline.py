@@ -125,7 +125,7 @@ def test_no_unrelated_tokens_are_no_baseline(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch, sentences: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: sentences)
-    with pytest.raises(UnavailableError, match="sample"):
+    with pytest.raises(UnavailableError, match="none of the words"):
         SimilarityBaseline().of(minilm)
 
 
@@ -164,12 +164,12 @@ def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
     assert_exact(less[:, 1], [0.5, 0.4, 0.3, 0.2, 0.1, 0, -0.1])
     assert less.dtype == np.float64
     assert not baseline.corrected(np.array(baseline.unrelated.mean)).any()
-    with pytest.raises(ShapeError, match="3 layers do not fit a baseline of 7"):
+    with pytest.raises(ShapeError, match="cosines has 3 layers, but the baseline has 7"):
         baseline.corrected(cosines[:3])
 
 
 def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(ShapeError, match="each needs a value for every layer"):
+    with pytest.raises(ShapeError, match="must all have the same number"):
         CosineDistribution((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
-    with pytest.raises(ShapeError, match="1 layers of same words, 7 of others"):
+    with pytest.raises(ShapeError, match="same_word has 1 layers, but unrelated has 7"):
         replace(by_hand(minilm), same_word=CosineDistribution((0.0,), (0.0,), (0.0,), (0.0,), 3))

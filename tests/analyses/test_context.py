@@ -128,7 +128,7 @@ def test_the_table_lists_every_pair_at_every_layer(
         ([TEXTS[0]], ["python"], "Give two or more"),
         (["x" * 100 + " y", "z"], ["z"], "Text 1, “x{59}…”"),
         (["a b", "a"], ["a", "b"], "Text 2, “a”: There is no word b"),
-        (TEXTS, ["Python", "Python"], "2 words and 3 texts are given. Give one word for all texts, or one"),
+        (TEXTS, ["Python", "Python"], "2 words and 3 texts were given. Give one word for all texts, or one"),
         (TEXTS, [""], "Text 1, .* There is no word"),
     ],
 )
@@ -173,7 +173,7 @@ def test_what_does_not_belong_together_is_refused(
         WordInContext(["boat"]).of([one, other])
     with pytest.raises(SelectionError, match="The baseline is of another model"):
         WordInContext(["boat"]).of([other, other], baseline)
-    with pytest.raises(SelectionError, match="Give a list of traces"):
+    with pytest.raises(SelectionError, match="Give a list of two or more traces"):
         WordInContext(["boat"]).of(one)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="words holds 0"):
         WordInContext([])

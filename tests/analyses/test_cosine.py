@@ -73,7 +73,7 @@ def test_no_double_is_too_large_or_too_small(rows: np.ndarray) -> None:
     ("a", "b"), [((2, 3), (2, 4)), ((3,), (2, 3)), ((2, 3), (3,)), ((1, 2, 3), (2, 3)), ((), ())]
 )
 def test_shapes_that_do_not_fit_are_refused(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match="Rows of one length"):
+    with pytest.raises(ShapeError, match="rows of the same length"):
         cosine(np.ones(a, np.float32), np.ones(b, np.float32))
 
 
@@ -88,7 +88,7 @@ def test_cosines_of_rows_by_hand() -> None:
     assert_exact(found[:2], [0.96, -1])
     assert np.isnan(found[2])
     assert found[3] == 1
-    with pytest.raises(ShapeError, match="one shape"):
+    with pytest.raises(ShapeError, match="matrices of the same shape"):
         cosine_of_rows(a, b[:3])
 
 

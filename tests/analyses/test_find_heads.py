@@ -100,21 +100,21 @@ def test_an_address_of_positions_is_written_plainly() -> None:
 
 @pytest.mark.parametrize("written", ["", "4", "4-", "-4", "4-5,,", "4-5,6"])
 def test_an_address_without_pairs_is_refused(minilm: Checkpoint, written: str) -> None:
-    with pytest.raises(SelectionError, match="is no pair of words"):
+    with pytest.raises(SelectionError, match="is not a word pair"):
         FindHeads.from_address({"find_pairs": written}, minilm.description)
 
 
 @pytest.mark.parametrize(
     ("pairs", "sentence"),
     [
-        ([], "No pair of words"),
+        ([], "No word pair"),
         ("ground", "must be a list"),
         (["ab"], "not of 'ab'"),
         ([("a",)], "not of"),
-        ([("a", -1)], "position from 0, not as -1"),
-        ([("a", True)], "not as True"),
-        ([("a", 1.0)], "not as 1.0"),
-        ([(None, "a")], "not as None"),
+        ([("a", -1)], "-1 is not a word"),
+        ([("a", True)], "True is not a word"),
+        ([("a", 1.0)], "1.0 is not a word"),
+        ([(None, "a")], "None is not a word"),
     ],
 )
 def test_what_is_no_pair_of_words_is_refused(pairs: object, sentence: str) -> None:

@@ -8,7 +8,13 @@ import pytest
 import bert_probe
 from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
 from bert_probe.analyses.attention.heads import LABEL_SHARE, LABELS
-from bert_probe.analyses.highlights.first_look import DOES, MOST, QUERIES, FirstLook, first_look
+from bert_probe.analyses.highlights.first_look import (
+    MAX_QUERIES,
+    MAX_TOKENS,
+    SPECIALIZED_SHARES,
+    FirstLook,
+    first_look,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, Trace
 from tests.helpers.traces import hand_trace
@@ -34,7 +40,7 @@ def test_the_share_that_lies_farthest_above_its_mean_wins() -> None:
     # To the one before: 3 of 4 queries give it ⅞ + ⅛ · ¼ = 29/32, which makes 87/128, of one head.
     assert 3 / 4 > 87 / 128 >= LABEL_SHARE
     assert found == FirstLook(1, 1, "previous", 87 / 128, 4)
-    assert found.reason == "looks at the token before, 0.68 of its attention"
+    assert found.reason == "puts 68 % of its attention on the previous token"
 
 
 def test_of_equal_heads_the_first_is_shown() -> None:
@@ -53,7 +59,7 @@ def test_a_head_that_rests_on_a_special_token_does_not_stand_out() -> None:
     rests = np.zeros((4, 4))
     rests[:, 0] = 1
     assert first_look(trace_of([shift(1, 0.0), rests])).head == "mean"
-    assert DOES.keys() == LABELS.keys() - {"first", "separator"}
+    assert {*SPECIALIZED_SHARES} == LABELS.keys() - {"first", "separator"}
 
 
 def test_every_head_alike_stands_out_from_none() -> None:
@@ -68,7 +74,7 @@ def test_the_built_in_model_is_looked_at_where_its_profiles_say(double_minilm: C
     assert profiles.labels[found.layer][found.head] == LABELS[found.measure]  # type: ignore[index]
     values = profiles.values[found.measure]
     assert found.share == values[found.layer, found.head]
-    for name in DOES:
+    for name in SPECIALIZED_SHARES:
         others = profiles.values[name]
         labelled = [[label == LABELS[name] for label in row] for row in profiles.labels]
         ahead = np.where(labelled, others - others.mean(), 0)
@@ -77,11 +83,11 @@ def test_the_built_in_model_is_looked_at_where_its_profiles_say(double_minilm: C
 
 def test_of_a_long_text_the_first_tokens_are_measured(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("we left the ground " * 30)
-    assert len(trace.tokens) > QUERIES
-    measured = measure_heads(trace, None, QUERIES)
+    assert len(trace.tokens) > MAX_QUERIES
+    measured = measure_heads(trace, None, MAX_QUERIES)
     for layer in (0, 5):
-        rows = trace.attention(layer)[:, :QUERIES]
-        after = np.stack([rows[:, query, query + 1] for query in range(QUERIES)]).mean(axis=0)
+        rows = trace.attention(layer)[:, :MAX_QUERIES]
+        after = np.stack([rows[:, query, query + 1] for query in range(MAX_QUERIES)]).mean(axis=0)
         np.testing.assert_allclose(measured["next"][layer], after, rtol=1e-9)
         entropy = -(rows * np.log2(rows)).sum(axis=-1).mean(axis=-1)
         np.testing.assert_allclose(measured["entropy_bits"][layer], entropy, rtol=1e-9)
@@ -89,11 +95,11 @@ def test_of_a_long_text_the_first_tokens_are_measured(double_minilm: Checkpoint)
     for name in MEASURES:
         np.testing.assert_array_equal(whole[name], all_of_them[name])
     found = first_look(trace)
-    assert (found.queries, found.whole) == (QUERIES, False)
-    assert found.reason.endswith("of the attention of the first 64 tokens")
+    assert (found.queries, found.is_complete) == (MAX_QUERIES, False)
+    assert found.reason.endswith(" (mean over the first 64 tokens)")
 
 
 def test_of_a_very_long_text_nothing_is_measured() -> None:
-    for count, head in ((MOST, 1), (MOST + 1, "mean")):
+    for count, head in ((MAX_TOKENS, 1), (MAX_TOKENS + 1, "mean")):
         heads = np.stack([np.full((count, count), 1 / count), np.eye(count)])
         assert first_look(hand_trace([heads], " ".join(f"t{number}" for number in range(count)))).head == head

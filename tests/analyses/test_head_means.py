@@ -309,7 +309,7 @@ def test_the_command_line_refuses_what_does_not_go_together(
         (("heads", "--pair", "b", "--file", str(path)), "--pair goes with a TEXT"),
         (("heads", "we left", "--seed", "1"), "--seed goes with --file"),
         (("heads", "--file", str(path)), "Line 3: 602 tokens"),
-        (("heads", "--file", str(path), "--confidence", "1"), "not between 0 and 1"),
+        (("heads", "--file", str(path), "--confidence", "1"), "must be between 0 and 1"),
         (("heads", "--file", str(path), "--resamples", "many"), "is no number"),
         (("heads", "--file", str(tmp_path / "none.txt")), "does not exist"),
         (("heads", "--file", str(tmp_path)), "is a directory"),

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from bert_probe import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors import token_map
-from bert_probe.analyses.vectors.planes import BASES, Planes, planes
+from bert_probe.analyses.vectors.token_map import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -82,8 +82,8 @@ def test_what_cannot_be_laid_out_is_said(basis: str) -> None:
     equal = np.full((3, 4), 2.5)
     for states, said in (
         ([equal, equal], "All vectors are equal"),
-        ([np.full((3, 4), np.nan), equal], "holds what is no number"),
-        ([np.ones((3, 4)), np.ones((3, 5))], "not equally wide"),
+        ([np.full((3, 4), np.nan), equal], "contains NaN or infinity"),
+        ([np.ones((3, 4)), np.ones((3, 5))], "differ in width"),
     ):
         with pytest.raises(UnavailableError, match=said):
             planes(states, basis)
@@ -91,7 +91,7 @@ def test_what_cannot_be_laid_out_is_said(basis: str) -> None:
         apart = planes([np.zeros((1, 4)), np.eye(4)[:1]], basis)
         np.testing.assert_allclose(apart.points[:, 0], [[-0.5, 0], [0.5, 0]], atol=1e-12)
         assert np.isnan(apart.by_layer).all(), "one token has no variance of its own"
-    with pytest.raises(ShapeError, match="are needed"):
+    with pytest.raises(ShapeError, match="they must be"):
         Planes(np.zeros((2, 3)), None, np.zeros((2, 2)))
 
 
@@ -177,8 +177,10 @@ def test_bad_texts_are_told_by_their_lines_and_too_many_before_the_model_runs(
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(token_map, "forward", refused)
-    monkeypatch.setattr(token_map, "HELD_BYTES", 1000)
-    with pytest.raises(TextError, match=r"\d+ tokens have vectors of .* GB in \d layers; at most .* is held"):
+    monkeypatch.setattr(token_map, "MAX_BYTES", 1000)
+    with pytest.raises(
+        TextError, match=r"The vectors of \d+ tokens in \d layers have .* GB, but the limit is"
+    ):
         ask(checkpoint, TEXTS)
 
 

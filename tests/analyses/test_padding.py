@@ -91,7 +91,7 @@ def test_what_a_batch_does_not_take(minilm: Checkpoint, family: Family) -> None:
         PaddingEffect().of([trace, family("bert").trace("hi")])
     long = minilm.trace("word " * 510)
     with pytest.raises(
-        SelectionError, match="17 texts filled up to 512 tokens are 8,704; a batch has at most"
+        SelectionError, match="17 texts padded to 512 tokens are 8,704 tokens, but a batch has at most"
     ):
         PaddingEffect().of([long] * 17)
 

@@ -109,7 +109,7 @@ def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family:
     for amount, off in ((3e-6, small), (9e-6, larger)):
         # Its bend, less than 1, adds less than half a square of the amount.
         assert off == pytest.approx(amount * slope.max(), abs=EXACT + amount**2 / 2)
-    with pytest.raises(UnavailableError, match=r"off by 0\.\d+"):
+    with pytest.raises(UnavailableError, match=r"differ by 0\.\d+"):
         Pooler().of(nudged(trace, 0.5))
 
 

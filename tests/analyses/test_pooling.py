@@ -182,20 +182,20 @@ def test_other_poolings_that_checkpoints_ship(
             ["Transformer", "Pooling", "Dense"],
             _old(mean_tokens=True),
             {},
-            "Transformer, Pooling, Dense, of which only",
+            "Transformer, Pooling, Dense, but only",
         ),
-        (["Transformer"], _old(), {}, "is Transformer, of which"),
+        (["Transformer"], _old(), {}, "are Transformer, but only"),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode": "attention"},
             {},
-            "pooling is attention, which is not known",
+            "pooling mode is attention, which is not supported",
         ),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode": "mean", "include_prompt": False},
             {"config_sentence_transformers": {"prompts": {"q": "q: "}, "default_prompt_name": "q"}},
-            "leaves out its prompt",
+            "excludes its prompt",
         ),
         (
             ["Transformer", "Pooling"],
@@ -267,7 +267,7 @@ def test_poolings_that_a_checkpoint_does_not_have(
     assert set(offered(minilm)) == set(POOLINGS)
     plain = family("distilbert")
     assert offered(plain) == ("mean", "cls", "max")
-    with pytest.raises(UnavailableError, match="ships no pooling of its own"):
+    with pytest.raises(UnavailableError, match="has no pooling of its own"):
         Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
         Sentences("pooler").of(plain, ["a"])
@@ -298,5 +298,5 @@ def test_a_pooling_that_is_not_known_is_left_out_and_told(
     folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
     plan = Train(epochs=1).plan(bert_probe.load(folder), labelled(12))
     assert plan.pooling == {}
-    assert "It will not make sentence vectors in sentence-transformers. The own pooling of" in plan.notes[-1]
+    assert "sentence-transformers will not be able to use this model. The modules of" in plan.notes[-1]
     assert Train().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()

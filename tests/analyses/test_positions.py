@@ -104,7 +104,7 @@ def test_measures_of_the_built_in_model(minilm: Checkpoint) -> None:
     assert distance["learned"][5] == pytest.approx(np.diagonal(expected, 5).mean(), abs=4e-7)
     assert found.metadata["off_sinusoids"] > 0.5
     assert found.showing(show="table").table().shape == (512, 384)
-    with pytest.raises(UnavailableError, match="nothing to show as bias; there is cosines, distance"):
+    with pytest.raises(UnavailableError, match=r"has no table bias\. Choose one of cosines, distance"):
         found.showing(show="bias")
 
 
@@ -182,5 +182,5 @@ def test_vectors_of_distances_are_the_rows_that_the_model_reads(family: Family) 
 def test_a_model_without_any_of_these_is_told(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = family("bert")
     monkeypatch.setattr("bert_probe.analyses.weights.positions.position_table", lambda *_: None)
-    with pytest.raises(UnavailableError, match="BertModel has no table of positions, no rotary frequencies"):
+    with pytest.raises(UnavailableError, match="BertModel has no position embeddings, rotary embeddings"):
         Positions().of(checkpoint)

@@ -74,9 +74,9 @@ def test_vectors_of_another_pooling_are_refused(minilm: Checkpoint) -> None:
 
 
 def test_few_sentences_and_unknown_methods_are_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match="A map of 1 says nothing"):
+    with pytest.raises(UnavailableError, match="needs at least 2 sentences"):
         SentenceMap().of(minilm, ["alone"])
-    with pytest.raises(UnavailableError, match="4 sentences or more"):
+    with pytest.raises(UnavailableError, match="at least 4 sentences"):
         SentenceMap("tsne").of(minilm, ["one", "two", "three"])
     with pytest.raises(SelectionError, match="no method som; use pca, tsne or umap"):
         SentenceMap("som")
@@ -84,7 +84,7 @@ def test_few_sentences_and_unknown_methods_are_refused(minilm: Checkpoint) -> No
 
 def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
     found = SentenceMap().of(minilm, SENTENCES)
-    with pytest.raises(ShapeError, match="10 sentences do not fit 3 points"):
+    with pytest.raises(ShapeError, match="10 sentences do not match 3 points"):
         replace(found, layout=PointLayout(np.zeros((3, 2), np.float32)))
 
 

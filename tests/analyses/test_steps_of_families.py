@@ -88,7 +88,7 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
 def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
     for ask in (head_outputs, AttentionSteps().of):
-        with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
+        with pytest.raises(UnavailableError, match="Model does not expose its queries, keys and values"):
             ask(trace)
 
 

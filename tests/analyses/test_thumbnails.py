@@ -99,11 +99,11 @@ def test_what_cannot_be_shown_is_refused(
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError, match="at least 1 cell"):
         thumbnails(trace, size=0)
-    with pytest.raises(SelectionError, match="Rollout is of a layer as a whole; it has no single heads"):
+    with pytest.raises(SelectionError, match="Rollout is defined for whole layers and has no single heads"):
         thumbnails(trace, measure="rollout")
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         thumbnails(family("mpnet").trace(TEXT), measure="value-norm")
-    with pytest.raises(EmptyTextError, match="Only special tokens"):
+    with pytest.raises(EmptyTextError, match="only special tokens"):
         thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
-    with pytest.raises(ShapeError, match=r"\[layer, head, 2, 2\] is needed"):
+    with pytest.raises(ShapeError, match=r"must be \[layer, head, 2, 2\]"):
         Thumbnails(np.zeros((1, 1, 3, 3), np.float32), trace.tokens[:4], 2, True, False, "weights")

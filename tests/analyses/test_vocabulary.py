@@ -49,7 +49,7 @@ def test_counts_add_up_and_shares_to_one(minilm: Checkpoint) -> None:
     assert set(greek.table()["script"]) == {"Greek"}
     assert len(whole.showing(search="no such piece").table()) == 0
     assert len(whole.showing(search="no such piece", show="kinds").table()) == 0
-    with pytest.raises(SelectionError, match="no piece in the script Runic; there are Latin"):
+    with pytest.raises(SelectionError, match=r"no tokens in the script Runic\. Choose one of Latin"):
         len(whole.showing(script="Runic").found)
 
 
@@ -121,12 +121,12 @@ def test_what_is_no_piece_is_told_with_what_it_becomes(minilm: Checkpoint) -> No
     for token, sentence in (
         (
             "unhappiest",
-            "unhappiest is no piece of this vocabulary; as a text it becomes un, ##ha, ##pp, ##iest.",
+            "unhappiest is not a token of this vocabulary. It is split into un, ##ha, ##pp, ##iest.",
         ),
-        (30_522, "There is no piece 30,522: ids are 0 to 30,521."),
-        ("", "No piece is named."),
-        ("a" * 300, "A piece of 300 characters is in no vocabulary."),
-        ("\u202ebc", "⟨U+202E⟩bc is no piece"),
+        (30_522, "There is no token 30,522. Give an id from 0 to 30,521."),
+        ("", "No token was given."),
+        ("a" * 300, "300 characters, but a token has at most 200."),
+        ("\u202ebc", "⟨U+202E⟩bc is not a token"),
     ):
         with pytest.raises(SelectionError) as caught:
             Neighbors(token).of(minilm)
@@ -137,7 +137,7 @@ def test_a_vector_of_zeros_has_no_neighbours_and_is_none(family_folder: Callable
     checkpoint = bert_probe.load(family_folder("distilbert"))
     with torch.no_grad():
         checkpoint.model.get_input_embeddings().weight[30].zero_()
-    with pytest.raises(UnavailableError, match="is all zeros, which has no direction"):
+    with pytest.raises(UnavailableError, match="is all zeros, so it has no neighbors"):
         Neighbors(30).of(checkpoint)
     found = Neighbors(31, 1000).of(checkpoint)
     assert len(found.ids) == len(found.pieces) - 2

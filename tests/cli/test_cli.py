@@ -376,7 +376,10 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         (["sentences", "FILE", "--nearest", "0"], "0 is not in the range x>=1"),
         (["sentences", "FILE", "--vectors", "--map", "pca"], "--vectors and --map are given, .* Ask for one"),
         (["sentences", "FILE", "--map", "pca", "--order", "tree"], "a map has none. Leave it out"),
-        (["sentences", "FILE", "--column", "a", "--map", "tsne"], "A map of 1 says nothing. Give 4"),
+        (
+            ["sentences", "FILE", "--column", "a", "--map", "tsne"],
+            "This map needs at least 4 sentences (given: 1)",
+        ),
         (["sentences", "FILE", "--map", "som"], "'som' is not one of"),
     ],
 )

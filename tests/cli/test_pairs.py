@@ -111,7 +111,7 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
         (["context", "python"], "Missing option '--in'"),
         (["context", "--in", "python", "--in", "python"], "Missing argument 'WORD...'"),
         (["context", "python", "--in", "python"], "Give two or more"),
-        (["context", "a", "b", "c", "--in", "a", "--in", "b"], "3 words and 2 texts are given."),
+        (["context", "a", "b", "c", "--in", "a", "--in", "b"], "3 words and 2 texts were given."),
         (
             ["context", "python", "--in", "python", "--in", "a snake"],
             "Text 2, “a snake”: There is no word",

@@ -34,18 +34,23 @@ def named(tokens: list[Token], one: Token) -> str:
     return f"“{one.display}” ({one.position})" if many else f"“{one.display}”"
 
 
-PLACES = {
-    "previous": "the token before",
+TARGETS = {
+    "previous": "the previous token",
     "next": "the next token",
     "self": "the token itself",
-    "same_token": "the same token elsewhere",
+    "same_token": "other occurrences of the same token",
     "same_word": "the rest of the same word",
     "punctuation": "punctuation",
     "other_segment": "the other segment",
 }
 
-CLEAR = 0.5
-"""Of a head's attention: from there on it has a job, or comes to rest (docs/methods.md)."""
+LABEL_SHARE = 0.5
+"""Share of attention that makes a head specialized, or a token an attention sink (docs/methods.md)."""
+
+
+def percent(share: float) -> str:
+    percentage = 100 * share
+    return f"{percentage:.1f} %" if share < 0.0995 else f"{percentage:.0f} %"
 
 
 class Told(NamedTuple):
@@ -78,11 +83,11 @@ class Read:
                 found += self.attention[:, :, i, j]
         return found / self.count
 
-    @cached_property
-    def jobs(self) -> dict[str, tuple[np.ndarray, int]]:
-        """For each place that some tokens have: each head's mean over those tokens, and how many they are."""
+    @property
+    def conditions(self) -> dict[str, Callable[[int, int], bool]]:
+        """For each target, whether attention from i to j counts."""
         tokens = self.tokens
-        counts: dict[str, Callable[[int, int], bool]] = {
+        return {
             "previous": lambda i, j: j == i - 1,
             "next": lambda i, j: j == i + 1,
             "self": lambda i, j: j == i,
@@ -95,8 +100,12 @@ class Read:
             "punctuation": lambda _, j: is_sign(tokens[j]),
             "other_segment": lambda i, j: tokens[i].segment != tokens[j].segment,
         }
+
+    @cached_property
+    def jobs(self) -> dict[str, tuple[np.ndarray, int]]:
+        """For each target that some tokens have: each head's mean over those tokens, and their number."""
         found = {}
-        for name, fits in counts.items():
+        for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))
             if having:
                 found[name] = self.shares(fits) * self.count / having, having
@@ -107,14 +116,13 @@ class Read:
             return None
         shares, having = self.jobs[name]
         layer, head = np.argwhere(shares == shares.max())[0]
-        whose = "" if having == self.count else f", the mean over the {having} tokens that have one"
+        over = "" if having == self.count else f" (mean over the {having} tokens that have one)"
         value = float(shares.max())
         of_head = max(float(one[layer, head]) for one, _ in self.jobs.values())
         return Told(
             value,
-            f"Layer {layer + 1}, head {head + 1} gives {value:.2f} of its attention to "
-            f"{PLACES[name]}{whose}.",
-            CLEAR <= value == of_head,
+            f"Head {layer + 1}.{head + 1} puts {percent(value)} of its attention on {TARGETS[name]}{over}.",
+            LABEL_SHARE <= value == of_head,
         )
 
     def rest(self, places: list[int], what: str) -> Told:
@@ -122,9 +130,9 @@ class Read:
         even = len(places) / self.count
         return Told(
             float(means.max() - even),
-            f"In layer {means.argmax() + 1} {what} gets {means.max():.2f} of the attention, the mean over "
-            f"all heads and tokens; an even share would be {even:.2f}.",
-            bool(means.max() >= CLEAR),
+            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {what} (mean over "
+            f"heads and tokens; an equal share would be {percent(even)}).",
+            bool(means.max() >= LABEL_SHARE),
         )
 
     def moved(self) -> Told | None:
@@ -139,9 +147,9 @@ class Read:
         mean = sum(curve[-1] for curve in curves) / len(curves)
         return Told(
             1 - curve[-1],
-            f"{named(self.own, token)} ends farthest from its own input vector: cosine {curve[-1]:.2f} after "
-            f"layer {last}, where the tokens of this text have {mean:.2f} on average. Layer {step} takes it "
-            f"farthest, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
+            f"The vector of {named(self.own, token)} changes most: its cosine similarity to the input vector "
+            f"is {curve[-1]:.2f} after layer {last} (mean over the tokens of this text: {mean:.2f}). The "
+            f"largest change is in layer {step}, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
         )
 
     def pairs(self, fit: Callable[[Token, Token], bool]) -> list[tuple[float, Token, Token]]:
@@ -158,12 +166,8 @@ class Read:
             return None
         least, a, b = min(found, key=lambda one: one[0])
         mean = sum(one for one, _, _ in found) / len(found)
-        others = f", where such pairs have {mean:.2f} on average" if len(found) > 1 else ""
-        return Told(
-            1 - least,
-            f"{named(self.own, a)} and {named(self.own, b)}, one entry of the vocabulary, have a cosine of "
-            f"{least:.2f} after layer {len(self.states) - 1}{others}.",
-        )
+        names = f"{named(self.own, a)} and {named(self.own, b)}"
+        return Told(1 - least, same_token(names, least, len(self.states) - 1, mean, len(found)))
 
     def twins(self) -> Told | None:
         found = self.pairs(lambda a, b: a.id != b.id and (a.segment, a.word) != (b.segment, b.word))
@@ -173,9 +177,9 @@ class Read:
         mean = sum(one for one, _, _ in found) / len(found)
         return Told(
             most,
-            f"After layer {len(self.states) - 1} {named(self.own, a)} and {named(self.own, b)} are most "
-            f"alike of all different tokens: cosine {most:.2f}, where two of them have {mean:.2f} on "
-            "average.",
+            f"{named(self.own, a)} and {named(self.own, b)} are the most similar tokens: cosine similarity "
+            f"{most:.2f} after layer {len(self.states) - 1} (mean over all pairs of different tokens: "
+            f"{mean:.2f}).",
         )
 
     def apart(self) -> Told:
@@ -189,10 +193,16 @@ class Read:
                 ]
                 best = max(best, (sum(rows) / self.count, -layer, -head))
         value, layer, head = best
+        first, *separators = [t.position for t in self.tokens if t.special]
+        shares = {TARGETS[name]: self.shares(fits)[-layer, -head] for name, fits in self.conditions.items()}
+        shares["the first token"] = self.shares(lambda _, j: j == first)[-layer, -head]
+        shares["separators"] = self.shares(lambda _, j: j in separators)[-layer, -head]
+        target, share = max(shares.items(), key=lambda item: item[1])
+        focus = f": it puts {percent(share)} of its attention on {target}" if share >= LABEL_SHARE else ""
         return Told(
             value,
-            f"Layer {1 - layer}, head {1 - head} attends most unlike its layer: {value:.2f} of its attention "
-            f"lies elsewhere than in the mean of the {self.attention.shape[1]} heads.",
+            f"Head {1 - layer}.{1 - head} is the most unusual head of its layer{focus} (total variation from "
+            f"the layer mean: {value:.2f}).",
         )
 
     def words(self) -> list[list[int]]:
@@ -239,8 +249,9 @@ class Read:
         )
         return Told(
             best[0],
-            f"Layer {layer + 1}, head {head + 1}: {asking} gives {value:.2f} of its attention to {asked}. "
-            f"Words as far apart get {as_far:.2f} on average, and other words give it {as_wanted:.2f}.",
+            f"In head {layer + 1}.{head + 1}, {asking} puts {percent(value)} of its attention on {asked}. "
+            f"Words at the same distance receive {percent(as_far)} on average, and other words put "
+            f"{percent(as_wanted)} on {asked}.",
         )
 
     def written(self, places: list[int]) -> str:
@@ -260,46 +271,45 @@ class Read:
         word = self.written(most)
         return Told(
             len(most),
-            f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} read in pieces; "
-            f"“{word}” in the most, {len(most)}: {', '.join(pieces[:5])}{more}.",
+            f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} split into subword "
+            f"tokens. “{word}” has the most ({len(most)}): {', '.join(pieces[:5])}{more}.",
             bool(split),
         )
 
     def not_known(self) -> Told:
         found = [t for t in self.tokens if t.id == self.unknown and not t.special]
         written = ", ".join(f"“{self.written([t.position])}”" for t in found[:5])
+        verb = "is" if len(found) == 1 else "are"
         return Told(
             len(found),
-            f"{len(found)} of {self.count} tokens {'is' if len(found) == 1 else 'are'} unknown to the "
-            f"vocabulary, which holds one entry for all such: {written}.",
+            f"{len(found)} of {self.count} tokens {verb} not in the vocabulary and {verb} read as [UNK]: "
+            f"{written}.",
             bool(found),
         )
 
     def told(self) -> dict[str, Told]:
         """Every number of the text by what it measures, with its sentence."""
-        job = (
-            "share of a head's attention that goes to {}, mean over the tokens that have one, largest of all "
-            "heads"
-        )
-        rest = "attention on {} beyond an even share, mean over heads and tokens, largest of all layers"
+        job = "share of a head's attention on {} (mean over the tokens that have one; maximum over heads)"
+        sink = "attention on {} beyond an equal share (mean over heads and tokens; maximum over layers)"
         separators = [t.position for t in self.tokens if t.special and t.position > 0]
         last = "after the last layer"
+        meeting = (
+            "attention from word to word beyond what their distance or the key word alone explains (maximum)"
+        )
         found = {
-            **{job.format(place): self.job(name) for name, place in PLACES.items()},
-            rest.format("the first token"): self.rest([0], "the first token, [CLS],"),
-            rest.format("separators"): self.rest(separators, "the separator [SEP]"),
-            "attention from word to word beyond what their distance, or other words, explain; the largest": (
-                self.meeting()
-            ),
-            f"1 − cosine of a token's vector {last} with its input vector, largest of all tokens": (
+            **{job.format(target): self.job(name) for name, target in TARGETS.items()},
+            sink.format("the first token"): self.rest([0], "the first token, [CLS]"),
+            sink.format("separators"): self.rest(separators, "the separator [SEP]"),
+            meeting: self.meeting(),
+            f"cosine distance between a token's input vector and its vector {last} (maximum over tokens)": (
                 self.moved()
             ),
-            f"cosine of two different tokens {last}, largest of all": self.twins(),
-            f"1 − cosine of two places of one token {last}, largest of all": self.twice(),
-            "total variation between a head's attention and its layer's mean, largest of all heads": (
+            f"cosine similarity of two different tokens {last} (maximum)": self.twins(),
+            f"cosine distance between two occurrences of a token {last} (maximum)": self.twice(),
+            "total variation between a head's attention and the mean of its layer (maximum over heads)": (
                 self.apart()
             ),
-            "pieces of a word, most of all words": self.pieces(),
+            "subword tokens of a word (maximum over words)": self.pieces(),
             "tokens that are not in the vocabulary": self.not_known(),
         }
         return {measure: one for measure, one in found.items() if one is not None}
@@ -317,8 +327,18 @@ def alike(a: Read, b: Read) -> Told:
     first, second = (named(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
     return Told(
         cosine(*means),
-        f"A and B have a cosine of {cosine(*means):.2f}. Of all pairs of tokens, special ones aside, {first} "
-        f"of A and {second} of B add most to it: {most:.3f}.",
+        f"The cosine similarity of A and B is {cosine(*means):.2f}. {first} of A and {second} of B "
+        f"contribute most to it: {most:.3f} (special tokens excluded).",
+    )
+
+
+def same_token(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
+    """The sentence on two occurrences of a token."""
+    if pairs == 1:
+        return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
+    return (
+        f"Of all repeated tokens, {names} differ most: cosine similarity {value:.2f} after layer {layer} "
+        f"(mean over such pairs: {mean:.2f})."
     )
 
 
@@ -333,9 +353,5 @@ def shared(a: Read, b: Read) -> Told | None:
         return None
     least, i, j = min(found, key=lambda one: one[0])
     mean = sum(one for one, _, _ in found) / len(found)
-    others = f", where such tokens have {mean:.2f} on average" if len(found) > 1 else ""
-    return Told(
-        1 - least,
-        f"{named(a.own, i)} of A and {named(b.own, j)} of B, one entry of the vocabulary, have a cosine of "
-        f"{least:.2f} after layer {len(a.states) - 1}{others}.",
-    )
+    names = f"{named(a.own, i)} of A and {named(b.own, j)} of B"
+    return Told(1 - least, same_token(names, least, len(a.states) - 1, mean, len(found)))

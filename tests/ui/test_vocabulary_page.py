@@ -37,7 +37,7 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
         ({"search": ".{99999999}", "match": "regex"}, "invalid repetition size"),
         ({"search": r"(a|aa)+\d$", "match": "regex"}, "takes more than"),
         ({"near": "unhappiest"}, "as a text it becomes un, ##ha, ##pp, ##iest"),
-        ({"near": HOSTILE}, "is no piece of this vocabulary"),
+        ({"near": HOSTILE}, "is not a token of this vocabulary"),
     ],
 )
 def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(

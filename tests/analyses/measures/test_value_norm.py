@@ -58,7 +58,7 @@ def test_the_measure_is_the_weight_times_the_length(minilm: Checkpoint) -> None:
 
 
 def test_hidden_values_and_numbers_without_a_model_are_refused(family: Callable[[str], Checkpoint]) -> None:
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         value_norms(family("mpnet").trace("we left"), 0)
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         Attention(0, 0, "value-norm").of(hand_trace([np.full((1, 4, 4), 0.25)]))

@@ -216,10 +216,10 @@ def test_what_cannot_be_zeroed_is_refused(
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError):
         value_zeroing(trace, 6)
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         value_zeroing(family("mpnet").trace(TEXT), 0)
     with pytest.raises(UnavailableError):
         value_zeroing(hand_trace([np.full((1, 4, 4), 0.25)]), 0)
-    monkeypatch.setattr(module, "MOST", 5)
-    with pytest.raises(TooLongError, match="takes at most 5"):
+    monkeypatch.setattr(module, "MAX_TOKENS", 5)
+    with pytest.raises(TooLongError, match="reads at most 5"):
         value_zeroing(trace, 0)
