@@ -19,7 +19,7 @@ from bert_probe.analyses.highlights.highlights import (
     Highlight,
     HighlightsResult,
     look,
-    measure_references,
+    measure_references_for,
 )
 from bert_probe.analyses.highlights.reference import ReferenceNumbers
 from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
@@ -393,7 +393,7 @@ def test_attention_from_elsewhere_can_be_looked_at_and_not_compared(minilm: Chec
     external = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
     assert {candidate.page for candidate in look(external).candidates} == {"attention", "tokens"}
     with pytest.raises(UnavailableError):
-        measure_references(external)
+        measure_references_for(external)
 
 
 def test_a_pair_beside_another_text_is_refused(minilm: Checkpoint) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from bert_probe import Positions
 from bert_probe.analyses.weights.position_encodings import position_table, sinusoids
-from bert_probe.analyses.weights.positions import directions, on_diagonals, spectrum
+from bert_probe.analyses.weights.positions import diagonal_means, directions, spectrum
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
@@ -53,7 +53,7 @@ def test_a_spectrum_by_hand() -> None:
 
 def test_the_mean_by_distance_by_hand() -> None:
     square = np.array([[1.0, 0.5, 0.2], [0.5, 1, 0.1], [0.2, 0.1, 1]])
-    assert_exact(on_diagonals(square), np.array([1, 0.3, 0.2]))
+    assert_exact(diagonal_means(square), np.array([1, 0.3, 0.2]))
 
 
 def test_the_cosine_of_sinusoids_is_a_mean_of_cosines_of_the_distance() -> None:
@@ -137,7 +137,7 @@ def test_rotary_frequencies_are_those_that_the_model_turns_by(name: str, family:
         np.testing.assert_allclose(cosines[0, :, :half].numpy(), np.cos(angles), rtol=0, atol=1e-6)
         np.testing.assert_allclose(sines[0, :, :half].numpy(), np.sin(angles), rtol=0, atol=1e-6)
         assert_exact(one.wavelengths * one.frequencies, np.full(half, 2 * np.pi))
-        assert one.alike(np.array([0])).tolist() == [1]
+        assert one.rotated_cosines(np.array([0])).tolist() == [1]
     assert sorted(layer for one in found.rotary for layer in one.layers) == [0, 1, 2]
     assert len(found.table()) == sum(len(one.frequencies) for one in found.rotary)
 

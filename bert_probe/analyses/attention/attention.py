@@ -205,18 +205,18 @@ class AttentionLongResult(Result):
 
     Attributes:
         trace: the model's pass over the text.
-        selection: layer and head of each matrix, from 0.
+        chosen: layer and head of each matrix, from 0.
     """
 
     question: AttentionLong
     trace: Trace
-    selection: tuple[tuple[int, Head], ...]
+    chosen: tuple[tuple[int, Head], ...]
 
     def matrices(self) -> Iterator[AttentionResult]:
         """Yield each matrix."""
         asked = self.question
         options = (asked.measure, asked.words, asked.specials, asked.renormalise, asked.residual)
-        for layer, head in self.selection:
+        for layer, head in self.chosen:
             yield Attention(layer, head, *options).of(self.trace)
 
     @property

@@ -56,7 +56,7 @@ class Highlights(Question):
         Args:
             trace: the text, or a sentence pair.
             other: a second text; not together with a sentence pair.
-            numbers: the numbers of the reference sentences, see `measure_references`; measured if None.
+            numbers: the numbers of the reference sentences, see `measure_references_for`; measured if None.
             report: called with the number of reference sentences done and their total.
 
         Raises:
@@ -64,7 +64,7 @@ class Highlights(Question):
             UnavailableError: the trace was made from attention weights alone, without a model.
         """
         result = look(trace, other)
-        return result.ranked(measure_references(trace, other, report) if numbers is None else numbers)
+        return result.ranked(measure_references_for(trace, other, report) if numbers is None else numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +279,7 @@ def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> Highl
     return HighlightsResult(Highlights(), InputRecord.of(*traces), tuple(candidates))
 
 
-def measure_references(
+def measure_references_for(
     trace: Trace, other: Trace | None = None, report: Progress = no_progress
 ) -> ReferenceNumbers:
     """Return the numbers of the reference sentences, in the form of a text, a sentence pair or two texts.

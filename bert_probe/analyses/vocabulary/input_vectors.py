@@ -19,7 +19,7 @@ _EXTRA_CANDIDATES = 32
 """Additional rows whose cosine is recomputed in float64, so that rounding does not exclude a neighbor."""
 
 
-def table_of(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
+def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
     """Return the input embeddings [token, dimension] without copying; call it within `Checkpoint.running`.
 
     Raises:
@@ -34,19 +34,19 @@ def table_of(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
     return table.detach()
 
 
-def norms_of(table: torch.Tensor) -> Array:
+def row_norms(table: torch.Tensor) -> Array:
     """Return the Euclidean norm of each row, float64 [token]."""
     rows = max(1, _BLOCK // table.shape[1])
     blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(table, rows)]
     return read_only(torch.cat(blocks).cpu().numpy())
 
 
-def rows_of(table: torch.Tensor, ids: Array) -> Array:
+def select_rows(table: torch.Tensor, ids: Array) -> Array:
     """Return the rows of some ids, [id, dimension]."""
     return as_array(table[torch.from_numpy(ids).to(table.device)])
 
 
-def nearest(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[Array, Array]:
+def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[Array, Array]:
     """Return the ids and cosines of the other rows most similar to a token's row, by descending cosine.
 
     A matrix product selects candidates; their cosines are then recomputed in float64.
@@ -63,16 +63,18 @@ def nearest(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[
     cosines[token] = -np.inf
     size = min(count + _EXTRA_CANDIDATES, int((cosines > -np.inf).sum()))
     candidates = np.argpartition(-cosines, size - 1)[:size] if size else np.array([], dtype=np.int64)
-    exact = cosine(rows_of(table, np.array([token])).astype(np.float64), rows_of(table, candidates))[0]
+    exact = cosine(select_rows(table, np.array([token])).astype(np.float64), select_rows(table, candidates))[
+        0
+    ]
     order = np.lexsort((candidates, -exact))[:count]
     return candidates[order], exact[order]
 
 
-def between_pairs(table: torch.Tensor, pairs: Array) -> Array:
+def pair_cosines(table: torch.Tensor, pairs: Array) -> Array:
     """Return the cosine of each pair of rows [pair, 2], float64; NaN if a row is all zeros."""
     rows = max(1, _BLOCK // table.shape[1])
     parts = [
-        cosine_of_rows(rows_of(table, part[:, 0]), rows_of(table, part[:, 1]))
+        cosine_of_rows(select_rows(table, part[:, 0]), select_rows(table, part[:, 1]))
         for part in np.array_split(pairs, max(1, len(pairs) // rows))
     ]
     return np.concatenate(parts)

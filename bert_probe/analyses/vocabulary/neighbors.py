@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vocabulary.input_vectors import nearest, table_of
+from bert_probe.analyses.vocabulary.input_vectors import input_embeddings, nearest_rows
 from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.core.field_types import Dimensions, FieldType, Number
 from bert_probe.core.question import Question, param, question
@@ -89,7 +89,9 @@ class Neighbors(Question):
                 f"The input vector of {name} is all zeros, so it has no neighbors. Choose another token."
             )
         with torch.inference_mode(), checkpoint.running() as model:
-            ids, cosines = nearest(table_of(model, checkpoint), vocabulary.norms, token, self.count)
+            ids, cosines = nearest_rows(
+                input_embeddings(model, checkpoint), vocabulary.norms, token, self.count
+            )
         resolved = replace(self, token=named(vocabulary.pieces, token))
         return NeighborsResult(
             resolved, vocabulary.inputs, vocabulary, token, read_only(ids), read_only(cosines)

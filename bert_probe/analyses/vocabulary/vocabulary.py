@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vocabulary.input_vectors import between_pairs, norms_of, table_of
+from bert_probe.analyses.vocabulary.input_vectors import input_embeddings, pair_cosines, row_norms
 from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
@@ -74,9 +74,9 @@ class Vocabulary(Question):
             UnavailableError: the model has no input embedding matrix, or fewer than two tokens.
         """
         with torch.inference_mode(), checkpoint.running() as model:
-            table = table_of(model, checkpoint)
-            pieces, norms = pieces_of(checkpoint.encoder, len(table)), norms_of(table)
-            unrelated = read_only(np.sort(between_pairs(table, random_pairs(pieces, norms))))
+            table = input_embeddings(model, checkpoint)
+            pieces, norms = pieces_of(checkpoint.encoder, len(table)), row_norms(table)
+            unrelated = read_only(np.sort(pair_cosines(table, random_pairs(pieces, norms))))
             inputs = InputRecord.of_model(checkpoint)
         return VocabularyResult(self, inputs, pieces, norms, unrelated, table.shape[1])
 

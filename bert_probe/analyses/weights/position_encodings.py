@@ -68,7 +68,7 @@ class Rotary:
         wavelengths: Array = 2 * np.pi / self.frequencies
         return wavelengths
 
-    def alike(self, distances: Array) -> Array:
+    def rotated_cosines(self, distances: Array) -> Array:
         """Return the cosine of a vector and itself rotated by each distance, [distance].
 
         All pairs of its dimensions are assumed to have the same norm.

@@ -162,9 +162,12 @@ class PositionsResult(Result):
     def by_distance(self) -> dict[str, Array]:
         """Name of the encoding → mean cosine of positions at distance 0, 1, …."""
         if self.learned is not None:
-            return {"learned": on_diagonals(self.cosines), "sinusoids": on_diagonals(self.sinusoid_cosines)}
+            return {
+                "learned": diagonal_means(self.cosines),
+                "sinusoids": diagonal_means(self.sinusoid_cosines),
+            }
         distances = np.arange(self.positions)
-        return {rotary.name: rotary.alike(distances) for rotary in self.rotary}
+        return {rotary.name: rotary.rotated_cosines(distances) for rotary in self.rotary}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -256,7 +259,7 @@ def directions(shares: Array, share: float = 0.9) -> int:
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
-def on_diagonals(square: Array) -> Array:
+def diagonal_means(square: Array) -> Array:
     """Return the mean of each diagonal of [position, position], from the main diagonal upward, float64."""
     return np.array([np.diagonal(square, offset).mean(dtype=np.float64) for offset in range(len(square))])
 
