@@ -1,4 +1,4 @@
-"""Attention maps: what is hidden, what is divided, and that the frame says the same."""
+"""Attention matrices: hidden tokens, renormalization, and tables."""
 
 from __future__ import annotations
 
@@ -41,42 +41,42 @@ def hand() -> Trace:
     return hand_trace([np.array([HEAD_1, HEAD_2])])
 
 
-def test_a_head_is_shown_as_it_is(hand: Trace) -> None:
-    shown = Attention(0, 1).of(hand)
-    assert shown.weights.tolist() == HEAD_2
-    assert shown.question == Attention(0, 1)
-    assert shown.queries == shown.keys == ("[CLS]", "sun", "moon", "[SEP]")
-    assert shown.row_sums.tolist() == [1, 1, 1, 1]
+def test_single_head_equals_the_trace(hand: Trace) -> None:
+    result = Attention(0, 1).of(hand)
+    assert result.weights.tolist() == HEAD_2
+    assert result.question == Attention(0, 1)
+    assert result.queries == result.keys == ("[CLS]", "sun", "moon", "[SEP]")
+    assert result.row_sums.tolist() == [1, 1, 1, 1]
 
 
 def test_the_mean_over_heads_by_hand(hand: Trace) -> None:
-    shown = Attention().of(hand)
-    assert (shown.question.layer, shown.question.head) == (0, "mean")
-    assert shown.weights[1].tolist() == [0.375, 0.25, 0.25, 0.125]
+    result = Attention().of(hand)
+    assert (result.question.layer, result.question.head) == (0, "mean")
+    assert result.weights[1].tolist() == [0.375, 0.25, 0.25, 0.125]
 
 
-def test_special_tokens_go_from_both_axes_and_their_share_is_not_given_away(hand: Trace) -> None:
-    shown = Attention(0, 0, specials=False).of(hand)
-    assert shown.queries == shown.keys == ("sun", "moon")
-    assert shown.weights.tolist() == [[0.125, 0.25], [0.0, 0.0]]
-    assert shown.row_sums.tolist() == [0.375, 0.0]
+def test_special_tokens_are_left_out_without_renormalizing(hand: Trace) -> None:
+    result = Attention(0, 0, specials=False).of(hand)
+    assert result.queries == result.keys == ("sun", "moon")
+    assert result.weights.tolist() == [[0.125, 0.25], [0.0, 0.0]]
+    assert result.row_sums.tolist() == [0.375, 0.0]
 
 
-def test_renormalised_rows_sum_to_1_and_one_that_gives_nothing_is_not_a_number(hand: Trace) -> None:
-    shown = Attention(0, 0, specials=False, renormalise=True).of(hand)
-    assert_rounded(shown.weights[0], [1 / 3, 2 / 3], 2)
-    assert np.isnan(shown.weights[1]).all()
-    assert shown.weights.dtype == np.float32
+def test_renormalized_rows_sum_to_1_or_are_nan(hand: Trace) -> None:
+    result = Attention(0, 0, specials=False, renormalise=True).of(hand)
+    assert_rounded(result.weights[0], [1 / 3, 2 / 3], 2)
+    assert np.isnan(result.weights[1]).all()
+    assert result.weights.dtype == np.float32
 
 
-def test_renormalising_leaves_the_trace_as_it_was(hand: Trace) -> None:
+def test_renormalizing_does_not_change_the_trace(hand: Trace) -> None:
     Attention(0, 0, renormalise=True).of(hand)
     assert hand.attention(0, 0).tolist() == HEAD_1
 
 
-def test_nothing_but_special_tokens_is_refused_unless_they_are_shown() -> None:
+def test_only_special_tokens_raise_unless_shown() -> None:
     trace = hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]")
-    with pytest.raises(EmptyTextError, match="Only special tokens"):
+    with pytest.raises(EmptyTextError, match="only special tokens"):
         Attention(specials=False).of(trace)
     assert Attention().of(trace).weights.shape == (2, 2)
 
@@ -84,18 +84,18 @@ def test_nothing_but_special_tokens_is_refused_unless_they_are_shown() -> None:
 @pytest.mark.parametrize(
     ("layer", "head"), [(1, 0), (-2, 0), (0, 2), (0, -3), (0, "max"), (0.5, 0), (True, 0), (0, None)]
 )
-def test_no_other_layer_and_head_is_taken(hand: Trace, layer: int, head: int) -> None:
+def test_invalid_layer_or_head_raises(hand: Trace, layer: int, head: int) -> None:
     with pytest.raises(SelectionError):
         Attention(layer, head).of(hand)  # type: ignore[arg-type]
 
 
 def test_negative_indices_count_from_the_end(hand: Trace) -> None:
-    shown = Attention(-1, -1).of(hand)
-    assert shown.question == Attention(0, 1)
-    assert shown.weights.tolist() == HEAD_2
+    result = Attention(-1, -1).of(hand)
+    assert result.question == Attention(0, 1)
+    assert result.weights.tolist() == HEAD_2
 
 
-def test_a_map_refuses_labels_that_do_not_fit(hand: Trace) -> None:
+def test_labels_of_another_length_raise(hand: Trace) -> None:
     with pytest.raises(ShapeError, match="4 queries, 3 keys"):
         AttentionResult(
             Attention(), InputRecord.of(hand), hand.tokens, hand.tokens[:3], np.ones((4, 4), np.float32), {}
@@ -114,20 +114,20 @@ def test_the_frame_is_the_traces_attention(minilm: Checkpoint, head: Head) -> No
         assert_rounded(frame.to_numpy().sum(axis=1), np.ones(len(frame)), len(frame))
 
 
-def test_hidden_specials_leave_the_same_numbers(minilm: Checkpoint) -> None:
+def test_hidden_special_tokens_do_not_change_other_weights(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT, "The unknown holds its grounds.")
-    kept = [token.position for token in trace.tokens if not token.special]
-    assert len(kept) == len(trace.tokens) - 3
-    whole = trace.attention(3, 5)
-    shown = Attention(3, 5, specials=False).of(trace)
-    assert np.array_equal(shown.weights, whole[kept][:, kept])
+    indices = [token.position for token in trace.tokens if not token.special]
+    assert len(indices) == len(trace.tokens) - 3
+    full = trace.attention(3, 5)
+    result = Attention(3, 5, specials=False).of(trace)
+    assert np.array_equal(result.weights, full[indices][:, indices])
     divided = Attention(3, 5, specials=False, renormalise=True).of(trace)
-    assert_rounded(divided.row_sums, np.ones(len(kept)), len(kept))
-    assert_rounded(divided.weights, shown.weights / shown.row_sums[:, None], 2)
+    assert_rounded(divided.row_sums, np.ones(len(indices)), len(indices))
+    assert_rounded(divided.weights, result.weights / result.row_sums[:, None], 2)
 
 
 def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
-    """A measure of layer 4 over tokens, straight from its parts."""
+    """Return a measure of layer 4 over tokens, computed from its parts."""
     if measure == "rollout":
         return rollout([trace.attention(layer) for layer in range(4)], 0.3)
     weights = trace.attention(3)
@@ -146,32 +146,37 @@ def test_every_measure_takes_every_option(
     minilm: Checkpoint, measure: str, head: Head, specials: bool, renormalise: bool, words: bool
 ) -> None:
     trace = minilm.trace("Tallahassee loves it", "unaffable, is it?")
-    shown = Attention(3, head, measure, words, specials, renormalise, residual=0.3).of(trace)
+    result = Attention(3, head, measure, words, specials, renormalise, residual=0.3).of(trace)
     expected = measured(trace, measure, head)
     lens = word_lens(trace)
     units: tuple[Token | Unit, ...] = lens.units if words else trace.tokens
     if words:
         expected = lens.merge(expected)
     if not specials:
-        kept = [place for place, unit in enumerate(units) if not unit.special]
-        expected = expected[kept][:, kept]
+        indices = [place for place, unit in enumerate(units) if not unit.special]
+        expected = expected[indices][:, indices]
     if renormalise:
         expected = expected / expected.sum(axis=1, keepdims=True)
-    assert_rounded(shown.weights, expected, 4)
-    assert shown.keys == tuple(unit for unit in units if specials or not unit.special)
+    assert_rounded(result.weights, expected, 4)
+    assert result.keys == tuple(unit for unit in units if specials or not unit.special)
     if renormalise or (specials and measure_named(measure).shares):
-        assert_rounded(shown.row_sums, np.ones(len(shown.keys)), len(trace.tokens))
+        assert_rounded(result.row_sums, np.ones(len(result.keys)), len(trace.tokens))
 
 
 @pytest.mark.parametrize("measure", list(measures()))
 def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> None:
     trace = minilm.trace("Tallahassee loves it")
-    asked = AttentionLong(measure=measure, residual=0.3, words=True, specials=False)
-    result = asked.of(trace)
+    question = AttentionLong(measure=measure, residual=0.3, words=True, specials=False)
+    result = question.of(trace)
     long = result.table()
-    about = long.attrs["provenance"]["question"]
-    assert about == asked.to_json()
-    assert (about["measure"], about["residual"], about["words"], about["specials"]) == (
+    description = long.attrs["provenance"]["question"]
+    assert description == question.to_json()
+    assert (
+        description["measure"],
+        description["residual"],
+        description["words"],
+        description["specials"],
+    ) == (
         measure,
         0.3,
         True,
@@ -183,9 +188,9 @@ def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> N
         for layer in range(6)
         for head in heads
     ]
-    assert np.array_equal(long["weight"], np.concatenate([shown.weights.ravel() for shown in maps]))
-    one = Attention(2, "mean", measure, words=True, specials=False, residual=0.3).of(trace)
-    assert one.table().attrs["provenance"]["question"]["layer"] == 3
+    assert np.array_equal(long["weight"], np.concatenate([answer.weights.ravel() for answer in maps]))
+    item = Attention(2, "mean", measure, words=True, specials=False, residual=0.3).of(trace)
+    assert item.table().attrs["provenance"]["question"]["layer"] == 3
     with zipfile.ZipFile(io.BytesIO(files.parts_zip(result.parts(), "attention"))) as archive:
         zipped = pd.read_csv(archive.open("attention.csv"), dtype={"weight": np.float32})
         provenance = json.loads(archive.read("attention.csv.meta.json"))
@@ -193,12 +198,12 @@ def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> N
     assert np.array_equal(zipped["weight"], long["weight"])
 
 
-def test_each_measure_is_told_in_a_few_words() -> None:
+def test_each_measure_is_described() -> None:
     assert list(measures())[:3] == ["weights", "value-norm", "rollout"]
-    for name, one in measures().items():
-        assert one.name == name
-        assert one.meaning.endswith(".")
-        assert len(one.meaning) < 240
+    for name, item in measures().items():
+        assert item.name == name
+        assert item.meaning.endswith(".")
+        assert len(item.meaning) < 240
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_each_measure_is_told_in_a_few_words() -> None:
         {"layer": "last"},
     ],
 )
-def test_what_cannot_be_asked_is_refused(minilm: Checkpoint, asked: dict[str, Any]) -> None:
+def test_invalid_questions_raise(minilm: Checkpoint, asked: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
         Attention(**asked).of(minilm.trace("we left"))
 
@@ -232,9 +237,7 @@ def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("chosen", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
-def test_long_form_needs_a_layer_and_a_head_that_are_there(
-    minilm: Checkpoint, chosen: dict[str, Any]
-) -> None:
+def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, chosen: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
         AttentionLong(**chosen).of(minilm.trace("we left"))
 
@@ -242,7 +245,7 @@ def test_long_form_needs_a_layer_and_a_head_that_are_there(
 def test_a_text_keeps_its_own_numbers_and_name(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
-    """A measure that needs the model takes it from the trace, so no other model's numbers can get in."""
+    """A measure that needs the model takes it from the trace, so that models cannot be mixed."""
     mine, other = minilm.trace("we left"), family("bert").trace("we left")
     for trace in (mine, other):
         table = Attention(0, 0, "value-norm").of(trace).table()

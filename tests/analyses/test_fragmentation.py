@@ -1,4 +1,4 @@
-"""Into how many pieces words are cut, by hand, and in two vocabularies."""
+"""Fertility by hand, and with two vocabularies."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TEXT, PAIR = "Mehdi  loves (the) unhappiest AI.", "Don't\u200b \u200b you"
 
 
 def test_a_text_by_hand(minilm: Checkpoint) -> None:
-    found = Fertility().of(minilm.trace(TEXT, PAIR))
-    assert found.table().values.tolist() == [
+    result = Fertility().of(minilm.trace(TEXT, PAIR))
+    assert result.table().values.tolist() == [
         ["Mehdi", 0, 0, 5, 2, "me ##hdi"],
         ["loves", 0, 7, 12, 1, "loves"],
         ["(", 0, 13, 14, 1, "("],
@@ -27,28 +27,28 @@ def test_a_text_by_hand(minilm: Checkpoint) -> None:
         ["Don't", 1, 0, 5, 3, "don ' t"],
         ["you", 1, 9, 12, 1, "you"],
     ]
-    assert (found.pieces, len(found.words), found.unknown) == (16, 10, 0)
-    assert found.fertility == 1.6
-    assert found.continued == 0.3
-    assert found.characters == (5 + 5 + 1 + 3 + 1 + 10 + 2 + 1 + 5 + 3) / 16
-    assert [word.text for word in found.by_pieces][:3] == ["unhappiest", "Don't", "Mehdi"]
+    assert (result.pieces, len(result.words), result.unknown) == (16, 10, 0)
+    assert result.fertility == 1.6
+    assert result.continued == 0.3
+    assert result.characters == (5 + 5 + 1 + 3 + 1 + 10 + 2 + 1 + 5 + 3) / 16
+    assert [word.text for word in result.by_pieces][:3] == ["unhappiest", "Don't", "Mehdi"]
 
 
-def test_what_the_vocabulary_does_not_know_is_counted(minilm: Checkpoint) -> None:
+def test_unknown_tokens_are_counted(minilm: Checkpoint) -> None:
     assert Fertility().of(minilm.trace("one 𐎠 two 𐎠𐎠")).unknown == 2
 
 
-def test_words_that_were_cut_off_are_not_counted(minilm: Checkpoint) -> None:
-    found = Fertility().of(minilm.trace("word " * 600, truncate=True))
-    assert (found.pieces, len(found.words)) == (510, 510)
+def test_truncated_words_are_not_counted(minilm: Checkpoint) -> None:
+    result = Fertility().of(minilm.trace("word " * 600, truncate=True))
+    assert (result.pieces, len(result.words)) == (510, 510)
 
 
 def test_marks_belong_to_the_letters_before_them(minilm: Checkpoint) -> None:
-    found = Fertility().of(minilm.trace("हिन्दी cafe\u0301"))
-    assert [word.text for word in found.words] == ["हिन्दी", "cafe\u0301"]
+    result = Fertility().of(minilm.trace("हिन्दी cafe\u0301"))
+    assert [word.text for word in result.words] == ["हिन्दी", "cafe\u0301"]
 
 
-def test_spaces_alone_are_no_word(family: Callable[[str], Checkpoint]) -> None:
+def test_only_spaces_raise(family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(EmptyTextError, match="only spaces"):
         Fertility().of(family("roberta").trace("  "))
 
@@ -57,10 +57,10 @@ def test_spaces_alone_are_no_word(family: Callable[[str], Checkpoint]) -> None:
 def test_spaces_belong_to_the_word_after_them(name: str, family: Callable[[str], Checkpoint]) -> None:
     text = " A  small boat, Çelik \n 東京 "
     trace = family(name).trace(text)
-    found = Fertility().of(trace)
-    assert [word.text for word in found.words] == ["A", "small", "boat", ",", "Çelik", "東京"]
-    assert found.pieces == sum(not token.special for token in trace.tokens)
-    assert [piece.position for word in found.words for piece in word.pieces] == [
+    result = Fertility().of(trace)
+    assert [word.text for word in result.words] == ["A", "small", "boat", ",", "Çelik", "東京"]
+    assert result.pieces == sum(not token.special for token in trace.tokens)
+    assert [piece.position for word in result.words for piece in word.pieces] == [
         token.position for token in trace.tokens if not token.special
     ]
 

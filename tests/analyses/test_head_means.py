@@ -1,4 +1,4 @@
-"""Profiles over many sentences: the means, the bootstrap, and sentences that cannot be read."""
+"""Head profiles over many sentences: means, bootstrap, and unreadable sentences."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def means(double_minilm: Checkpoint) -> HeadMeansResult:
 
 @pytest.fixture(scope="module")
 def singly(double_minilm: Checkpoint) -> dict[str, np.ndarray]:
-    """Measures of each sentence by itself, [sentence, layer, head]: the reference."""
+    """Return the measures of each sentence alone, [sentence, layer, head]."""
     each = [Heads().of(double_minilm.trace(text)).values for text in TEXTS]
     return {name: np.stack([values[name] for values in each]) for name in MEASURES}
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_one_sentence_is_its_own_mean_without_any_width(minilm: Checkpoint, words: bool) -> None:
+def test_one_sentence_has_an_interval_of_width_0(minilm: Checkpoint, words: bool) -> None:
     expected = Heads(words).of(minilm.trace(TEXTS[1]))
     got = HeadMeans(words).of(minilm, [TEXTS[1]])
     for name in MEASURES:
@@ -69,12 +69,10 @@ def test_one_sentence_is_its_own_mean_without_any_width(minilm: Checkpoint, word
     assert (got.sentences, got.question.words) == (1, words)
 
 
-def test_the_mean_counts_each_sentence_once_however_long(
-    means: HeadMeansResult, singly: dict[str, np.ndarray]
-) -> None:
+def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
     for name in MEASURES:
         assert_exact(means.mean[name], sum(singly[name]) / len(TEXTS), name)
-    # "No." has no word of several pieces: its 0 counts, as a query without such a key does.
+    # "No." has no split word; its 0 is included in the mean.
     assert singly["same_word"][-1].max() == 0
     assert means.mean["same_word"].max() > 0
     assert means.labels == head_labels(means.mean)
@@ -85,9 +83,9 @@ def test_the_interval_is_the_percentile_bootstrap(
     means: HeadMeansResult, singly: dict[str, np.ndarray]
 ) -> None:
     generator = np.random.default_rng(3)
-    drawn = [generator.integers(len(TEXTS), size=len(TEXTS)) for _ in range(200)]
+    samples = [generator.integers(len(TEXTS), size=len(TEXTS)) for _ in range(200)]
     for name in MEASURES:
-        resampled = np.stack([singly[name][rows].mean(axis=0) for rows in drawn])
+        resampled = np.stack([singly[name][rows].mean(axis=0) for rows in samples])
         assert_exact(means.low[name], np.quantile(resampled, 0.025, axis=0), name)
         assert_exact(means.high[name], np.quantile(resampled, 0.975, axis=0), name)
         assert (means.low[name] <= means.mean[name]).all()
@@ -95,7 +93,7 @@ def test_the_interval_is_the_percentile_bootstrap(
 
 
 def test_an_interval_by_hand() -> None:
-    """Of the sentences 0 and 1, a mean is 0, ½ or 1 with chances ¼, ½, ¼."""
+    """The mean of two values drawn from 0 and 1 is 0, ½ or 1 with probabilities ¼, ½, ¼."""
     values = np.array([0.0, 1.0]).reshape(2, 1, 1, 1)
     low, high = HeadMeans(confidence=0.6, resamples=4000)._interval(values, lambda: None)
     assert (low.item(), high.item()) == (0, 1)  # 20 and 80 in 100: within the outer quarters
@@ -110,9 +108,7 @@ def test_less_confidence_is_a_narrower_interval(double_minilm: Checkpoint, means
         assert (half.high[name] <= means.high[name]).all()
 
 
-def test_the_order_of_the_sentences_does_not_move_the_mean(
-    double_minilm: Checkpoint, means: HeadMeansResult
-) -> None:
+def test_mean_does_not_depend_on_sentence_order(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
     other = HeadMeans(resamples=10).of(double_minilm, SENTENCES[::-1])
     for name in MEASURES:
         assert_exact(other.mean[name], means.mean[name], name)
@@ -127,7 +123,7 @@ def test_the_same_seed_gives_the_same_numbers(double_minilm: Checkpoint, means: 
 
 
 @pytest.mark.parametrize("name", ["mpnet", "modernbert"])
-def test_a_family_without_padding_or_queries_is_profiled_too(
+def test_architecture_without_padding_or_queries_is_profiled(
     name: str, double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint = double_family(name)
@@ -138,16 +134,14 @@ def test_a_family_without_padding_or_queries_is_profiled_too(
         assert_exact(got.mean[measure], (each[0][measure] + each[1][measure]) / 2, measure)
 
 
-def test_progress_is_reported_and_what_it_raises_ends_the_work(
-    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_callback_can_cancel(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_means, "BATCH_TOKENS", 40)
-    seen: list[tuple[int, int]] = []
-    HeadMeans(resamples=10).of(minilm, SENTENCES, report=lambda *given: seen.append(given))
-    assert seen[0] == (0, 4)
-    assert seen[-1] == (4, 4)
-    assert seen == sorted(seen)
-    assert len(seen) > 3
+    observed: list[tuple[int, int]] = []
+    HeadMeans(resamples=10).of(minilm, SENTENCES, report=lambda *given: observed.append(given))
+    assert observed[0] == (0, 4)
+    assert observed[-1] == (4, 4)
+    assert observed == sorted(observed)
+    assert len(observed) > 3
 
     def stop(done: int, total: int) -> None:
         if done == total - 1:
@@ -157,7 +151,7 @@ def test_progress_is_reported_and_what_it_raises_ends_the_work(
         HeadMeans().of(minilm, SENTENCES, report=stop)
 
 
-def test_a_model_that_learns_meanwhile_gives_no_mean(
+def test_model_that_changes_meanwhile_raises(
     family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_means, "BATCH_TOKENS", 1)
@@ -174,12 +168,12 @@ def test_a_model_that_learns_meanwhile_gives_no_mean(
         HeadMeans(resamples=1).of(checkpoint, ["we left", "the ground", "we"], report=learn)
 
 
-def test_the_bootstrap_can_be_ended_too(minilm: Checkpoint) -> None:
-    told: list[tuple[int, int]] = []
+def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
+    result: list[tuple[int, int]] = []
 
     def stop(done: int, total: int) -> None:
-        told.append((done, total))
-        if told.count((2, 2)) == 4:
+        result.append((done, total))
+        if result.count((2, 2)) == 4:
             raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
@@ -212,14 +206,14 @@ def test_traces_are_dropped_as_they_are_profiled(minilm: Checkpoint, monkeypatch
         ("we left", TextError, "Give a list"),
     ],
 )
-def test_what_cannot_be_read_is_named_by_its_line(
+def test_unreadable_sentences_are_named_by_line(
     minilm: Checkpoint, sentences: list[str], kind: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(kind, match=sentence):
         HeadMeans().of(minilm, sentences)
 
 
-def test_a_long_sentence_is_cut_if_asked_and_said(minilm: Checkpoint) -> None:
+def test_long_sentence_is_truncated_on_request(minilm: Checkpoint) -> None:
     got = HeadMeans(resamples=1).of(minilm, ["word " * 600, "we"], truncate=True)
     assert got.tokens_dropped == 90
     assert got.python.endswith("of(checkpoint, sentences, truncate=True).table()")
@@ -240,7 +234,7 @@ def test_a_long_sentence_is_cut_if_asked_and_said(minilm: Checkpoint) -> None:
         {"words": 1},
     ],
 )
-def test_a_bootstrap_that_cannot_be_is_refused(options: dict[str, float]) -> None:
+def test_invalid_bootstrap_settings_raise(options: dict[str, float]) -> None:
     with pytest.raises(SelectionError):
         HeadMeans(**options)  # type: ignore[arg-type]
 
@@ -260,12 +254,12 @@ def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: He
     assert row["next"] == means.mean["next"][1, 2]
     assert row["next_low"] == means.low["next"][1, 2]
     assert row["next_high"] == means.high["next"][1, 2]
-    about = frame.attrs["provenance"]
-    assert "text" not in about
+    description = frame.attrs["provenance"]
+    assert "text" not in description
     expected = hashlib.sha256("".join(f"{text}\n" for text in TEXTS).encode()).hexdigest()
-    said = {name: about[name] for name in ("sentences", "sentences_sha256", "tokens_dropped")}
-    assert said == {"sentences": 4, "sentences_sha256": expected, "tokens_dropped": 0}
-    assert about["question"] == {
+    sentence = {name: description[name] for name in ("sentences", "sentences_sha256", "tokens_dropped")}
+    assert sentence == {"sentences": 4, "sentences_sha256": expected, "tokens_dropped": 0}
+    assert description["question"] == {
         "analysis": "heads over sentences",
         "words": False,
         "confidence": 0.95,
@@ -274,7 +268,7 @@ def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: He
     }
 
 
-def test_measures_that_are_not_of_the_same_heads_are_refused(means: HeadMeansResult) -> None:
+def test_measures_of_other_shapes_raise(means: HeadMeansResult) -> None:
     with pytest.raises(ShapeError, match="next has shape"):
         replace(means, low={"next": means.low["next"][1:]})
 
@@ -298,9 +292,7 @@ def test_the_command_line_profiles_a_file(
     assert float(rows[14]["next_high"]) == expected.high["next"][1, 2]
 
 
-def test_the_command_line_refuses_what_does_not_go_together(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line_rejects_conflicting_options(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("we left\n\n" + "word " * 600, encoding="utf-8")
     for arguments, sentence in (
@@ -309,7 +301,7 @@ def test_the_command_line_refuses_what_does_not_go_together(
         (("head-means", "--pair", "b", str(path)), "No such option '--pair'"),
         (("heads", "we left", "--seed", "1"), "No such option '--seed'"),
         (("head-means", str(path)), "Line 3: 602 tokens"),
-        (("head-means", str(path), "--confidence", "1"), "not between 0 and 1"),
+        (("head-means", str(path), "--confidence", "1"), "must be between 0 and 1"),
         (("head-means", str(path), "--resamples", "many"), "is no number"),
         (("head-means", str(tmp_path / "none.txt")), "none.txt cannot be opened: No such file"),
         (("head-means", str(tmp_path)), "cannot be opened: Is a directory"),

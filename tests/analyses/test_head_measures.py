@@ -1,4 +1,4 @@
-"""What is measured of heads: a case by hand, and the definitions as loops, in float64 and across blocks."""
+"""Head measures: by hand, and against loops over the definitions, in float64 and across blocks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_single_token_attends_to_itself_which_is_the_first() -> None:
 
 
 def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float]:
-    """Every measure by loops over queries and keys, from the definitions in docs/methods.md."""
+    """Return every measure by loops over queries and keys, as defined in docs/methods.md."""
     weights = trace.attention(layer, head).astype(np.float64)
     mean = trace.attention(layer).astype(np.float64).mean(axis=0)
     tokens, n = trace.tokens, len(trace.tokens)
@@ -55,8 +55,8 @@ def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float
         sums["entropy_bits"] -= sum(p * np.log2(p) for p in row if p > 0)
         sums["difference_from_mean"] += np.abs(row - mean[q]).sum() / 2
         for k in range(n):
-            one, other = tokens[q], tokens[k]
-            is_word = one.word is not None and (one.segment, one.word) == (other.segment, other.word)
+            item, other = tokens[q], tokens[k]
+            is_word = item.word is not None and (item.segment, item.word) == (other.segment, other.word)
             hit = {
                 "self": k == q,
                 "previous": k == q - 1,
@@ -64,9 +64,9 @@ def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float
                 "first": k == 0,
                 "separator": other == "[SEP]" and other.special,
                 "punctuation": str(other) in {",", ".", "?"},
-                "other_segment": one.segment != other.segment,
+                "other_segment": item.segment != other.segment,
                 "same_word": is_word and k != q,
-                "same_token": one.id == other.id and k != q,
+                "same_token": item.id == other.id and k != q,
             }
             sums["mean_distance"] += row[k] * abs(q - k)
             for name, yes in hit.items():
@@ -92,7 +92,7 @@ def test_the_measures_equal_their_definitions(
 
 
 @pytest.mark.parametrize("rows", [40, 70, 1000])
-def test_the_measures_hold_where_the_last_block_is_smaller_and_two_texts_meet_within_one(
+def test_measures_with_a_smaller_last_block_and_two_segments(
     double_minilm: bert_probe.Checkpoint, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = double_minilm.trace(f"{TEXT} " * 7, f"{PAIR} " * 8)
@@ -108,7 +108,7 @@ def test_the_measures_hold_where_the_last_block_is_smaller_and_two_texts_meet_wi
 
 @pytest.mark.parametrize("block", [1, BLOCK])
 @pytest.mark.parametrize("name", ["modernbert", "mpnet"])
-def test_the_measures_hold_where_attention_is_local_or_hidden(
+def test_measures_with_local_or_hidden_attention(
     name: str,
     block: int,
     double_family: Callable[[str], bert_probe.Checkpoint],
@@ -131,7 +131,7 @@ def test_the_measures_hold_where_attention_is_local_or_hidden(
             assert_exact(measured[measure][layer], counted.sum(axis=(1, 2)) / len(place), measure)
 
 
-def test_a_long_text_keeps_its_digits_in_float32(minilm: bert_probe.Checkpoint) -> None:
+def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace("we left the ground and the river " * 72)
     place = np.arange(len(trace.tokens))
     counted = {
@@ -143,7 +143,8 @@ def test_a_long_text_keeps_its_digits_in_float32(minilm: bert_probe.Checkpoint) 
     for layer in range(trace.layers):
         weights = trace.attention(layer).astype(np.float64)
         for name, each in counted.items():
-            # A score, its exponential, the share and a sum of columns round; nothing adds up with the length.
+            # The score, its exponential, the share and a column sum are rounded; errors do not grow with the
+            # length.
             expected = (weights * each).sum(axis=(1, 2)) / len(place)
             assert_rounded(measured[name][layer], expected, roundings=4, what=name)
 

@@ -1,4 +1,4 @@
-"""Head profiles: labels, whole words, what a result knows of itself, and the command."""
+"""Head profiles: labels, merged words, provenance, and the command."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_profiles_are_the_measures_of_tokens_or_of_whole_words(minilm: Checkpoin
     assert (profiles.values["same_word"].max() == 0) == words
 
 
-def test_profiles_bear_the_text_that_they_were_measured_on(minilm: Checkpoint) -> None:
+def test_profiles_have_provenance(minilm: Checkpoint) -> None:
     a, b = minilm.trace(TEXT), minilm.trace("We left.", "You did not.")
     profiles = Heads().of(a)
-    about = profiles.table().attrs["provenance"]
-    assert (about["text"], about["pair"], about["tokens"]) == (TEXT, None, len(a.tokens))
-    assert about["question"] == {"analysis": "heads", "words": False}
+    description = profiles.table().attrs["provenance"]
+    assert (description["text"], description["pair"], description["tokens"]) == (TEXT, None, len(a.tokens))
+    assert description["question"] == {"analysis": "heads", "words": False}
     assert "[" not in repr(profiles)
-    # No way of writing the table takes a text, a model or an option.
+    # The table has no arguments for a text, a model or an option.
     with pytest.raises(TypeError):
         profiles.table(b)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
@@ -60,7 +60,7 @@ def test_profiles_bear_the_text_that_they_were_measured_on(minilm: Checkpoint) -
         profiles.showing(words=True)
 
 
-def test_measures_that_are_not_of_the_same_heads_are_refused(minilm: Checkpoint) -> None:
+def test_measures_of_other_shapes_raise(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     values = Heads().of(trace).values
     labels = head_labels(values)
@@ -68,7 +68,7 @@ def test_measures_that_are_not_of_the_same_heads_are_refused(minilm: Checkpoint)
         HeadsResult(Heads(), InputRecord.of(trace), {"self": values["self"][:, :-1]}, labels)
 
 
-def test_the_command_line_gives_the_library_s_numbers(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_line_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["heads", TEXT, "--words", "--out", str(tmp_path / "heads.json")])
     assert stopped.value.code == 0

@@ -1,4 +1,4 @@
-"""Tokens on planes: by hand, as scikit-learn has it, of the model's own vectors, and what is refused."""
+"""Token maps: by hand, against scikit-learn, of the model's hidden states, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from bert_probe import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors import token_map
-from bert_probe.analyses.vectors.planes import BASES, Planes, planes
+from bert_probe.analyses.vectors.token_map import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -20,7 +20,7 @@ from tests.helpers.command_line import bert_probe as command
 
 TEXTS = ("A small boat crosses the wide river.", "Nobody can read a map at night.", "It sinks.")
 ROUNDED = 2 * np.finfo(np.float32).eps
-"""Of a point, which is float32: of the largest of all."""
+"""Tolerance of a float32 point, relative to the largest."""
 
 # Two layers of two vectors: 4 apart along the first axis in each, the layers 2 apart along the second.
 BY_HAND = [np.array([[0.0, 0, 7], [4, 0, 7]]), np.array([[0.0, 2, 7], [4, 2, 7]])]
@@ -31,44 +31,44 @@ def two_planes(basis: str) -> Planes:
 
 
 def test_one_mean_for_all_layers_by_hand() -> None:
-    found = two_planes("shared")
-    # About (2, 1, 7) all are ±2 along the first axis and ±1 along the second: variances as 16 to 4.
-    np.testing.assert_allclose(found.points, [[[-2, -1], [2, -1]], [[-2, 1], [2, 1]]], atol=1e-12)
-    assert found.explained == pytest.approx((0.8, 0.2), abs=1e-12)
-    np.testing.assert_allclose(found.by_layer, [[1, 0], [1, 0]], atol=1e-12)
+    result = two_planes("shared")
+    # Relative to (2, 1, 7), all are ±2 along the first axis and ±1 along the second: variances 16 to 4.
+    np.testing.assert_allclose(result.points, [[[-2, -1], [2, -1]], [[-2, 1], [2, 1]]], atol=1e-12)
+    assert result.explained == pytest.approx((0.8, 0.2), abs=1e-12)
+    np.testing.assert_allclose(result.by_layer, [[1, 0], [1, 0]], atol=1e-12)
 
 
 @pytest.mark.parametrize("basis", ["centred", "own"])
-def test_less_its_own_mean_both_layers_are_one(basis: str) -> None:
-    found = two_planes(basis)
-    np.testing.assert_allclose(found.points, [[[-2, 0], [2, 0]]] * 2, atol=1e-12)
-    assert found.explained == (None if basis == "own" else (1, 0))
+def test_centered_layers_coincide_by_hand(basis: str) -> None:
+    result = two_planes(basis)
+    np.testing.assert_allclose(result.points, [[[-2, 0], [2, 0]]] * 2, atol=1e-12)
+    assert result.explained == (None if basis == "own" else (1, 0))
     line = np.outer([-1.3, 0.2, 1.1], np.random.default_rng(1).normal(size=9))
-    found = planes([line, 2 * line], basis)
-    assert found.points[:, :, 0].all()
-    assert not found.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
+    result = planes([line, 2 * line], basis)
+    assert result.points[:, :, 0].all()
+    assert not result.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
 
 
 def test_all_layers_together_are_as_scikit_learn_has_them() -> None:
     states = list(np.random.default_rng(0).normal(size=(3, 40, 7)) * np.arange(1, 8) + [[[1]], [[5]], [[9]]])
     means = [state.mean(axis=0) for state in states]
-    given = {
+    value = {
         "shared": np.concatenate(states),
         "centred": np.concatenate([state - mean for state, mean in zip(states, means, strict=True)]),
     }
-    for basis, rows in given.items():
+    for basis, rows in value.items():
         pca = PCA(2, svd_solver="full")
         expected = pca.fit_transform(rows).reshape(3, 40, 2)
-        found = planes(states, basis)
-        signs = np.sign((expected * found.points).sum(axis=(0, 1)))
-        most = ROUNDED * np.abs(expected).max()
-        np.testing.assert_allclose(found.points, expected * signs, rtol=0, atol=most)
-        np.testing.assert_allclose(found.explained, pca.explained_variance_ratio_, rtol=1e-12)
+        result = planes(states, basis)
+        signs = np.sign((expected * result.points).sum(axis=(0, 1)))
+        maximum = ROUNDED * np.abs(expected).max()
+        np.testing.assert_allclose(result.points, expected * signs, rtol=0, atol=maximum)
+        np.testing.assert_allclose(result.explained, pca.explained_variance_ratio_, rtol=1e-12)
         largest = np.abs(pca.components_).argmax(axis=1)
         assert (signs == np.sign(pca.components_[[0, 1], largest])).all(), "the largest loading is positive"
         within = [(own**2).sum(axis=0) for own in expected - expected.mean(axis=1, keepdims=True)]
         total = [((state - mean) ** 2).sum() for state, mean in zip(states, means, strict=True)]
-        np.testing.assert_allclose(found.by_layer, np.array(within) / np.array(total)[:, None], rtol=1e-9)
+        np.testing.assert_allclose(result.by_layer, np.array(within) / np.array(total)[:, None], rtol=1e-9)
     own = planes(states, "own")
     for layer, state in enumerate(states):
         pca = PCA(2, svd_solver="full")
@@ -78,36 +78,36 @@ def test_all_layers_together_are_as_scikit_learn_has_them() -> None:
 
 
 @pytest.mark.parametrize("basis", BASES)
-def test_what_cannot_be_laid_out_is_said(basis: str) -> None:
+def test_invalid_vectors_raise(basis: str) -> None:
     equal = np.full((3, 4), 2.5)
-    for states, said in (
+    for states, sentence in (
         ([equal, equal], "All vectors are equal"),
-        ([np.full((3, 4), np.nan), equal], "holds what is no number"),
-        ([np.ones((3, 4)), np.ones((3, 5))], "not equally wide"),
+        ([np.full((3, 4), np.nan), equal], "contains NaN or infinity"),
+        ([np.ones((3, 4)), np.ones((3, 5))], "differ in width"),
     ):
-        with pytest.raises(UnavailableError, match=said):
+        with pytest.raises(UnavailableError, match=sentence):
             planes(states, basis)
     if basis == "shared":
         apart = planes([np.zeros((1, 4)), np.eye(4)[:1]], basis)
         np.testing.assert_allclose(apart.points[:, 0], [[-0.5, 0], [0.5, 0]], atol=1e-12)
         assert np.isnan(apart.by_layer).all(), "one token has no variance of its own"
-    with pytest.raises(ShapeError, match="are needed"):
+    with pytest.raises(ShapeError, match="they must be"):
         Planes(np.zeros((2, 3)), None, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_points_are_of_the_model_s_own_vectors(name: str, double_family: Callable[[str], Checkpoint]) -> None:
+def test_points_equal_projected_hidden_states(name: str, double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family(name)
-    given = checkpoint.tokenizer(TEXTS[0], return_tensors="pt")
+    value = checkpoint.tokenizer(TEXTS[0], return_tensors="pt")
     with torch.inference_mode():
-        states = checkpoint.model(**given, output_hidden_states=True).hidden_states
+        states = checkpoint.model(**value, output_hidden_states=True).hidden_states
     rows = torch.cat([state[0] for state in states]).numpy()
     expected = PCA(2, svd_solver="full").fit_transform(rows)
-    found = TokenMap(specials=True).of(checkpoint.trace(TEXTS[0]))
-    points = found.table()[["x", "y"]].to_numpy()
-    most = ROUNDED * np.abs(expected).max()
-    np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=0, atol=most)
-    assert found.table()["token"].tolist() == [
+    result = TokenMap(specials=True).of(checkpoint.trace(TEXTS[0]))
+    points = result.table()[["x", "y"]].to_numpy()
+    maximum = ROUNDED * np.abs(expected).max()
+    np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=0, atol=maximum)
+    assert result.table()["token"].tolist() == [
         str(token) for token in checkpoint.trace(TEXTS[0]).tokens
     ] * len(states)
 
@@ -115,11 +115,11 @@ def test_points_are_of_the_model_s_own_vectors(name: str, double_family: Callabl
 def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     for words in (False, True):
-        one = TokenMap(words=words).of(checkpoint.trace(TEXTS[0]))
+        item = TokenMap(words=words).of(checkpoint.trace(TEXTS[0]))
         many = CorpusTokenMap(words=words).of(checkpoint, ["", TEXTS[0], " "])
-        assert one.marks == many.marks
-        np.testing.assert_allclose(one.planes.points, many.planes.points, rtol=0, atol=1e-5)
-        assert not any(mark.name.startswith("[") for mark in one.marks)
+        assert item.marks == many.marks
+        np.testing.assert_allclose(item.planes.points, many.planes.points, rtol=0, atol=1e-5)
+        assert not any(mark.name.startswith("[") for mark in item.marks)
     unhappy = checkpoint.trace("unhappiest boats")
     pieces = TokenMap().of(unhappy)
     assert len(pieces.marks) > 2
@@ -131,7 +131,7 @@ def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], 
     first = CorpusTokenMap(words=True).of(checkpoint, TEXTS).table()
     again = CorpusTokenMap(words=True).of(checkpoint, TEXTS[::-1]).table()
     again["text"] = 4 - again["text"]
-    sides = [one.sort_values(["layer", "text", "position"], ignore_index=True) for one in (first, again)]
+    sides = [item.sort_values(["layer", "text", "position"], ignore_index=True) for item in (first, again)]
     assert sides[0].drop(columns=["x", "y"]).equals(sides[1].drop(columns=["x", "y"]))
     np.testing.assert_allclose(sides[0][["x", "y"]], sides[1][["x", "y"]], rtol=0, atol=1e-5)
 
@@ -141,10 +141,10 @@ def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]
     rows = parse_labeled_texts(
         b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv"
     )
-    found = CorpusTokenMap().of(checkpoint, rows)
-    assert found.part_names == ("a | b", "no label")
-    assert found.texts == (("It sinks", "A boat"), ("Nobody reads", "A map"))
-    assert found.table().groupby("text")["part"].unique().explode().tolist() == ["a | b", "no label"]
+    result = CorpusTokenMap().of(checkpoint, rows)
+    assert result.part_names == ("a | b", "no label")
+    assert result.texts == (("It sinks", "A boat"), ("Nobody reads", "A map"))
+    assert result.table().groupby("text")["part"].unique().explode().tolist() == ["a | b", "no label"]
     pair = TokenMap().of(checkpoint.trace(TEXTS[2], TEXTS[1]))
     assert {mark.part for mark in pair.marks} == {0, 1}
     assert pair.table()["part"].unique().tolist() == ["A", "B"]
@@ -152,16 +152,16 @@ def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]
 
 
 def test_some_marks_at_one_layer_are_rows_of_the_table(double_family: Callable[[str], Checkpoint]) -> None:
-    found = TokenMap().of(double_family("bert").trace(TEXTS[0]))
-    table = found.table()
-    few = found.some([3, 1], 2)
-    whole = table[table["layer"] == 2].reset_index(drop=True).loc[[3, 1]].reset_index(drop=True)
-    assert few.equals(whole)
-    assert len(found.some([0])) == found.layers + 1
+    result = TokenMap().of(double_family("bert").trace(TEXTS[0]))
+    table = result.table()
+    few = result.some([3, 1], 2)
+    full = table[table["layer"] == 2].reset_index(drop=True).loc[[3, 1]].reset_index(drop=True)
+    assert few.equals(full)
+    assert len(result.some([0])) == result.layers + 1
     assert few.attrs == table.attrs
 
 
-def test_bad_texts_are_told_by_their_lines_and_too_many_before_the_model_runs(
+def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     double_family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = double_family("bert")
@@ -177,18 +177,20 @@ def test_bad_texts_are_told_by_their_lines_and_too_many_before_the_model_runs(
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(token_map, "forward", refused)
-    monkeypatch.setattr(token_map, "HELD_BYTES", 1000)
-    with pytest.raises(TextError, match=r"\d+ tokens have vectors of .* GB in \d layers; at most .* is held"):
+    monkeypatch.setattr(token_map, "MAX_BYTES", 1000)
+    with pytest.raises(
+        TextError, match=r"The vectors of \d+ tokens in \d layers have .* GB, but the limit is"
+    ):
         ask(checkpoint, TEXTS)
 
 
-def test_it_can_be_ended_while_it_reads_and_while_it_lays_out(
+def test_map_can_be_canceled(
     double_family: Callable[[str], Checkpoint],
 ) -> None:
-    told: list[tuple[int, int]] = []
-    CorpusTokenMap().of(double_family("bert"), TEXTS, report=lambda *of: told.append(of))
-    assert told[0] == (0, 3)
-    assert told.count((3, 3)) > 1, "again for each layer that is laid out"
+    result: list[tuple[int, int]] = []
+    CorpusTokenMap().of(double_family("bert"), TEXTS, report=lambda *of: result.append(of))
+    assert result[0] == (0, 3)
+    assert result.count((3, 3)) > 1, "again for each layer that is laid out"
 
     def end(done: int, total: int) -> None:
         if done == total:
@@ -211,7 +213,7 @@ def test_it_can_be_ended_while_it_reads_and_while_it_lays_out(
         (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],
 )
-def test_the_command_refuses_what_does_not_go_together(
+def test_command_rejects_conflicting_options(
     words: list[str], said: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -220,8 +222,8 @@ def test_the_command_refuses_what_does_not_go_together(
 
 
 def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:
-    found = TokenMap().of(minilm.trace(TEXTS[0]))
-    facts = found.provenance["facts"]
+    result = TokenMap().of(minilm.trace(TEXTS[0]))
+    facts = result.provenance["facts"]
     assert sum(facts["explained_variance"]) < 1
     assert len(facts["explained_variance_by_layer"]) == 7
     assert isinstance(

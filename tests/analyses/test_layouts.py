@@ -1,4 +1,4 @@
-"""Layouts: principal components by hand and against scikit-learn, t-SNE and UMAP repeatable."""
+"""Layouts: principal components by hand and against scikit-learn; reproducible t-SNE and UMAP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.helpers.gate import examples
 
 
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors [count, 16] around as many centres, which they belong to in turn; and whose each is."""
+    """Return vectors [count, 16] around several centers in turn, and the group of each."""
     rng = np.random.default_rng(seed)
     whose = np.arange(count) % groups
     centres = np.eye(16)[:groups] * 4
@@ -29,19 +29,19 @@ def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np
 
 
 def apart(points: np.ndarray, whose: np.ndarray) -> bool:
-    """Whether every point is nearer to all of its own group than to any other."""
+    """Return whether every point is nearer to all points of its group than to any other point."""
     distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
     same = whose[:, None] == whose[None]
     return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))
 
 
 def test_components_by_hand() -> None:
-    # Along (3, 4)/5 the places are −5, 0, 5; across it nothing.
-    found = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
-    assert_rounded(found.points, [[-5, 0], [0, 0], [5, 0]])
-    assert_exact(np.array(found.explained), [1, 0])
+    # Scores along (3, 4)/5 are −5, 0, 5, and 0 along the orthogonal axis.
+    result = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
+    assert_rounded(result.points, [[-5, 0], [0, 0], [5, 0]])
+    assert_exact(np.array(result.explained), [1, 0])
     turned = pca(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
-    assert_rounded(turned.points, found.points[::-1], what="the sign is fixed")
+    assert_rounded(turned.points, result.points[::-1], what="the sign is fixed")
 
 
 def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
@@ -58,32 +58,32 @@ def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
     hnp.arrays(np.float32, st.tuples(st.integers(2, 8), st.integers(1, 5)), elements=st.integers(-50, 50)),
     st.floats(-100, 100, width=16),
 )
-def test_where_the_origin_lies_changes_nothing(vectors: np.ndarray, shift: float) -> None:
+def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float) -> None:
     if (vectors == vectors[0]).all():
         with pytest.raises(UnavailableError, match="equal"):
             pca(vectors)
         return
     doubles = vectors.astype(np.float64)
-    one, other = pca(vectors), pca(doubles + shift)
-    assert_exact(np.array(one.explained), other.explained)
-    spread = np.linalg.norm(one.points[:, None] - one.points[None], axis=-1)
+    item, other = pca(vectors), pca(doubles + shift)
+    assert_exact(np.array(item.explained), other.explained)
+    spread = np.linalg.norm(item.points[:, None] - item.points[None], axis=-1)
     true = np.linalg.norm(doubles[:, None] - doubles[None], axis=-1)
-    few = 8 * ULP * largest(one.points)
+    few = 8 * ULP * largest(item.points)
     assert (spread <= true + few).all(), "a plane shows no distance too large"
 
 
 @pytest.mark.parametrize("count", [12, 60, 150])
 def test_groups_stay_apart_in_t_sne(count: int) -> None:
     vectors, whose = clusters(count)
-    found = tsne(vectors)
-    assert found.points.shape == (count, 2)
-    assert found.points.dtype == np.float32
-    assert found.explained is None
-    assert apart(found.points, whose)
-    assert not apart(found.points, np.roll(np.sort(whose), 1)), "the measure can fail"
+    result = tsne(vectors)
+    assert result.points.shape == (count, 2)
+    assert result.points.dtype == np.float32
+    assert result.explained is None
+    assert apart(result.points, whose)
+    assert not apart(result.points, np.roll(np.sort(whose), 1)), "the measure can fail"
 
 
-def test_t_sne_repeats_however_many_threads_there_are() -> None:
+def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
     vectors, _ = clusters(100)
     first = tsne(vectors).points
     assert np.array_equal(tsne(vectors).points, first)
@@ -92,11 +92,11 @@ def test_t_sne_repeats_however_many_threads_there_are() -> None:
             assert np.array_equal(again.points, first)
 
 
-def test_t_sne_looks_at_directions_alone() -> None:
+def test_t_sne_ignores_norms() -> None:
     vectors, whose = clusters(60)
     lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
     assert apart(tsne(vectors * lengths).points, whose)
-    # To powers of two not a digit changes.
+    # Scaling by powers of two is exact.
     assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
 
 
@@ -108,19 +108,19 @@ def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
     rows = unit_rows(vectors)
     start = PCA(2, svd_solver="full").fit_transform(rows)
     ours = tsne(vectors).points
-    # Signs are theirs here: each axis is turned until it begins as ours does.
+    # scikit-learn chooses other signs: each axis is flipped to match.
     start *= np.sign((start * ours).sum(axis=0)) * 1e-4 / start[:, 0].std()
     mapper = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0)
     theirs = mapper.fit_transform(rows.astype(np.float32))
-    one, other = (np.linalg.norm(points[:, None] - points[None], axis=-1) for points in (ours, theirs))
-    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99, "but for last digits at the start"
+    item, other = (np.linalg.norm(points[:, None] - points[None], axis=-1) for points in (ours, theirs))
+    assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "but for last digits at the start"
 
 
 @pytest.mark.parametrize(("count", "perplexity"), [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)])
 def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: float) -> None:
-    found = tsne(clusters(count)[0])
-    assert found.settings == {"perplexity": perplexity, "seed": 0}
-    assert np.isfinite(found.points).all()
+    result = tsne(clusters(count)[0])
+    assert result.settings == {"perplexity": perplexity, "seed": 0}
+    assert np.isfinite(result.points).all()
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -140,51 +140,51 @@ def test_hostile_vectors_give_finite_points_or_a_sentence(
         with pytest.raises(UnavailableError, match=r"\.$"):
             method(vectors)
         return
-    found = method(vectors)
-    assert found.points.shape == (len(vectors), 2)
-    assert np.isfinite(found.points).all()
+    result = method(vectors)
+    assert result.points.shape == (len(vectors), 2)
+    assert np.isfinite(result.points).all()
 
 
 @pytest.mark.parametrize("method", [tsne, umap])
-def test_what_has_no_direction_or_only_one_is_refused(method: Callable[[np.ndarray], PointLayout]) -> None:
+def test_zero_or_parallel_vectors_raise(method: Callable[[np.ndarray], PointLayout]) -> None:
     vectors, _ = clusters(6)
     with pytest.raises(UnavailableError, match="all zeros"):
         method(np.concatenate([vectors, np.zeros((1, 16), np.float32)]))
-    with pytest.raises(UnavailableError, match="point the same way"):
+    with pytest.raises(UnavailableError, match="have the same direction"):
         method(vectors[:1] * np.arange(1, 7, dtype=np.float32)[:, None])
-    with pytest.raises(UnavailableError, match="point the same way"):
+    with pytest.raises(UnavailableError, match="have the same direction"):
         method(np.repeat(vectors[:1], 6, axis=0))
 
 
 @pytest.mark.parametrize("method", [pca, tsne, umap])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(method: Callable[[np.ndarray], PointLayout], bad: float) -> None:
+def test_non_finite_vectors_raise(method: Callable[[np.ndarray], PointLayout], bad: float) -> None:
     vectors, _ = clusters(6)
     vectors[2, 3] = bad
-    with pytest.raises(UnavailableError, match="no number"):
+    with pytest.raises(UnavailableError, match="contains NaN or infinity"):
         method(vectors)
 
 
 def test_equal_vectors_among_others_are_laid_out() -> None:
     vectors, _ = clusters(20)
-    found = tsne(np.concatenate([vectors, vectors[:5]]))
-    distances = np.linalg.norm(found.points[:5] - found.points[20:], axis=-1)
-    whole = np.linalg.norm(found.points.max(axis=0) - found.points.min(axis=0))
-    assert (distances < whole / 10).all(), "equal ones lie together"
+    result = tsne(np.concatenate([vectors, vectors[:5]]))
+    distances = np.linalg.norm(result.points[:5] - result.points[20:], axis=-1)
+    full = np.linalg.norm(result.points.max(axis=0) - result.points.min(axis=0))
+    assert (distances < full / 10).all(), "equal ones lie together"
 
 
 @pytest.mark.prove  # Numba compiles UMAP for half a minute.
-def test_umap_repeats_reports_and_can_be_stopped() -> None:
+def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
     vectors, whose = clusters(24, groups=2)
-    told: list[tuple[int, int]] = []
-    found = umap(vectors, lambda done, total: told.append((done, total)))
-    assert found.explained is None
-    assert found.settings == {"neighbours": 15, "seed": 0}
-    assert found.points.shape == (24, 2)
-    assert np.array_equal(umap(vectors).points, found.points)
-    assert told[-1][0] == told[-1][1]
-    assert len(told) > 100
-    assert apart(found.points, whose)
+    result: list[tuple[int, int]] = []
+    answer = umap(vectors, lambda done, total: result.append((done, total)))
+    assert answer.explained is None
+    assert answer.settings == {"neighbours": 15, "seed": 0}
+    assert answer.points.shape == (24, 2)
+    assert np.array_equal(umap(vectors).points, answer.points)
+    assert result[-1][0] == result[-1][1]
+    assert len(result) > 100
+    assert apart(answer.points, whose)
 
     class StopError(Exception):
         pass
@@ -193,15 +193,15 @@ def test_umap_repeats_reports_and_can_be_stopped() -> None:
         if done > 5:
             raise StopError
 
-    # In a thread of its own, as on the page: a lock left behind would let no other thread draw a bar.
+    # In a separate thread, as on the page: a lock that is not released would block other progress bars.
     with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
         pool.submit(umap, vectors, stop).result()
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(umap, vectors, lambda *_: None)
-        assert np.array_equal(again.result(timeout=60).points, found.points)
+        assert np.array_equal(again.result(timeout=60).points, answer.points)
 
 
-def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_umap_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layouts.installed() == ("pca", "tsne", "umap")
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(UnavailableError, match="pip install umap-learn"):
@@ -211,10 +211,10 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])
-def test_too_few_vectors_and_wrong_shapes_are_refused(
+def test_too_few_vectors_and_wrong_shapes_raise(
     method: Callable[[np.ndarray], PointLayout], least: int
 ) -> None:
-    with pytest.raises(UnavailableError, match=f"A map of {least - 1} .* {least} sentences or more"):
+    with pytest.raises(UnavailableError, match=rf"needs at least {least} sentences \(given: {least - 1}\)"):
         method(clusters(least)[0][: least - 1])
     with pytest.raises(ShapeError):
         method(np.ones(3, np.float32))

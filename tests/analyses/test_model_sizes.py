@@ -1,4 +1,4 @@
-"""Sizes of models by their configs alone: published figures, models that are made, and hostile configs."""
+"""Sizes of models from their configs: published figures, created models, and hostile configs."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ def test_a_published_size_is_that_of_transformers_own_model(
     )
     with torch.device("meta"):
         raw = BertModel(config)
-    (found,) = ModelSizes().of(open_config(name)).sizes
-    assert (found.layers, found.heads, found.hidden_size) == (layers, heads, hidden)
-    assert found.tensors == len([*raw.named_parameters()])
-    assert found.parameters == sum(part.numel() for part in raw.parameters())
+    (result,) = ModelSizes().of(open_config(name)).sizes
+    assert (result.layers, result.heads, result.hidden_size) == (layers, heads, hidden)
+    assert result.tensors == len([*raw.named_parameters()])
+    assert result.parameters == sum(part.numel() for part in raw.parameters())
 
 
 @pytest.mark.parametrize("name", ["modernbert", "mobilebert", "deberta-v2"])
-def test_a_file_a_folder_and_the_opened_model_are_as_large(
+def test_config_file_folder_and_checkpoint_have_equal_sizes(
     name: str, family: Opened, family_folder: Folders
 ) -> None:
     folder = family_folder(name)
-    found = ModelSizes().of(open_config(folder), open_config(str(folder / "config.json")), family(name))
+    result = ModelSizes().of(open_config(folder), open_config(str(folder / "config.json")), family(name))
     raw = AutoModel.from_pretrained(folder)
-    for size in found.sizes:
+    for size in result.sizes:
         assert size.parameters == sum(part.numel() for part in raw.parameters())
         assert (size.family, size.layers, size.heads, size.hidden_size) == (name, 3, 4, 32)
         assert size.vocabulary_size == raw.config.vocab_size
-        held = sum(part.numel() * part.element_size() for part in raw.to(torch.float16).parameters())
-        assert size.bytes("float16") == held
-    assert Parameters().of(family(name)).inventory.total == found.sizes[2].parameters
-    table = found.table()
+        stored = sum(part.numel() * part.element_size() for part in raw.to(torch.float16).parameters())
+        assert size.bytes("float16") == stored
+    assert Parameters().of(family(name)).inventory.total == result.sizes[2].parameters
+    table = result.table()
     assert table.iloc[0, 1:].equals(table.iloc[2, 1:])
     parts = table.iloc[0, table.columns.get_loc("parameters") + 1 : -3]
     assert parts.sum() == table["parameters"][0]
@@ -84,21 +84,21 @@ def test_a_file_a_folder_and_the_opened_model_are_as_large(
 
 def test_the_lines_make_the_same_table(family: Opened) -> None:
     opened = family("bert")
-    found = ModelSizes().of(open_config("bert-tiny"), opened)
-    lines, _, last = found.python.rpartition("\n")
+    result = ModelSizes().of(open_config("bert-tiny"), opened)
+    lines, _, last = result.python.rpartition("\n")
     names: dict[str, Any] = {}
     exec(lines, names)
     again = eval(last, names)
-    pd.testing.assert_frame_equal(again, found.table())
-    assert again.attrs["provenance"] == found.table().attrs["provenance"]
-    about = again.attrs["provenance"]["configs"]
-    assert (about[0]["source"], about[1]["origin"]) == ("Turc et al. 2019", "local folder")
-    assert found.shell == f"bert-probe parameters --config bert-tiny --model {opened.folder}"
-    assert run(*shlex.split(found.shell)[1:]).text == files.to_bytes(found.table(), "csv").decode()
+    pd.testing.assert_frame_equal(again, result.table())
+    assert again.attrs["provenance"] == result.table().attrs["provenance"]
+    description = again.attrs["provenance"]["configs"]
+    assert (description[0]["source"], description[1]["origin"]) == ("Turc et al. 2019", "local folder")
+    assert result.shell == f"bert-probe parameters --config bert-tiny --model {opened.folder}"
+    assert run(*shlex.split(result.shell)[1:]).text == files.to_bytes(result.table(), "csv").decode()
     assert ModelSizes().of(opened, open_config("bert-tiny")).shell.startswith("# ")
-    assert found.finding.startswith("bert-tiny has 4,385,920 parameters, ")
-    least = found.sizes[1].parameters
-    assert found.finding.endswith(f"{4_385_920 / least:.3g} times the {least:,} of {opened.folder}.")
+    assert result.finding.startswith("bert-tiny has 4,385,920 parameters, ")
+    minimum = result.sizes[1].parameters
+    assert result.finding.endswith(f"{4_385_920 / minimum:.3g} times the {minimum:,} of {opened.folder}.")
 
 
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
@@ -122,11 +122,11 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_config_is_one_sentence(case: str, tmp_path: Path) -> None:
+def test_hostile_config_raises(case: str, tmp_path: Path) -> None:
     changes, word = HOSTILE[case]
-    told = families.config("bert").to_dict() | changes
+    result = families.config("bert").to_dict() | changes
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+    path.write_text(json.dumps({name: value for name, value in result.items() if value is not None}))
     with pytest.raises(ProbeError) as caught:
         ModelSizes().of(open_config(path))
     assert word in str(caught.value)
@@ -138,13 +138,13 @@ def test_as_many_tensors_as_no_encoder_has_are_not_all_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "MOST_TENSORS", 100)
-    told = families.config("albert").to_dict() | {"num_hidden_groups": 10**9}
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    result = families.config("albert").to_dict() | {"num_hidden_groups": 10**9}
+    (tmp_path / "config.json").write_text(json.dumps(result))
     with pytest.raises(ProbeError, match="more than 100 tensors, which no encoder has"):
         ModelSizes().of(open_config(tmp_path))
 
 
-def test_what_is_no_config_is_one_sentence(tmp_path: Path) -> None:
+def test_invalid_config_raises(tmp_path: Path) -> None:
     for content, word in (("[1]", "x.json is not a JSON object"), ("{", "x.json cannot be read")):
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(ProbeError, match=word):
@@ -152,11 +152,9 @@ def test_what_is_no_config_is_one_sentence(tmp_path: Path) -> None:
     for name, word in (("", "The name is empty"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
-    with pytest.raises(SelectionError, match="No model is given"):
+    with pytest.raises(SelectionError, match="No model was given"):
         ModelSizes().of()
-    with pytest.raises(
-        SubjectError, match="ModelSizes is asked of configs and checkpoints, and a str was given"
-    ):
+    with pytest.raises(SubjectError, match="ModelSizes takes configs and checkpoints, not a str"):
         ModelSizes().of("bert-base")
 
 

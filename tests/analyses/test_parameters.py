@@ -1,4 +1,4 @@
-"""Parameters: published figures, every family's sum, and each tensor in the part that it serves."""
+"""Parameters: published figures, totals of every architecture, and the part of each tensor."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def test_bert_bases_published_figures(bert_base: Inventory) -> None:
 
 
 def test_bert_base_with_a_two_class_head_has_two_more() -> None:
-    found = parameters_of_config(BertConfig(), "BertForSequenceClassification")
-    assert len(found.rows) == 201
-    head = [row for row in found.rows if row.group == "head"]
+    result = parameters_of_config(BertConfig(), "BertForSequenceClassification")
+    assert len(result.rows) == 201
+    head = [row for row in result.rows if row.group == "head"]
     assert [(row.name, row.shape) for row in head] == [
         ("classifier.weight", (2, 768)),
         ("classifier.bias", (2,)),
     ]
-    assert found.total == 109_482_240 + 2 * 768 + 2
-    assert found.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
+    assert result.total == 109_482_240 + 2 * 768 + 2
+    assert result.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
 
 
 def test_bert_bases_groups(bert_base: Inventory) -> None:
@@ -81,16 +81,16 @@ def test_a_layer_of_bert_base_by_hand(bert_base: Inventory) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_familys_sum_is_the_raw_models(name: str) -> None:
     config = families.config(name)
-    found = parameters_of_config(config)
+    result = parameters_of_config(config)
     raw = AutoModel.from_config(config)
-    assert found.total == sum(parameter.numel() for parameter in raw.parameters())
-    assert [(row.name, row.shape) for row in found.rows] == [
+    assert result.total == sum(parameter.numel() for parameter in raw.parameters())
+    assert [(row.name, row.shape) for row in result.rows] == [
         (name, tuple(parameter.shape)) for name, parameter in raw.named_parameters(remove_duplicate=False)
     ]
-    for sums in (found.by_group(), found.by_kind(), found.subtotals(lambda row: row.part)):
-        assert sum(sums.values()) == found.total
-    assert sum(row.share for row in found.rows) == pytest.approx(1)
-    assert sum(row.bytes for row in found.rows) == found.bytes == 4 * found.total
+    for sums in (result.by_group(), result.by_kind(), result.subtotals(lambda row: row.part)):
+        assert sum(sums.values()) == result.total
+    assert sum(row.share for row in result.rows) == pytest.approx(1)
+    assert sum(row.bytes for row in result.rows) == result.bytes == 4 * result.total
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -198,14 +198,14 @@ def test_debertas_convolution_belongs_to_its_first_layer() -> None:
 
 def test_xlms_lists_of_parts_are_read_as_layers() -> None:
     settings = {"vocab_size": 50, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 20}
-    found = parameters_of_config(transformers.XLMConfig(**settings))
-    places = {row.name: (row.group, row.part) for row in found.rows}
+    result = parameters_of_config(transformers.XLMConfig(**settings))
+    places = {row.name: (row.group, row.part) for row in result.rows}
     assert places["attentions.1.q_lin.weight"] == ("layer 2", "attention")
     assert places["attentions.0.out_lin.bias"] == ("layer 1", "attention output")
     assert places["layer_norm1.1.weight"] == ("layer 2", "attention output")
     assert places["ffns.0.lin1.weight"] == places["layer_norm2.0.bias"] == ("layer 1", "feed-forward")
     assert places["layer_norm_emb.weight"] == ("embeddings", "embeddings")
-    assert set(found.by_group()) == {"embeddings", "layer 1", "layer 2"}
+    assert set(result.by_group()) == {"embeddings", "layer 1", "layer 2"}
 
 
 @pytest.mark.parametrize(
@@ -217,15 +217,15 @@ def test_xlms_lists_of_parts_are_read_as_layers() -> None:
     ],
 )
 def test_alberts_groups_name_the_layers_that_use_them(groups: int, expected: list[str]) -> None:
-    found = of("albert", num_hidden_groups=groups)
-    assert [group for group in found.by_group() if group.startswith("layer")] == expected
+    result = of("albert", num_hidden_groups=groups)
+    assert [group for group in result.by_group() if group.startswith("layer")] == expected
 
 
 def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None:
-    found = parameters_of_config(BertConfig(), "BertForMaskedLM")
+    result = parameters_of_config(BertConfig(), "BertForMaskedLM")
     raw = transformers.BertForMaskedLM(families.config("bert"))
     tiny = inventory(raw)
-    for parameters in (found, tiny):
+    for parameters in (result, tiny):
         rows = {row.name: row for row in parameters.rows}
         decoder = rows["cls.predictions.decoder.weight"]
         assert (decoder.count, decoder.bytes, decoder.share) == (0, 0, 0)
@@ -234,7 +234,7 @@ def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None
         assert rows["bert.embeddings.word_embeddings.weight"].tied_to is None
         assert decoder.group == "head"
     assert tiny.total == sum(parameter.numel() for parameter in raw.parameters())
-    assert found.total == bert_base.total - bert_base.by_group()["pooler"] + 768 * 768 + 3 * 768 + 30522
+    assert result.total == bert_base.total - bert_base.by_group()["pooler"] + 768 * 768 + 3 * 768 + 30522
     assert all(row.tied_to is None for row in bert_base.rows)
 
 
@@ -271,9 +271,9 @@ def test_a_config_of_no_encoder_is_a_sentence() -> None:
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 2), (torch.bfloat16, 2), (torch.float64, 8)])
 def test_bytes_follow_the_type(dtype: torch.dtype, size: int) -> None:
-    found = inventory(AutoModel.from_config(families.config("bert")).to(dtype))
-    assert {row.dtype for row in found.rows} == {str(dtype).removeprefix("torch.")}
-    assert all(row.bytes == size * row.count for row in found.rows)
+    result = inventory(AutoModel.from_config(families.config("bert")).to(dtype))
+    assert {row.dtype for row in result.rows} == {str(dtype).removeprefix("torch.")}
+    assert all(row.bytes == size * row.count for row in result.rows)
 
 
 def test_shares_are_parts_of_the_whole(bert_base: Inventory) -> None:
@@ -289,8 +289,8 @@ def test_kind_is_the_owning_modules_class() -> None:
 def test_an_opened_checkpoint_lists_what_its_description_counts(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
-    found = Parameters().of(minilm).inventory
-    assert (found.total, len(found.rows)) == (22_713_216, 103)
+    result = Parameters().of(minilm).inventory
+    assert (result.total, len(result.rows)) == (22_713_216, 103)
     for checkpoint in (minilm, family("mobilebert"), family("mpnet")):
         assert Parameters().of(checkpoint).inventory.total == checkpoint.description.parameter_count
 
@@ -310,10 +310,10 @@ def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
     result = Parameters().of(minilm)
     frame = result.table()
     assert list(frame) == ALL
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "parameters", "columns": "all"}
-    assert about["facts"] == {"total": 22_713_216}
-    assert about["weights_sha256"].startswith("53aa51172d142c89")
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "parameters", "columns": "all"}
+    assert description["facts"] == {"total": 22_713_216}
+    assert description["weights_sha256"].startswith("53aa51172d142c89")
     assert frame["count"].sum() == 22_713_216
     assert frame["shape"].iloc[0] == "30522×384"
     assert frame["bytes"].sum() == 4 * 22_713_216
@@ -325,8 +325,8 @@ def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
 
 
 def test_the_table_of_a_config_says_nothing_of_any_weights() -> None:
-    found = of("mpnet")
-    frame = found.frame()
+    result = of("mpnet")
+    frame = result.frame()
     assert frame.attrs == {}
     assert list(frame) == ALL
-    assert [row.group for row in found.rows] == frame["group"].tolist()
+    assert [row.group for row in result.rows] == frame["group"].tolist()

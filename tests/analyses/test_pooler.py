@@ -1,4 +1,4 @@
-"""The replayed pooler against the raw model's own, family by family."""
+"""The recomputed pooler output against the raw model's, for every architecture."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_the_pooler_replay_is_as_good_as_the_raw_model(
 
 
 @pytest.mark.parametrize("name", families.representative(sorted(set(families.FAMILIES) - set(WITH_POOLER))))
-def test_no_pooler_is_a_refusal(name: str, family: Checkpoints) -> None:
+def test_missing_pooler_raises(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
     assert trace.pooler is None
     with pytest.raises(UnavailableError, match="has no pooler"):
         Pooler().of(trace)
 
 
-def test_a_pooler_without_a_linear_layer_is_refused(tmp_path: Path) -> None:
+def test_pooler_without_a_linear_layer_raises(tmp_path: Path) -> None:
     model = AutoModel.from_config(families.config("mobilebert", classifier_activation=False))
     families.randomize(model)
     model.save_pretrained(tmp_path)
@@ -78,7 +78,7 @@ def test_a_pooler_without_a_linear_layer_is_refused(tmp_path: Path) -> None:
         Pooler().of(bert_probe.load(tmp_path).trace(TEXT))
 
 
-def test_a_pooler_with_another_activation_is_refused(family: Checkpoints) -> None:
+def test_pooler_with_another_activation_raises(family: Checkpoints) -> None:
     model: Any = copy.deepcopy(family("bert").model)
     model.pooler.activation = torch.nn.ReLU()
     other = replace(family("bert"), model=model)
@@ -92,7 +92,7 @@ def test_numbers_that_no_model_made_have_no_pooler_to_replay(minilm: Checkpoint)
 
 
 def nudged(trace: Trace, amount: float) -> Trace:
-    """The trace as if made by a model whose pooler's bias is off by an amount."""
+    """Return the trace of a model whose pooler bias is shifted by an amount."""
     model: Any = copy.deepcopy(trace.checkpoint.model)
     with torch.no_grad():
         model.pooler.dense.bias += amount
@@ -103,17 +103,17 @@ def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family:
     trace = double_family("bert").trace(TEXT)
     exact = Pooler().of(trace).difference
     small, larger = (Pooler().of(nudged(trace, amount)).difference for amount in (3e-6, 9e-6))
-    # The slope of tanh, at most 1, lies between the bias and the output.
+    # The derivative of tanh is at most 1.
     slope = 1 - np.tanh(Pooler().of(trace).linear) ** 2
     assert exact <= EXACT
     for amount, off in ((3e-6, small), (9e-6, larger)):
-        # Its bend, less than 1, adds less than half a square of the amount.
+        # Its second derivative is below 1, so the error is below half the square of the amount.
         assert off == pytest.approx(amount * slope.max(), abs=EXACT + amount**2 / 2)
-    with pytest.raises(UnavailableError, match=r"off by 0\.\d+"):
+    with pytest.raises(UnavailableError, match=r"differ by 0\.\d+"):
         Pooler().of(nudged(trace, 0.5))
 
 
-def test_minilm_is_replayed_to_the_last_bit_or_nearly(double_minilm: Checkpoint) -> None:
+def test_minilm_is_reproduced_within_rounding(double_minilm: Checkpoint) -> None:
     assert Pooler().of(double_minilm.trace("I am Sinan", "And you?")).difference <= EXACT
 
 
@@ -124,9 +124,9 @@ def test_the_poolers_steps(minilm: Checkpoint) -> None:
     assert list(frame.index) == ["cls", "W·cls + b", "tanh(W·cls + b)", "model"]
     steps = [replay.cls, replay.linear, replay.replay, replay.model_output]
     assert np.array_equal(frame.to_numpy(), np.stack(steps))
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "pooler"}
-    assert about["facts"] == {"difference_to_model": replay.difference}
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "pooler"}
+    assert description["facts"] == {"difference_to_model": replay.difference}
     with pytest.raises(ShapeError, match="have shapes"):
         replace(replay, cls=replay.cls[:3])
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""One vector for a sentence, as sentence-transformers and raw transformers make it; what is refused."""
+"""Sentence vectors against sentence-transformers and raw transformers; unsupported configurations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MIXED = [
 
 @pytest.fixture(scope="module")
 def transformer() -> Callable[..., Any]:
-    """Folder → sentence-transformers' own reading of it, in float32 or float64."""
+    """Return a function that loads a folder with sentence-transformers, in float32 or float64."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
@@ -50,22 +50,22 @@ def transformer() -> Callable[..., Any]:
     def opened(folder: Path, dtype: str = "float32") -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = SentenceTransformer(
+            created = SentenceTransformer(
                 str(folder),
                 device="cpu",
                 local_files_only=True,
                 model_kwargs={"dtype": getattr(torch, dtype)},
             )
         if dtype == "float64":
-            keep_doubles(made[0].auto_model)
-        return made
+            keep_doubles(created[0].auto_model)
+        return created
 
     return opened
 
 
 @pytest.fixture(scope="module")
 def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
-    """What sentence-transformers makes of all texts in float64."""
+    """Return the vectors of sentence-transformers for all texts, in float64."""
     assert minilm.folder is not None
     return transformer(minilm.folder, "float64").encode(MIXED)
 
@@ -78,23 +78,23 @@ def test_the_model_s_own_pooling_is_sentence_transformers_encode(
     transformer: Callable[..., Any],
     doubles: Any,
 ) -> None:
-    found = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
-    assert found.vectors.dtype == found.cosines.dtype == dtype
+    result = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
+    assert result.vectors.dtype == result.cosines.dtype == dtype
     if dtype == "float64":
-        assert_exact(found.vectors, doubles)
-        assert_exact(found.cosines, doubles @ doubles.T)
+        assert_exact(result.vectors, doubles)
+        assert_exact(result.cosines, doubles @ doubles.T)
     else:
         expected = transformer(minilm.folder).encode(MIXED)
-        as_raw(expected, doubles).check(found.vectors)
-        as_raw(expected @ expected.T, doubles @ doubles.T).check(found.cosines)
-    assert found.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
-    assert found.tokens[-3:] == (256, 256, 256)
-    assert found.dropped[-3:] == (0, 1, 346)
-    assert found.cut == (len(MIXED) - 2, len(MIXED) - 1)
+        as_raw(expected, doubles).check(result.vectors)
+        as_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
+    assert result.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
+    assert result.tokens[-3:] == (256, 256, 256)
+    assert result.dropped[-3:] == (0, 1, 346)
+    assert result.cut == (len(MIXED) - 2, len(MIXED) - 1)
 
 
 def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, Any], **files: Any) -> Path:
-    """A copy of a checkpoint with files of sentence-transformers, older names of the modules."""
+    """Return a copy of a checkpoint with sentence-transformers files that have old module names."""
     shutil.copytree(folder, target)
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     record = [
@@ -115,9 +115,9 @@ def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, A
 
 
 def _old(**modes: bool) -> dict[str, Any]:
-    named = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    by_name = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     return {"word_embedding_dimension": 32} | {
-        f"pooling_mode_{name}": modes.get(name, False) for name in named
+        f"pooling_mode_{name}": modes.get(name, False) for name in by_name
     }
 
 
@@ -171,8 +171,8 @@ def test_other_poolings_that_checkpoints_ship(
     exact, doubles = Sentences("model").of(double, texts), transformer(folder, "float64").encode(texts)
     assert exact.vectors.shape == doubles.shape
     assert_exact(exact.vectors, doubles)
-    found = Sentences("model").of(bert_probe.load(folder), texts)
-    as_raw(transformer(folder).encode(texts), doubles).check(found.vectors)
+    result = Sentences("model").of(bert_probe.load(folder), texts)
+    as_raw(transformer(folder).encode(texts), doubles).check(result.vectors)
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,20 @@ def test_other_poolings_that_checkpoints_ship(
             ["Transformer", "Pooling", "Dense"],
             _old(mean_tokens=True),
             {},
-            "Transformer, Pooling, Dense, of which only",
+            "Transformer, Pooling, Dense, but only",
         ),
-        (["Transformer"], _old(), {}, "is Transformer, of which"),
+        (["Transformer"], _old(), {}, "are Transformer, but only"),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode": "attention"},
             {},
-            "pooling is attention, which is not known",
+            "pooling mode is attention, which is not supported",
         ),
         (
             ["Transformer", "Pooling"],
             {"pooling_mode": "mean", "include_prompt": False},
             {"config_sentence_transformers": {"prompts": {"q": "q: "}, "default_prompt_name": "q"}},
-            "leaves out its prompt",
+            "excludes its prompt",
         ),
         (
             ["Transformer", "Pooling"],
@@ -205,7 +205,7 @@ def test_other_poolings_that_checkpoints_ship(
         ),
     ],
 )
-def test_an_own_pooling_that_is_not_known_is_refused(
+def test_unsupported_own_pooling_raises(
     modules: list[str],
     pooling: dict[str, Any],
     more: dict[str, Any],
@@ -219,7 +219,7 @@ def test_an_own_pooling_that_is_not_known_is_refused(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '[{"type": "x"}]', "{}", "[1, 2]", "\udcff"])
-def test_broken_files_of_a_pooling_are_refused(
+def test_broken_pooling_files_raise(
     content: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "broken"
@@ -229,9 +229,7 @@ def test_broken_files_of_a_pooling_are_refused(
         recipe(bert_probe.load(folder), "model")
 
 
-def test_a_pooling_outside_of_the_folder_is_refused(
-    family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = _shaped(
         family_folder("bert"), tmp_path / "made", ["Transformer", "Pooling"], _old(mean_tokens=True)
     )
@@ -253,11 +251,11 @@ def test_each_pooling_is_that_of_raw_transformers(
         "max": lambda output: output.last_hidden_state[0].amax(dim=0),
     }
     texts = [*MIXED[:5], "river " * 240]
-    found = {name: Sentences(name).of(checkpoint, texts).vectors for name in formulas}
+    result = {name: Sentences(name).of(checkpoint, texts).vectors for name in formulas}
     for row, text in enumerate(texts):
         encoding = checkpoint.encode(text)
         for name, formula in formulas.items():
-            raw.expect(encoding, formula).check(found[name][row], f"{name} of {text[:20]}")
+            raw.expect(encoding, formula).check(result[name][row], f"{name} of {text[:20]}")
 
 
 def test_poolings_that_a_checkpoint_does_not_have(
@@ -267,7 +265,7 @@ def test_poolings_that_a_checkpoint_does_not_have(
     assert set(offered(minilm)) == set(POOLINGS)
     plain = family("distilbert")
     assert offered(plain) == ("mean", "cls", "max")
-    with pytest.raises(UnavailableError, match="ships no pooling of its own"):
+    with pytest.raises(UnavailableError, match="has no pooling of its own"):
         Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
         Sentences("pooler").of(plain, ["a"])
@@ -275,7 +273,7 @@ def test_poolings_that_a_checkpoint_does_not_have(
         Sentences("median")
 
 
-def test_a_taught_model_pools_as_the_one_that_it_was(
+def test_trained_model_keeps_its_pooling(
     family_folder: Callable[[str], Path], transformer: Callable[..., Any], tmp_path: Path
 ) -> None:
     more = VARIANTS["limit"][2] | VARIANTS["prompt"][2]
@@ -287,16 +285,16 @@ def test_a_taught_model_pools_as_the_one_that_it_was(
     again = bert_probe.load(place, dtype="float64")
     keep_doubles(again.model)
     assert recipe(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")
-    found = Sentences("model").of(again, MIXED[:4])
-    assert_exact(found.vectors, transformer(place, "float64").encode(MIXED[:4]))
+    result = Sentences("model").of(again, MIXED[:4])
+    assert_exact(result.vectors, transformer(place, "float64").encode(MIXED[:4]))
     assert again.tasks == ("text-classification", "sentence-similarity")
 
 
-def test_a_pooling_that_is_not_known_is_left_out_and_told(
+def test_unsupported_pooling_is_left_out_with_a_warning(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
     plan = Train(epochs=1).plan(bert_probe.load(folder), labelled(12))
     assert plan.pooling == {}
-    assert "It will not make sentence vectors in sentence-transformers. The own pooling of" in plan.notes[-1]
+    assert "sentence-transformers will not be able to use this model. The modules of" in plan.notes[-1]
     assert Train().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()

@@ -1,4 +1,4 @@
-"""What models have for positions, against the raw models, and the measures of it by hand."""
+"""Position encodings against raw models, and their measures by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from bert_probe import Positions
 from bert_probe.analyses.weights.position_encodings import position_table, sinusoids
-from bert_probe.analyses.weights.positions import directions, on_diagonals, spectrum
+from bert_probe.analyses.weights.positions import diagonal_means, directions, spectrum
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
@@ -53,7 +53,7 @@ def test_a_spectrum_by_hand() -> None:
 
 def test_the_mean_by_distance_by_hand() -> None:
     square = np.array([[1.0, 0.5, 0.2], [0.5, 1, 0.1], [0.2, 0.1, 1]])
-    assert_exact(on_diagonals(square), np.array([1, 0.3, 0.2]))
+    assert_exact(diagonal_means(square), np.array([1, 0.3, 0.2]))
 
 
 def test_the_cosine_of_sinusoids_is_a_mean_of_cosines_of_the_distance() -> None:
@@ -72,8 +72,8 @@ def test_the_cosine_of_sinusoids_is_a_mean_of_cosines_of_the_distance() -> None:
 )
 def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: Family) -> None:
     checkpoint = family(name)
-    found = Positions().of(checkpoint)
-    assert found.available[:4] == LEARNED
+    result = Positions().of(checkpoint)
+    assert result.available[:4] == LEARNED
     rows: list[torch.Tensor] = []
     module = checkpoint.model.embeddings.position_embeddings
     hook = module.register_forward_hook(lambda _module, _given, output: rows.append(output.detach()))
@@ -82,41 +82,41 @@ def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: F
         checkpoint.trace_encodings([encoding])
     finally:
         hook.remove()
-    table = found.table_of_positions
-    assert len(table.vectors) == found.positions == checkpoint.description.max_tokens
+    table = result.table_of_positions
+    assert len(table.vectors) == result.positions == checkpoint.description.max_tokens
     assert np.array_equal(table.vectors[: len(encoding)], rows[0].reshape(-1, table.vectors.shape[1]).numpy())
-    assert found.sinusoids.shape == table.vectors.shape
+    assert result.sinusoids.shape == table.vectors.shape
 
 
 def test_measures_of_the_built_in_model(minilm: Checkpoint) -> None:
-    found = Positions().of(minilm)
-    assert found.question.show == "cosines"
+    result = Positions().of(minilm)
+    assert result.question.show == "cosines"
     table = minilm.model.embeddings.position_embeddings.weight.detach().double()
     unit = (table / table.norm(dim=1, keepdim=True)).numpy()
     expected = unit @ unit.T
-    np.testing.assert_allclose(found.table().to_numpy(), expected, rtol=0, atol=4e-7)
+    np.testing.assert_allclose(result.table().to_numpy(), expected, rtol=0, atol=4e-7)
     centred = (table - table.mean(dim=0)).numpy()
     values = np.linalg.eigvalsh(centred.T @ centred)[::-1]
-    spectra = found.showing(show="spectrum").table()
+    spectra = result.showing(show="spectrum").table()
     np.testing.assert_allclose(spectra["learned"], values / values.sum(), rtol=0, atol=1e-12)
     assert spectra[["learned", "sinusoids"]].sum().tolist() == pytest.approx([1, 1], abs=1e-12)
-    distance = found.showing(show="distance").table()
+    distance = result.showing(show="distance").table()
     assert distance["learned"][5] == pytest.approx(np.diagonal(expected, 5).mean(), abs=4e-7)
-    assert found.metadata["off_sinusoids"] > 0.5
-    assert found.showing(show="table").table().shape == (512, 384)
-    with pytest.raises(UnavailableError, match="nothing to show as bias; there is cosines, distance"):
-        found.showing(show="bias")
+    assert result.metadata["off_sinusoids"] > 0.5
+    assert result.showing(show="table").table().shape == (512, 384)
+    with pytest.raises(UnavailableError, match=r"has no table bias\. Choose one of cosines, distance"):
+        result.showing(show="bias")
 
 
 def test_a_table_that_holds_the_sinusoids_says_so(family: Family) -> None:
     model = family("bert").model
     with torch.no_grad():
-        kept = model.embeddings.position_embeddings.weight.clone()
+        indices = model.embeddings.position_embeddings.weight.clone()
         model.embeddings.position_embeddings.weight.copy_(torch.from_numpy(sinusoids(160, 32).copy()))
-        found = position_table(model, 160)
-        model.embeddings.position_embeddings.weight.copy_(kept)
-    assert found is not None
-    assert found.off_sinusoids < 1e-7
+        result = position_table(model, 160)
+        model.embeddings.position_embeddings.weight.copy_(indices)
+    assert result is not None
+    assert result.off_sinusoids < 1e-7
 
 
 # ---------------------------------------------------------------- what others have
@@ -125,21 +125,21 @@ def test_a_table_that_holds_the_sinusoids_says_so(family: Family) -> None:
 @pytest.mark.parametrize("name", ["nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert"])
 def test_rotary_frequencies_are_those_that_the_model_turns_by(name: str, family: Family) -> None:
     checkpoint = family(name)
-    found = Positions().of(checkpoint)
-    assert found.question.show == "frequencies"
-    module = next(one for part, one in checkpoint.model.named_modules() if part.endswith("rotary_emb"))
+    result = Positions().of(checkpoint)
+    assert result.question.show == "frequencies"
+    module = next(item for part, item in checkpoint.model.named_modules() if part.endswith("rotary_emb"))
     places = torch.arange(7)[None]
-    for one in found.rotary:
-        kinds = [] if one.name == "rotary" else [one.name.replace(" ", "_")]
+    for item in result.rotary:
+        kinds = [] if item.name == "rotary" else [item.name.replace(" ", "_")]
         cosines, sines = module(torch.zeros(1, 7, 4, dtype=torch.float32), places, *kinds)
-        angles = np.arange(7)[:, None] * one.frequencies
+        angles = np.arange(7)[:, None] * item.frequencies
         half = cosines.shape[-1] // 2
         np.testing.assert_allclose(cosines[0, :, :half].numpy(), np.cos(angles), rtol=0, atol=1e-6)
         np.testing.assert_allclose(sines[0, :, :half].numpy(), np.sin(angles), rtol=0, atol=1e-6)
-        assert_exact(one.wavelengths * one.frequencies, np.full(half, 2 * np.pi))
-        assert one.alike(np.array([0])).tolist() == [1]
-    assert sorted(layer for one in found.rotary for layer in one.layers) == [0, 1, 2]
-    assert len(found.table()) == sum(len(one.frequencies) for one in found.rotary)
+        assert_exact(item.wavelengths * item.frequencies, np.full(half, 2 * np.pi))
+        assert item.rotated_cosines(np.array([0])).tolist() == [1]
+    assert sorted(layer for item in result.rotary for layer in item.layers) == [0, 1, 2]
+    assert len(result.table()) == sum(len(item.frequencies) for item in result.rotary)
 
 
 def test_local_and_global_layers_turn_by_frequencies_of_their_own(family: Family) -> None:
@@ -151,36 +151,36 @@ def test_local_and_global_layers_turn_by_frequencies_of_their_own(family: Family
 
 def test_a_bias_by_distance_is_the_one_that_the_model_adds(family: Family) -> None:
     checkpoint = family("mpnet")
-    found = Positions("bias").of(checkpoint)
+    result = Positions("bias").of(checkpoint)
     length = 90
     added = checkpoint.model.encoder.compute_position_bias(torch.zeros(1, length, 1)).detach().numpy()[0]
-    assert found.bias is not None
-    by_distance = dict(zip(found.bias.distances.tolist(), found.bias.values.T, strict=True))
+    assert result.bias is not None
+    by_distance = dict(zip(result.bias.distances.tolist(), result.bias.values.T, strict=True))
     for query in range(0, length, 7):
         for key in range(length):
             assert np.array_equal(added[:, query, key], by_distance[key - query])
-    assert list(found.table())[:3] == ["distance", "head_1", "head_2"]
+    assert list(result.table())[:3] == ["distance", "head_1", "head_2"]
 
 
 def test_vectors_of_distances_are_the_rows_that_the_model_reads(family: Family) -> None:
     checkpoint = family("deberta-v2")
-    found = Positions().of(checkpoint)
-    assert found.available == ("relative",)
-    assert found.relative is not None
+    result = Positions().of(checkpoint)
+    assert result.available == ("relative",)
+    assert result.relative is not None
     vectors = checkpoint.model.encoder.get_rel_embedding().detach().numpy()
     apart = checkpoint.model.encoder.get_rel_pos(torch.zeros(1, 60, 1))[0].numpy()
     for query, key in ((0, 0), (3, 10), (10, 3), (0, 59), (59, 0)):
         row = vectors[apart[query, key] + 16]
         own = [
-            place for place, (low, high) in enumerate(found.relative.distances) if low <= key - query <= high
+            place for place, (low, high) in enumerate(result.relative.distances) if low <= key - query <= high
         ]
         assert len(own) == 1
-        assert np.array_equal(found.relative.vectors[own[0]], row)
-    assert "0" in found.table().columns
+        assert np.array_equal(result.relative.vectors[own[0]], row)
+    assert "0" in result.table().columns
 
 
-def test_a_model_without_any_of_these_is_told(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_without_position_encodings_raises(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = family("bert")
     monkeypatch.setattr("bert_probe.analyses.weights.positions.position_table", lambda *_: None)
-    with pytest.raises(UnavailableError, match="BertModel has no table of positions, no rotary frequencies"):
+    with pytest.raises(UnavailableError, match="BertModel has no position embeddings, rotary embeddings"):
         Positions().of(checkpoint)

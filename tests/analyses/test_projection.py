@@ -1,4 +1,4 @@
-"""Maps of sentences: from their vectors on, or of vectors that are there; both the same."""
+"""Sentence maps, from sentences or from existing vectors."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from bert_probe.ui.examples import SENTENCES
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_a_map_of_vectors_that_are_there_runs_no_model_and_is_the_same(
+def test_map_of_existing_vectors_runs_no_model(
     method: str, minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = SentenceMap(method, "model")
-    whole = asked.of(minilm, SENTENCES)
-    found = Sentences("model").of(minilm, SENTENCES)
+    question = SentenceMap(method, "model")
+    full = question.of(minilm, SENTENCES)
+    result = Sentences("model").of(minilm, SENTENCES)
 
     def refused(*_given: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(sentences, "forward", refused)
-    again = asked.of_vectors(found)
-    assert np.array_equal(again.layout.points, whole.layout.points)
-    assert again.provenance == whole.provenance
-    assert (again.python, again.shell) == (whole.python, whole.shell)
-    assert files.to_bytes(again.table(), "json") == files.to_bytes(whole.table(), "json")
+    again = question.of_vectors(result)
+    assert np.array_equal(again.layout.points, full.layout.points)
+    assert again.provenance == full.provenance
+    assert (again.python, again.shell) == (full.python, full.shell)
+    assert files.to_bytes(again.table(), "json") == files.to_bytes(full.table(), "json")
 
 
 def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
-    found = SentenceMap("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
+    result = SentenceMap("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
     expected = layouts.pca(Sentences("model").of(minilm, [*SENTENCES, "word " * 300]).vectors)
-    frame = found.table()
+    frame = result.table()
     assert list(frame) == ["number", "x", "y", "sentence"]
     assert frame["number"].tolist() == list(range(1, 12))
     assert np.array_equal(frame[["x", "y"]].to_numpy(), expected.points)
     assert frame["sentence"].tolist()[:10] == list(SENTENCES)
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "sentence map", "method": "pca", "pooling": "model"}
-    assert about["facts"]["explained_variance"] == list(expected.explained or ())
-    assert about["facts"]["tokens_dropped_of_sentence"] == {"11": 46}
-    assert about["facts"]["recipe"]["normalised"]
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "sentence map", "method": "pca", "pooling": "model"}
+    assert description["facts"]["explained_variance"] == list(expected.explained or ())
+    assert description["facts"]["tokens_dropped_of_sentence"] == {"11": 46}
+    assert description["facts"]["recipe"]["normalised"]
     assert json.loads(files.to_bytes(frame, "json"))
 
 
 def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
-    found = SentenceMap("tsne").of(minilm, SENTENCES)
-    assert found.metadata["perplexity"] == 3
-    assert found.metadata["seed"] == 0
-    assert "explained_variance" not in found.metadata
+    result = SentenceMap("tsne").of(minilm, SENTENCES)
+    assert result.metadata["perplexity"] == 3
+    assert result.metadata["seed"] == 0
+    assert "explained_variance" not in result.metadata
 
 
-def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None:
+def test_similar_sentences_are_neighbors_in_every_map(minilm: Checkpoint) -> None:
     for method in ("pca", "tsne"):
         points = SentenceMap(method, "model").of(minilm, SENTENCES).layout.points
         distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
@@ -67,29 +67,29 @@ def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None
         assert distances[2].argmin() == 3, method
 
 
-def test_vectors_of_another_pooling_are_refused(minilm: Checkpoint) -> None:
-    found = Sentences("cls").of(minilm, SENTENCES)
+def test_vectors_of_another_pooling_raise(minilm: Checkpoint) -> None:
+    result = Sentences("cls").of(minilm, SENTENCES)
     with pytest.raises(SelectionError, match="pooled by cls, not by mean"):
-        SentenceMap("tsne").of_vectors(found)
+        SentenceMap("tsne").of_vectors(result)
 
 
-def test_few_sentences_and_unknown_methods_are_refused(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match="A map of 1 says nothing"):
+def test_too_few_sentences_and_unknown_methods_raise(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match="needs at least 2 sentences"):
         SentenceMap().of(minilm, ["alone"])
-    with pytest.raises(UnavailableError, match="4 sentences or more"):
+    with pytest.raises(UnavailableError, match="at least 4 sentences"):
         SentenceMap("tsne").of(minilm, ["one", "two", "three"])
     with pytest.raises(SelectionError, match="no method som; use pca, tsne or umap"):
         SentenceMap("som")
 
 
 def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
-    found = SentenceMap().of(minilm, SENTENCES)
-    with pytest.raises(ShapeError, match="10 sentences do not fit 3 points"):
-        replace(found, layout=PointLayout(np.zeros((3, 2), np.float32)))
+    result = SentenceMap().of(minilm, SENTENCES)
+    with pytest.raises(ShapeError, match="10 sentences do not match 3 points"):
+        replace(result, layout=PointLayout(np.zeros((3, 2), np.float32)))
 
 
 def test_progress_goes_on_while_it_is_laid_out(minilm: Checkpoint) -> None:
-    told: list[tuple[int, int]] = []
-    SentenceMap("tsne").of(minilm, SENTENCES, report=lambda done, total: told.append((done, total)))
-    assert told[0] == (0, 10)
-    assert told[-2:] == [(10, 10), (10, 10)]
+    result: list[tuple[int, int]] = []
+    SentenceMap("tsne").of(minilm, SENTENCES, report=lambda done, total: result.append((done, total)))
+    assert result[0] == (0, 10)
+    assert result[-2:] == [(10, 10), (10, 10)]

@@ -1,4 +1,4 @@
-"""The reach of one token, by hand and by what must always hold."""
+"""The rollout of one token, by hand and by invariants."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 def test_reach_by_hand() -> None:
     trace = hand_trace([FIRST, SECOND], "sun moon")
     # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]: columns from, rows into.
-    for chosen, direction, expected in (
+    for selected, direction, expected in (
         (0, "from", [[1, 0.25], [0.625, 0.25]]),
         (1, "from", [[0, 0.75], [0.375, 0.75]]),
         (0, "into", [[1, 0], [0.625, 0.375]]),
         (1, "into", [[0.25, 0.75], [0.25, 0.75]]),
     ):
-        np.testing.assert_array_equal(TokenRollout(chosen, direction).of(trace).values, expected)
+        np.testing.assert_array_equal(TokenRollout(selected, direction).of(trace).values, expected)
 
 
 def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Checkpoint) -> None:
@@ -34,9 +34,9 @@ def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Chec
     out = TokenRollout(2, "from", residual=0.3).of(trace)
     into = TokenRollout(2, "into", residual=0.3).of(trace)
     for layer in range(trace.layers):
-        whole = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
-        assert_rounded(out.values[layer], whole[:, 2], 2)
-        assert_rounded(into.values[layer], whole[2], 2)
+        full = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
+        assert_rounded(out.values[layer], full[:, 2], 2)
+        assert_rounded(into.values[layer], full[2], 2)
     assert_rounded(into.values.sum(axis=1), np.ones(trace.layers), len(trace.tokens))
 
 
@@ -44,8 +44,8 @@ def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> Non
     trace = minilm.trace(TEXT)
     reached = TokenRollout("Electroencephalography", "into", words=True).of(trace)
     assert str(reached.units[reached.chosen]) == "Electroencephalography"
-    whole = Attention(measure="rollout", words=True).of(trace).weights
-    assert_rounded(reached.values[-1], whole[reached.chosen], len(trace.tokens))
+    full = Attention(measure="rollout", words=True).of(trace).weights
+    assert_rounded(reached.values[-1], full[reached.chosen], len(trace.tokens))
     last = reached.units[reached.chosen].positions[-1]  # type: ignore[union-attr]
     by_piece = TokenRollout(last, "into", words=True).of(trace)
     np.testing.assert_array_equal(by_piece.values, reached.values)
@@ -55,20 +55,20 @@ def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> Non
     "options",
     [{"token": 99}, {"token": "nobody"}, {"token": 0, "direction": "up"}, {"token": 0, "residual": 2}],
 )
-def test_what_cannot_be_reached_is_refused(minilm: Checkpoint, options: dict[str, object]) -> None:
+def test_invalid_token_raises(minilm: Checkpoint, options: dict[str, object]) -> None:
     with pytest.raises(SelectionError):
         TokenRollout(**options).of(minilm.trace("we left"))  # type: ignore[arg-type]
 
 
-def test_the_residual_share_travels_with_the_numbers(minilm: Checkpoint) -> None:
+def test_residual_weight_is_in_the_provenance(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left")
     table = Attention(measure="rollout", residual=0.2).of(trace).table()
     assert table.attrs["provenance"]["question"]["residual"] == 0.2
     reached = TokenRollout(1, residual=0.2).of(trace).table()
-    about = reached.attrs["provenance"]
-    asked = about["question"]
-    assert (asked["token"], asked["direction"], asked["residual"]) == (1, "from", 0.2)
-    assert about["facts"] == {"token": "we"}
+    description = reached.attrs["provenance"]
+    question = description["question"]
+    assert (question["token"], question["direction"], question["residual"]) == (1, "from", 0.2)
+    assert description["facts"] == {"token": "we"}
     assert list(reached.index) == [str(layer) for layer in range(1, 7)]
 
 

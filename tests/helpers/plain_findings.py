@@ -1,4 +1,4 @@
-"""What the overview finds in a text, computed again from the raw model by plain loops, and put into words."""
+"""Reference for `Highlights`: numbers computed from the raw model by plain loops, with their sentences."""
 
 from __future__ import annotations
 
@@ -23,41 +23,46 @@ def cosine(a: Any, b: Any) -> float:
 
 
 def is_sign(token: Token) -> bool:
-    """Whether a token is made of signs: those of ASCII, or what Unicode calls punctuation."""
+    """Return whether a token is punctuation: ASCII symbols or Unicode category P."""
     text = str(token).removeprefix("##")
-    return not token.special and all(one in SIGNS or unicodedata.category(one)[0] == "P" for one in text)
+    return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
 def named(tokens: list[Token], one: Token) -> str:
-    """As a sentence has it: with its position where another is written the same."""
+    """Return a token in quotation marks, with its position if several are written the same."""
     many = sum(token.display == one.display for token in tokens) > 1
     return f"“{one.display}” ({one.position})" if many else f"“{one.display}”"
 
 
-PLACES = {
-    "previous": "the token before",
+TARGETS = {
+    "previous": "the previous token",
     "next": "the next token",
     "self": "the token itself",
-    "same_token": "the same token elsewhere",
+    "same_token": "other occurrences of the same token",
     "same_word": "the rest of the same word",
     "punctuation": "punctuation",
     "other_segment": "the other segment",
 }
 
-CLEAR = 0.5
-"""Of a head's attention: from there on it has a job, or comes to rest (docs/methods.md)."""
+LABEL_SHARE = 0.5
+"""Share of attention that makes a head specialized, or a token an attention sink (docs/methods.md)."""
 
 
-class Told(NamedTuple):
-    """A number, the sentence that says it, and whether it is worth the sentence."""
+def percent(share: float) -> str:
+    percentage = 100 * share
+    return f"{percentage:.1f} %" if share < 0.0995 else f"{percentage:.0f} %"
+
+
+class Reference(NamedTuple):
+    """A number, its sentence, and whether it is worth the sentence."""
 
     value: float
-    said: str
+    sentence: str
     clear: bool = True
 
 
 class Read:
-    """What the raw model makes of a text, as arrays that plain loops go over."""
+    """Outputs of the raw model for a text."""
 
     def __init__(self, raw: Raw, checkpoint: Checkpoint, text: str, pair: str | None = None) -> None:
         self.encoding = checkpoint.encode(text, pair)
@@ -71,18 +76,18 @@ class Read:
         self.own = [t for t in self.tokens if not t.special and not is_sign(t)]
 
     def shares(self, counts: Callable[[int, int], bool]) -> np.ndarray:
-        """Of each head's attention, how much goes from i to j where that counts."""
-        found = np.zeros(self.attention.shape[:2])
+        """Return the share of each head's attention that goes from i to j where the condition holds."""
+        result = np.zeros(self.attention.shape[:2])
         for i, j in product(range(self.count), repeat=2):
             if counts(i, j):
-                found += self.attention[:, :, i, j]
-        return found / self.count
+                result += self.attention[:, :, i, j]
+        return result / self.count
 
-    @cached_property
-    def jobs(self) -> dict[str, tuple[np.ndarray, int]]:
-        """For each place that some tokens have: each head's mean over those tokens, and how many they are."""
+    @property
+    def conditions(self) -> dict[str, Callable[[int, int], bool]]:
+        """For each target, whether attention from i to j counts."""
         tokens = self.tokens
-        counts: dict[str, Callable[[int, int], bool]] = {
+        return {
             "previous": lambda i, j: j == i - 1,
             "next": lambda i, j: j == i + 1,
             "self": lambda i, j: j == i,
@@ -95,39 +100,42 @@ class Read:
             "punctuation": lambda _, j: is_sign(tokens[j]),
             "other_segment": lambda i, j: tokens[i].segment != tokens[j].segment,
         }
-        found = {}
-        for name, fits in counts.items():
+
+    @cached_property
+    def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
+        """For each target that some tokens have: each head's mean over those tokens, and their number."""
+        result = {}
+        for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))
             if having:
-                found[name] = self.shares(fits) * self.count / having, having
-        return found
+                result[name] = self.shares(fits) * self.count / having, having
+        return result
 
-    def job(self, name: str) -> Told | None:
-        if name not in self.jobs:
+    def specialized_head(self, name: str) -> Reference | None:
+        if name not in self.mean_shares:
             return None
-        shares, having = self.jobs[name]
+        shares, having = self.mean_shares[name]
         layer, head = np.argwhere(shares == shares.max())[0]
-        whose = "" if having == self.count else f", the mean over the {having} tokens that have one"
+        over = "" if having == self.count else f" (mean over the {having} tokens that have one)"
         value = float(shares.max())
-        of_head = max(float(one[layer, head]) for one, _ in self.jobs.values())
-        return Told(
+        of_head = max(float(item[layer, head]) for item, _ in self.mean_shares.values())
+        return Reference(
             value,
-            f"Layer {layer + 1}, head {head + 1} gives {value:.2f} of its attention to "
-            f"{PLACES[name]}{whose}.",
-            CLEAR <= value == of_head,
+            f"Head {layer + 1}.{head + 1} puts {percent(value)} of its attention on {TARGETS[name]}{over}.",
+            LABEL_SHARE <= value == of_head,
         )
 
-    def rest(self, places: list[int], what: str) -> Told:
+    def attention_sink(self, places: list[int], what: str) -> Reference:
         means = self.shares(lambda _, j: j in places).mean(axis=1)
         even = len(places) / self.count
-        return Told(
+        return Reference(
             float(means.max() - even),
-            f"In layer {means.argmax() + 1} {what} gets {means.max():.2f} of the attention, the mean over "
-            f"all heads and tokens; an even share would be {even:.2f}.",
-            bool(means.max() >= CLEAR),
+            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {what} (mean over "
+            f"heads and tokens; an equal share would be {percent(even)}).",
+            bool(means.max() >= LABEL_SHARE),
         )
 
-    def moved(self) -> Told | None:
+    def vector_change(self) -> Reference | None:
         if not self.own:
             return None
         curves = [
@@ -137,78 +145,80 @@ class Read:
         last = len(curve) - 1
         step = max(range(1, last + 1), key=lambda layer: curve[layer - 1] - curve[layer])
         mean = sum(curve[-1] for curve in curves) / len(curves)
-        return Told(
+        return Reference(
             1 - curve[-1],
-            f"{named(self.own, token)} ends farthest from its own input vector: cosine {curve[-1]:.2f} after "
-            f"layer {last}, where the tokens of this text have {mean:.2f} on average. Layer {step} takes it "
-            f"farthest, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
+            f"The vector of {named(self.own, token)} changes most: its cosine similarity to the input vector "
+            f"is {curve[-1]:.2f} after layer {last} (mean over the tokens of this text: {mean:.2f}). The "
+            f"largest change is in layer {step}, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
         )
 
     def pairs(self, fit: Callable[[Token, Token], bool]) -> list[tuple[float, Token, Token]]:
-        """Cosines, after the last layer, of tokens of the text; of two segments one of each."""
+        """Return cosines of pairs of tokens after the last layer; in a sentence pair, one of each segment."""
         return [
             (cosine(self.states[-1, a.position], self.states[-1, b.position]), a, b)
             for a, b in combinations(self.own, 2)
             if fit(a, b) and (not self.paired or a.segment != b.segment)
         ]
 
-    def twice(self) -> Told | None:
-        found = self.pairs(lambda a, b: a.id == b.id)
-        if not found:
+    def repeated_token(self) -> Reference | None:
+        result = self.pairs(lambda a, b: a.id == b.id)
+        if not result:
             return None
-        least, a, b = min(found, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in found) / len(found)
-        others = f", where such pairs have {mean:.2f} on average" if len(found) > 1 else ""
-        return Told(
-            1 - least,
-            f"{named(self.own, a)} and {named(self.own, b)}, one entry of the vocabulary, have a cosine of "
-            f"{least:.2f} after layer {len(self.states) - 1}{others}.",
+        minimum, a, b = min(result, key=lambda one: one[0])
+        mean = sum(one for one, _, _ in result) / len(result)
+        names = f"{named(self.own, a)} and {named(self.own, b)}"
+        return Reference(1 - minimum, same_token(names, minimum, len(self.states) - 1, mean, len(result)))
+
+    def similar_tokens(self) -> Reference | None:
+        result = self.pairs(lambda a, b: a.id != b.id and (a.segment, a.word) != (b.segment, b.word))
+        if not result:
+            return None
+        maximum, a, b = max(result, key=lambda one: one[0])
+        mean = sum(one for one, _, _ in result) / len(result)
+        return Reference(
+            maximum,
+            f"{named(self.own, a)} and {named(self.own, b)} are the most similar tokens: cosine similarity "
+            f"{maximum:.2f} after layer {len(self.states) - 1} (mean over all pairs of different tokens: "
+            f"{mean:.2f}).",
         )
 
-    def twins(self) -> Told | None:
-        found = self.pairs(lambda a, b: a.id != b.id and (a.segment, a.word) != (b.segment, b.word))
-        if not found:
-            return None
-        most, a, b = max(found, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in found) / len(found)
-        return Told(
-            most,
-            f"After layer {len(self.states) - 1} {named(self.own, a)} and {named(self.own, b)} are most "
-            f"alike of all different tokens: cosine {most:.2f}, where two of them have {mean:.2f} on "
-            "average.",
-        )
-
-    def apart(self) -> Told:
+    def unusual_head(self) -> Reference:
         best = (-1.0, 0, 0)
         for layer, heads in enumerate(self.attention):
             mean = sum(heads) / len(heads)
             for head, weights in enumerate(heads):
                 rows = [
-                    sum(abs(one - other) for one, other in zip(*two, strict=True)) / 2
+                    sum(abs(entry - other) for entry, other in zip(*two, strict=True)) / 2
                     for two in zip(weights.tolist(), mean.tolist(), strict=True)
                 ]
                 best = max(best, (sum(rows) / self.count, -layer, -head))
         value, layer, head = best
-        return Told(
+        first, *separators = [t.position for t in self.tokens if t.special]
+        shares = {TARGETS[name]: self.shares(fits)[-layer, -head] for name, fits in self.conditions.items()}
+        shares["the first token"] = self.shares(lambda _, j: j == first)[-layer, -head]
+        shares["separators"] = self.shares(lambda _, j: j in separators)[-layer, -head]
+        target, share = max(shares.items(), key=lambda item: item[1])
+        focus = f": it puts {percent(share)} of its attention on {target}" if share >= LABEL_SHARE else ""
+        return Reference(
             value,
-            f"Layer {1 - layer}, head {1 - head} attends most unlike its layer: {value:.2f} of its attention "
-            f"lies elsewhere than in the mean of the {self.attention.shape[1]} heads.",
+            f"Head {1 - layer}.{1 - head} is the most unusual head of its layer{focus} (total variation from "
+            f"the layer mean: {value:.2f}).",
         )
 
     def words(self) -> list[list[int]]:
-        """Positions of the words of the text, and of special tokens, in order."""
-        found: list[list[int]] = []
+        """Return the positions of words and special tokens, in order."""
+        result: list[list[int]] = []
         for token in self.tokens:
-            before = self.tokens[found[-1][-1]] if found else None
+            before = self.tokens[result[-1][-1]] if result else None
             same = before is not None and token.word is not None
             same = same and (before.word, before.segment) == (token.word, token.segment)
-            found = [*found[:-1], [*found[-1], token.position]] if same else [*found, [token.position]]
-        return found
+            result = [*result[:-1], [*result[-1], token.position]] if same else [*result, [token.position]]
+        return result
 
-    def meeting(self) -> Told | None:
+    def word_pair(self) -> Reference | None:
         words = self.words()
         real = [n for n, places in enumerate(words) if not self.tokens[places[0]].special]
-        told = {n for n in real if not all(is_sign(self.tokens[i]) for i in words[n])}
+        result = {n for n in real if not all(is_sign(self.tokens[i]) for i in words[n])}
         best: tuple[float, Any] = (-np.inf, None)
         for layer, head in product(*map(range, self.attention.shape[:2])):
             rows = self.attention[layer, head].tolist()
@@ -218,14 +228,14 @@ class Read:
                 if q != k
             }
             far: dict[int, list[float]] = {}
-            wanted: dict[int, list[float]] = {}
+            expected: dict[int, list[float]] = {}
             for (q, k), value in weight.items():
                 far.setdefault(k - q, []).append(value)
-                wanted.setdefault(k, []).append(value)
+                expected.setdefault(k, []).append(value)
             for (q, k), value in weight.items():
-                if q in told and k in told and len(far[k - q]) > 1 and len(wanted[k]) > 1:
+                if q in result and k in result and len(far[k - q]) > 1 and len(expected[k]) > 1:
                     as_far, as_wanted = (
-                        (sum(one) - value) / (len(one) - 1) for one in (far[k - q], wanted[k])
+                        (sum(item) - value) / (len(item) - 1) for item in (far[k - q], expected[k])
                     )
                     beyond = value - max(as_far, as_wanted)
                     if beyond > best[0]:
@@ -234,108 +244,114 @@ class Read:
             return None
         layer, head, q, k, value, as_far, as_wanted = best[1]
         names = [self.written(places) for places in words]
-        asking, asked = (
+        asking, question = (
             f"“{names[n]}” ({words[n][0]})" if names.count(names[n]) > 1 else f"“{names[n]}”" for n in (q, k)
         )
-        return Told(
+        return Reference(
             best[0],
-            f"Layer {layer + 1}, head {head + 1}: {asking} gives {value:.2f} of its attention to {asked}. "
-            f"Words as far apart get {as_far:.2f} on average, and other words give it {as_wanted:.2f}.",
+            f"In head {layer + 1}.{head + 1}, {asking} puts {percent(value)} of its attention on {question}. "
+            f"Words at the same distance receive {percent(as_far)} on average, and other words put "
+            f"{percent(as_wanted)} on {question}.",
         )
 
     def written(self, places: list[int]) -> str:
-        """A word as it stands in the text; a special token by its name."""
+        """Return a word as in the text; a special token by its name."""
         first, last = self.tokens[places[0]], self.tokens[places[-1]]
         texts = (self.encoding.text, self.encoding.pair or "")
         return str(first) if first.special else texts[first.segment][first.start : last.end]
 
-    def pieces(self) -> Told | None:
+    def split_words(self) -> Reference | None:
         words = [places for places in self.words() if not self.tokens[places[0]].special]
         if not words:
             return None
-        most = max(words, key=len)
+        maximum = max(words, key=len)
         split = [places for places in words if len(places) > 1]
-        pieces = [self.tokens[i].display for i in most]
+        pieces = [self.tokens[i].display for i in maximum]
         more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
-        word = self.written(most)
-        return Told(
-            len(most),
-            f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} read in pieces; "
-            f"“{word}” in the most, {len(most)}: {', '.join(pieces[:5])}{more}.",
+        word = self.written(maximum)
+        return Reference(
+            len(maximum),
+            f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} split into subword "
+            f"tokens. “{word}” has the most ({len(maximum)}): {', '.join(pieces[:5])}{more}.",
             bool(split),
         )
 
-    def not_known(self) -> Told:
-        found = [t for t in self.tokens if t.id == self.unknown and not t.special]
-        written = ", ".join(f"“{self.written([t.position])}”" for t in found[:5])
-        return Told(
-            len(found),
-            f"{len(found)} of {self.count} tokens {'is' if len(found) == 1 else 'are'} unknown to the "
-            f"vocabulary, which holds one entry for all such: {written}.",
-            bool(found),
+    def unknown_tokens(self) -> Reference:
+        result = [t for t in self.tokens if t.id == self.unknown and not t.special]
+        text_form = ", ".join(f"“{self.written([t.position])}”" for t in result[:5])
+        verb = "is" if len(result) == 1 else "are"
+        return Reference(
+            len(result),
+            f"{len(result)} of {self.count} tokens {verb} not in the vocabulary and {verb} read as [UNK]: "
+            f"{text_form}.",
+            bool(result),
         )
 
-    def told(self) -> dict[str, Told]:
-        """Every number of the text by what it measures, with its sentence."""
-        job = (
-            "share of a head's attention that goes to {}, mean over the tokens that have one, largest of all "
-            "heads"
-        )
-        rest = "attention on {} beyond an even share, mean over heads and tokens, largest of all layers"
+    def highlights(self) -> dict[str, Reference]:
+        """Return all numbers of the text, by measure."""
+        job = "share of a head's attention on {} (mean over the tokens that have one; maximum over heads)"
+        sink = "attention on {} beyond an equal share (mean over heads and tokens; maximum over layers)"
         separators = [t.position for t in self.tokens if t.special and t.position > 0]
         last = "after the last layer"
-        found = {
-            **{job.format(place): self.job(name) for name, place in PLACES.items()},
-            rest.format("the first token"): self.rest([0], "the first token, [CLS],"),
-            rest.format("separators"): self.rest(separators, "the separator [SEP]"),
-            "attention from word to word beyond what their distance, or other words, explain; the largest": (
-                self.meeting()
+        meeting = (
+            "attention from word to word beyond what their distance or the key word alone explains (maximum)"
+        )
+        result = {
+            **{job.format(target): self.specialized_head(name) for name, target in TARGETS.items()},
+            sink.format("the first token"): self.attention_sink([0], "the first token, [CLS]"),
+            sink.format("separators"): self.attention_sink(separators, "the separator [SEP]"),
+            meeting: self.word_pair(),
+            f"cosine distance between a token's input vector and its vector {last} (maximum over tokens)": (
+                self.vector_change()
             ),
-            f"1 − cosine of a token's vector {last} with its input vector, largest of all tokens": (
-                self.moved()
+            f"cosine similarity of two different tokens {last} (maximum)": self.similar_tokens(),
+            f"cosine distance between two occurrences of a token {last} (maximum)": self.repeated_token(),
+            "total variation between a head's attention and the mean of its layer (maximum over heads)": (
+                self.unusual_head()
             ),
-            f"cosine of two different tokens {last}, largest of all": self.twins(),
-            f"1 − cosine of two places of one token {last}, largest of all": self.twice(),
-            "total variation between a head's attention and its layer's mean, largest of all heads": (
-                self.apart()
-            ),
-            "pieces of a word, most of all words": self.pieces(),
-            "tokens that are not in the vocabulary": self.not_known(),
+            "subword tokens of a word (maximum over words)": self.split_words(),
+            "tokens that are not in the vocabulary": self.unknown_tokens(),
         }
-        return {measure: one for measure, one in found.items() if one is not None}
+        return {measure: item for measure, item in result.items() if item is not None}
 
 
-def alike(a: Read, b: Read) -> Told:
-    """The cosine of two texts, mean of their vectors, and the pair of tokens that adds most to it."""
-    means = [one.states[-1].mean(axis=0) for one in (a, b)]
+def text_similarity(a: Read, b: Read) -> Reference:
+    """Return the cosine similarity of two texts and the token pair that contributes most."""
+    means = [item.states[-1].mean(axis=0) for item in (a, b)]
     size = np.sqrt(means[0] @ means[0]) * np.sqrt(means[1] @ means[1]) * a.count * b.count
-    own = [[t for t in one.tokens if not t.special] for one in (a, b)]
-    most, i, j = max(
+    own = [[t for t in item.tokens if not t.special] for item in (a, b)]
+    maximum, i, j = max(
         (float(a.states[-1, i.position] @ b.states[-1, j.position] / size), -m, -n)
         for (m, i), (n, j) in product(enumerate(own[0]), enumerate(own[1]))
     )
     first, second = (named(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
-    return Told(
+    return Reference(
         cosine(*means),
-        f"A and B have a cosine of {cosine(*means):.2f}. Of all pairs of tokens, special ones aside, {first} "
-        f"of A and {second} of B add most to it: {most:.3f}.",
+        f"The cosine similarity of A and B is {cosine(*means):.2f}. {first} of A and {second} of B "
+        f"contribute most to it: {maximum:.3f} (special tokens excluded).",
     )
 
 
-def shared(a: Read, b: Read) -> Told | None:
-    """The token of both whose vectors are least alike."""
-    found = [
+def same_token(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
+    """Return the sentence on two occurrences of a token."""
+    if pairs == 1:
+        return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
+    return (
+        f"Of all repeated tokens, {names} differ most: cosine similarity {value:.2f} after layer {layer} "
+        f"(mean over such pairs: {mean:.2f})."
+    )
+
+
+def shared_token(a: Read, b: Read) -> Reference | None:
+    """Return the shared token whose vectors are least similar."""
+    result = [
         (cosine(a.states[-1, i.position], b.states[-1, j.position]), i, j)
         for i, j in product(a.own, b.own)
         if i.id == j.id
     ]
-    if not found:
+    if not result:
         return None
-    least, i, j = min(found, key=lambda one: one[0])
-    mean = sum(one for one, _, _ in found) / len(found)
-    others = f", where such tokens have {mean:.2f} on average" if len(found) > 1 else ""
-    return Told(
-        1 - least,
-        f"{named(a.own, i)} of A and {named(b.own, j)} of B, one entry of the vocabulary, have a cosine of "
-        f"{least:.2f} after layer {len(a.states) - 1}{others}.",
-    )
+    minimum, i, j = min(result, key=lambda one: one[0])
+    mean = sum(one for one, _, _ in result) / len(result)
+    names = f"{named(a.own, i)} of A and {named(b.own, j)} of B"
+    return Reference(1 - minimum, same_token(names, minimum, len(a.states) - 1, mean, len(result)))

@@ -138,10 +138,10 @@ def test_files_of_all_layers_come_when_all_are_computed(view: str, led: Steps) -
 
 
 def test_a_text_that_is_too_long_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 5)
+    monkeypatch.setattr(module, "MAX_TOKENS", 5)
     for view in ("heads", "heatmap"):
         app = opened(a=f"more tokens than the {view} may have", drawn=DRAWN, show=view)
-        assert "takes at most 5" in refusal(app)
+        assert "reads at most 5" in refusal(app)
         assert "Cancel" not in labels(app)
 
 

@@ -50,7 +50,7 @@ def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
     assert not app.exception
     found = expected(TEXT).findings
     assert sentences(app) == [state.plain(one.said, 1_000) for one in found]
-    places = [one.value.partition(". ")[0] for one in app.caption if " shipped sentences" in one.value]
+    places = [one.value.partition(". ")[0] for one in app.caption if "igher than in " in one.value]
     assert [f"{place}." for place in places] == [one.place for one in found]
     assert [page for page, _ in links(app)] == [one.page for one in found]
     assert len(app.get("image")) == len(found)
@@ -71,7 +71,9 @@ def test_each_link_names_a_page_and_the_same_texts() -> None:
 
 def test_a_link_of_the_command_line_opens_the_view_with_its_text() -> None:
     told = expected(TEXT)
-    finding = next(candidate for candidate in told.candidates if candidate.kind.name == "two words meet")
+    finding = next(
+        candidate for candidate in told.candidates if candidate.kind.name == "word-to-word attention"
+    )
     page, _, query = told.link(finding).removeprefix("/").partition("?")
     app = opened(page, **dict(parse_qsl(query)))
     assert app.text_area(key="draft_a").value == TEXT
@@ -130,7 +132,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     app = opened("overview", a=TEXT)
     first = look(shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0])
     assert sentences(app) == [state.plain(finding.said, 1_000) for finding in first.findings]
-    assert not [one for one in app.caption if " shipped sentences" in one.value]
+    assert not [one for one in app.caption if "igher than in " in one.value]
     assert "Cancel" in [button.label for button in app.button]
     assert not app.get("download_button"), "files hold percentiles"
     may_go_on.set()

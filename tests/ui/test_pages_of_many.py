@@ -119,7 +119,7 @@ def test_the_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> Non
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
     assert frame["cosine"].tolist() == [pair.cosine for pair in found.compared.nearest()]
-    assert "mean of all tokens, cut after 256 tokens, divided by its length" in said(app)
+    assert "mean of all tokens, truncated to 256 tokens, normalized" in said(app)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_every_part_opens_with_every_pooling(part: str, pooling: str) -> None:
 def test_t_sne_of_three_sentences_says_what_it_needs() -> None:
     app = opened("sentences", sentences_part="map", sentences_map="tsne", sentences="one\ntwo\nthree")
     assert not app.exception
-    assert "A map of 3 says nothing. Give 4 sentences or more." in refusal(app)
+    assert "This map needs at least 4 sentences (given: 3)." in refusal(app)
 
 
 def test_umap_is_offered_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +202,8 @@ def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "There are no sentences. Give one a line."),
-        ("only one", "One sentence has no order. Give two or more."),
+        ("", "No sentences were given. Write one per line."),
+        ("only one", "One sentence cannot be ordered. Give two or more."),
         ("fine\n\u200b", "Sentence 2: The text holds no character"),
         ("a\n" * 2001, "2,001 sentences; this page takes at most 2,000"),
     ],

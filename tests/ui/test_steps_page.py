@@ -127,7 +127,7 @@ def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
 ) -> None:
     app = opened("steps", a=TEXT, model=str(family_folder("mpnet")))
     assert not app.exception
-    assert "MPNetModel hides its queries, keys and values" in refusal(app)
+    assert "MPNetModel does not expose its queries, keys and values" in refusal(app)
     assert app.text_area(key="draft_a").value == TEXT
 
 

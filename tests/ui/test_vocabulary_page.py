@@ -36,8 +36,8 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
         ({"search": "(", "match": "regex"}, "Invalid regular expression: missing )"),
         ({"search": ".{99999999}", "match": "regex"}, "invalid repetition size"),
         ({"search": r"(a|aa)+\d$", "match": "regex"}, "takes more than"),
-        ({"near": "unhappiest"}, "as a text it becomes un, ##ha, ##pp, ##iest"),
-        ({"near": HOSTILE}, "is no piece of this vocabulary"),
+        ({"near": "unhappiest"}, "It is split into un, ##ha, ##pp, ##iest"),
+        ({"near": HOSTILE}, "is not a token of this vocabulary"),
     ],
 )
 def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(

@@ -1,4 +1,4 @@
-"""One attention matrix as people look at it: labelled, by tokens or words, in one of several measures."""
+"""Attention matrices of a text: of one head or a layer mean, between tokens or words, in several measures."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ Head = int | Literal["mean"]
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, whole=False)
-WORDS = "Merge the pieces of a word: summed over keys, averaged over queries."
-SPECIALS = "Leave out [CLS], [SEP] and the like."
-RENORMALISE = "Divide each row by its sum, once special tokens are left out."
-MEASURED = "Weights, or another measure; see docs/methods.md."
-RESIDUAL = "For rollout: the share that the residual connection carries."
+WORDS = "Merge subword tokens into words: sum over keys, mean over queries."
+SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
+RENORMALISE = "Divide each row by its sum after special tokens are left out."
+MEASURED = "Attention weights, or another measure; see docs/methods.md."
+RESIDUAL = "For rollout: weight of the residual connection, 0 to 1."
 
 
 @question("attention")
 class Attention(Question):
-    """Attention of one head, or of a layer as a whole, between tokens or words.
+    """Attention of one head, or the mean of a layer's heads, between tokens or words.
 
-    Pieces are merged first, then special tokens left out, then rows divided.
+    Subword tokens are merged first, then special tokens left out, then rows renormalized.
 
     Attributes:
-        layer: from 0; negative ones count from the end.
-        head: from 0, or "mean" for the layer as a whole; rollout and others have no single heads.
+        layer: from 0; negative values count from the end.
+        head: from 0, or "mean" for the whole layer. Rollout and value zeroing have no single heads.
         measure: "weights", "value-norm", "rollout", …; see `measures`.
-        words: merge pieces into words: summed over keys, averaged over queries.
-        specials: keep special tokens; without them rows no longer sum to 1, because [CLS] and [SEP]
-            often draw most of the attention (Clark et al. 2019).
-        renormalise: divide each row by its sum. A row that gives nothing to the keys shown becomes NaN.
-        residual: for rollout, the share that the residual connection carries, 0 to 1.
+        words: merge subword tokens into words: sum over keys, mean over queries.
+        specials: keep special tokens. Without them rows no longer sum to 1, because [CLS] and [SEP]
+            often receive most of the attention (Clark et al. 2019).
+        renormalise: divide each row by its sum. A row whose sum is 0 becomes NaN.
+        residual: for rollout, the weight of the residual connection, 0 to 1.
     """
 
     inputs = OneTrace()
@@ -64,36 +64,38 @@ class Attention(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, report: Progress = no_progress) -> AttentionResult:
-        """The matrix for a text.
+        """Return the attention matrix of a text.
 
         Args:
-            report: told how far a measure is that takes long; others are over at once and say nothing.
+            trace: the model's pass over the text.
+            report: receives the progress of a slow measure.
 
         Raises:
-            SelectionError: no such layer or head, or a measure that has no single heads.
-            UnavailableError: the architecture hides what the measure needs.
-            EmptyTextError: nothing is left without the special tokens.
+            SelectionError: the layer or head does not exist, or the measure has no single heads.
+            UnavailableError: the architecture does not expose what the measure needs.
+            EmptyTextError: the text has only special tokens, and these are left out.
         """
-        asked_for = self.resolved(trace)
-        seen = shown_units(trace, self.words, self.specials)
-        what = measure(self.measure)
-        weights = seen.cut(what.of_head(trace, asked_for.layer, asked_for.head, self.residual, report))
+        resolved = self.resolved(trace)
+        selection = select_units(trace, self.words, self.specials)
+        attention_measure = measure(self.measure)
+        weights = selection.reduce(
+            attention_measure.of_head(trace, resolved.layer, resolved.head, self.residual, report)
+        )
         if self.renormalise:
             sums = weights.sum(axis=-1, keepdims=True)
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
-        facts = said_of(what, trace)
-        shares = self.renormalise or what.shared_out(trace)
-        return AttentionResult(
-            asked_for, InputRecord.of(trace), seen.units, seen.units, weights, facts, shares
-        )
+        notes = _notes(attention_measure, trace)
+        shares = self.renormalise or attention_measure.shared_out(trace)
+        units = selection.units
+        return AttentionResult(resolved, InputRecord.of(trace), units, units, weights, notes, shares)
 
 
 @question("attention in long form", command="attention")
 class AttentionLong(Question):
-    """Attention of several layers and heads, a line for each weight.
+    """Attention of several layers and heads in long format: one row for each weight.
 
     Attributes:
-        layers, heads: which ones, from 0; None for all, and for the layer alone where there are no heads.
+        layers, heads: indices from 0; None for all. A measure without single heads gives one matrix a layer.
         measure, words, specials, renormalise, residual: as in `Attention`.
     """
 
@@ -108,79 +110,85 @@ class AttentionLong(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, report: Progress = no_progress) -> AttentionLongResult:
-        """The matrices, computed one at a time as the table is written, unless that takes long.
+        """Return the matrices, computed one at a time while the table is written.
+
+        Slow measures are computed at once, so that their progress can be reported.
 
         Args:
-            report: told how far a measure is that takes long; others say nothing.
+            trace: the model's pass over the text.
+            report: receives the progress of a slow measure.
 
         Raises:
-            SelectionError, UnavailableError, EmptyTextError: as `Attention.of`.
+            SelectionError, UnavailableError, EmptyTextError: see `Attention.of`.
         """
-        asked_for, what = self.resolved(trace), measure(self.measure)
-        layers = range(trace.layers) if asked_for.layers is None else asked_for.layers
+        resolved, attention_measure = self.resolved(trace), measure(self.measure)
+        layers = range(trace.layers) if resolved.layers is None else resolved.layers
         heads: tuple[Head, ...] = ("mean",)
-        if asked_for.heads is not None:
-            heads = tuple(asked_for.heads)
-        elif what.of_heads is not None:
+        if resolved.heads is not None:
+            heads = tuple(resolved.heads)
+        elif attention_measure.of_heads is not None:
             heads = tuple(range(trace.heads))
         if heads != ("mean",):
-            what.single_heads()
-        slow = [layer for layer in dict.fromkeys(layers) if what.takes_long(trace, layer)]
+            attention_measure.single_heads()
+        slow = [layer for layer in dict.fromkeys(layers) if attention_measure.takes_long(trace, layer)]
         for number, layer in enumerate(slow):
-            one = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
-            one.of(trace, part_of(report, number, len(slow)))
-        maps = AttentionLongResult(asked_for, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(maps.maps())  # what cannot be had is said now
-        return maps
+            single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
+            single.of(trace, part_of(report, number, len(slow)))
+        result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
+        next(result.matrices())  # raise errors now instead of while the table is written
+        return result
 
     def options(self) -> list[str]:
-        """Without them the command means the last layer's mean."""
-        chosen = ("--layer", Indices(LAYER).write(self.layers), "--head", Indices(HEAD).write(self.heads))
-        return ["--layout", "long", *chosen, *super().options()]
+        """Return the options, with layers and heads: the command's own default is the last layer's mean."""
+        layers, heads = Indices(LAYER).write(self.layers), Indices(HEAD).write(self.heads)
+        return ["--layout", "long", "--layer", layers, "--head", heads, *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionResult(Result):
-    """A measure of attention in one head, or in a layer as a whole.
+    """The attention matrix of one head or of a whole layer.
 
     Attributes:
-        queries, keys: tokens, or words, of the rows and of the columns.
-        weights: [query, key], in the trace's type; 0 to 1 where the measure is a share.
-        said: what the measure adds to a file's facts.
-        shares: whether each row sums to 1 over all keys, so that no number is above 1.
+        queries, keys: tokens or words of the rows and of the columns.
+        weights: [query, key], in the dtype of the trace; 0 to 1 if the measure is a share.
+        notes: metadata about the measure, for files.
+        shares: whether each row sums to 1 over all keys, so that no value exceeds 1.
     """
 
     question: Attention
     queries: tuple[Token | Unit, ...]
     keys: tuple[Token | Unit, ...]
     weights: Array
-    said: Mapping[str, Any]
+    notes: Mapping[str, Any]
     shares: bool = True
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
             raise ShapeError(
-                f"weights has shape {self.weights.shape}; "
-                f"[{len(self.queries)} queries, {len(self.keys)} keys] is needed."
+                f"weights has shape {self.weights.shape}, but must be "
+                f"[{len(self.queries)} queries, {len(self.keys)} keys]."
             )
 
     @property
     def row_sums(self) -> Array:
-        """What each query gives to the keys shown, [query]: 1 unless tokens are left out."""
+        """Sum of each row, [query]; 1 for weights, unless tokens are left out."""
         sums: Array = self.weights.sum(axis=1)
         return sums
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the measure says of itself."""
-        return self.said
+        """Notes on the measure."""
+        return self.notes
 
     def frame(self) -> pd.DataFrame:
-        """A row for each query, a column for each key."""
+        """Return a row for each query and a column for each key."""
         return frames.matrix(self.weights, self.queries, self.keys)
 
     def long(self) -> pd.DataFrame:
-        """Layer, head, query_position, query_token, key_position, key_token, weight: a row for each."""
+        """Return a row for each weight.
+
+        Columns: layer, head, query_position, query_token, key_position, key_token, weight.
+        """
         queries, keys = (np.array(frames.names(side), dtype=object) for side in (self.queries, self.keys))
         rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
         return pd.DataFrame(
@@ -198,10 +206,10 @@ class AttentionResult(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionLongResult(Result):
-    """Attention of several layers and heads; each is computed when its part of the table is taken.
+    """Attention of several layers and heads; each matrix is computed when it is needed.
 
     Attributes:
-        trace: of the text.
+        trace: the model's pass over the text.
         chosen: layer and head of each matrix, from 0.
     """
 
@@ -209,73 +217,70 @@ class AttentionLongResult(Result):
     trace: Trace
     chosen: tuple[tuple[int, Head], ...]
 
-    def maps(self) -> Iterator[AttentionResult]:
-        """Each matrix in turn."""
-        one = self.question
+    def matrices(self) -> Iterator[AttentionResult]:
+        """Yield each matrix."""
+        asked = self.question
+        options = (asked.measure, asked.words, asked.specials, asked.renormalise, asked.residual)
         for layer, head in self.chosen:
-            single = Attention(
-                layer, head, one.measure, one.words, one.specials, one.renormalise, one.residual
-            )
-            yield single.of(self.trace)
+            yield Attention(layer, head, *options).of(self.trace)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the measure says of itself."""
-        return said_of(measure(self.question.measure), self.trace)
+        """Notes on the measure."""
+        return _notes(measure(self.question.measure), self.trace)
 
     def frame(self) -> pd.DataFrame:
-        """All of them, one below the other."""
-        return self.joined([one.long() for one in self.maps()])
+        """Return a row for each weight of all matrices; see `AttentionResult.long`."""
+        return self.joined([matrix.long() for matrix in self.matrices()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """`table`, of all its `parts`."""
-        whole = super().joined(parts)
+        """Return the table made of all its `parts`."""
+        table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            whole["head"] = whole["head"].astype(str)  # "mean" beside numbers: files need one type
-        return whole
+            table["head"] = table["head"].astype(str)  # "mean" and numbers: a file's column needs one type
+        return table
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """A matrix at a time."""
-        for one in self.maps():
-            yield self._with_provenance(one.long())
+        """Yield the table of each matrix."""
+        for matrix in self.matrices():
+            yield self._with_provenance(matrix.long())
 
 
 @dataclass(frozen=True, eq=False)
-class ShownUnits:
-    """Which tokens, or words, of a text are rows and columns.
+class UnitSelection:
+    """The tokens or words of a text that are the rows and columns of a matrix.
 
     Attributes:
-        units: those shown.
-        lens: merges pieces into words; None for tokens.
-        kept: places of the shown ones among all; None if that is all of them.
+        units: the selected tokens or words.
+        lens: merges subword tokens into words; None for tokens.
+        indices: indices of the selected units among all units; None if all are selected.
     """
 
     units: tuple[Token | Unit, ...]
     lens: WordLens | None
-    kept: list[int] | None
+    indices: list[int] | None
 
-    def cut(self, weights: Array) -> Array:
-        """Weights [..., query token, key token] → [..., query shown, key shown]."""
+    def reduce(self, weights: Array) -> Array:
+        """Return the weights of the selected units, [..., token, token] → [..., unit, unit]."""
         merged = weights if self.lens is None else self.lens.merge(weights)
-        return merged if self.kept is None else merged[..., self.kept, :][..., self.kept]
+        return merged if self.indices is None else merged[..., self.indices, :][..., self.indices]
 
 
-def shown_units(trace: Trace, words: bool, specials: bool) -> ShownUnits:
-    """The tokens, or words, of a text, with or without its special tokens.
+def select_units(trace: Trace, words: bool, specials: bool) -> UnitSelection:
+    """Return the tokens or words of a text, with or without its special tokens.
 
     Raises:
-        EmptyTextError: nothing is left.
+        EmptyTextError: no unit is selected.
     """
     lens = word_lens(trace) if words else None
     units: tuple[Token | Unit, ...] = trace.tokens if lens is None else lens.units
-    kept = [index for index, unit in enumerate(units) if specials or not unit.special]
-    if not kept:
-        raise EmptyTextError("Only special tokens are left of this text. Show them, or write a word.")
-    shown = tuple(units[index] for index in kept)
-    return ShownUnits(shown, lens, kept if len(kept) < len(units) else None)
+    indices = [index for index, unit in enumerate(units) if specials or not unit.special]
+    if not indices:
+        raise EmptyTextError("This text has only special tokens. Show special tokens, or enter a word.")
+    selected = tuple(units[index] for index in indices)
+    return UnitSelection(selected, lens, indices if len(indices) < len(units) else None)
 
 
-def said_of(what: AttentionMeasure, trace: Trace) -> dict[str, Any]:
-    """Further sentences on this model and this attention, for a file's facts."""
-    note = " ".join(sentence for sentence in (what.caveat(trace), trace.caveat) if sentence)
+def _notes(attention_measure: AttentionMeasure, trace: Trace) -> dict[str, Any]:
+    note = " ".join(sentence for sentence in (attention_measure.caveat(trace), trace.caveat) if sentence)
     return {"note": note} if note else {}

@@ -1,4 +1,4 @@
-"""What each head does over many sentences: means, and how far they can be relied on."""
+"""Profiles of attention heads averaged over sentences, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
 BATCH_TOKENS = 2048
-"""Padded tokens whose traces are held at once; a trace holds every layer, so fewer than in a plain pass."""
+"""Padded tokens in a batch; fewer than in other passes, because a trace stores every layer."""
 _BLOCK = 50
-"""Resamples that are averaged in one product of matrices."""
+"""Resamples averaged in one matrix product."""
 
 
 @question("heads over sentences", command="head-means")
 class HeadMeans(Question):
-    """Profiles of all heads, averaged over sentences; percentile bootstrap, Efron and Tibshirani 1993.
+    """Profiles of all heads averaged over sentences, with percentile bootstrap intervals.
 
-    The interval tells how much the mean would change with other sentences of the same kind. It says
-    nothing about another kind of text.
+    An interval estimates how much the mean would vary with other sentences of the same kind (Efron and
+    Tibshirani 1993, chapter 13). It says nothing about another kind of text.
 
     Attributes:
-        words: merge pieces into words first.
-        confidence: share of the resampled means that lie within the interval, above 0 and below 1.
-        resamples: how often as many sentences are drawn with replacement.
-        seed: of the drawing; the same one gives the same interval.
+        words: merge subword tokens into words first.
+        confidence: share of the resampled means within the interval, above 0 and below 1.
+        resamples: number of bootstrap resamples.
+        seed: seed of the random resampling.
     """
 
     inputs = SentenceList()
@@ -52,14 +52,14 @@ class HeadMeans(Question):
     confidence: float = param(
         Number(0, 1, whole=False), default=0.95, about="Share of the resampled means within the interval."
     )
-    resamples: int = param(Number(1), default=1000, about="Times that the sentences are drawn again.")
-    seed: int = param(Number(0), default=0, about="Of the drawing.")
+    resamples: int = param(Number(1), default=1000, about="Number of bootstrap resamples.")
+    seed: int = param(Number(0), default=0, about="Seed of the random resampling.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.confidence < 1:
             raise SelectionError(
-                f"The confidence {self.confidence:g} is not between 0 and 1. Give for example 0.95."
+                f"The confidence is {self.confidence:g}, but must be between 0 and 1, for example 0.95."
             )
 
     def of(
@@ -69,57 +69,61 @@ class HeadMeans(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> HeadMeansResult:
-        """The means over sentences, each of which is read by itself and counts the same, short or long.
+        """Return the means over sentences, each read separately and weighted equally.
 
         Args:
-            sentences: one an entry; blank ones do not count. None has a pair.
-            truncate: cut sentences that are too long instead of refusing them.
-            report: told how many sentences are done, and of how many.
+            checkpoint: the model.
+            sentences: the sentences; blank ones are skipped.
+            truncate: truncate sentences that are too long instead of raising an error.
+            report: called with the number of sentences done and their total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no sentence, or one that cannot be read, by its line.
-            OutOfMemoryError: the machine is too small for these sentences.
-            UnavailableError: a model in memory that changes meanwhile.
+            EmptyTextError, TooLongError, TextError: there is no sentence, or one cannot be read; the message
+                names its line.
+            OutOfMemoryError: the sentences need more memory than is free.
+            UnavailableError: the model in memory is changed meanwhile.
         """
         checkpoint = checkpoint.now()
         lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
         encodings = encoded(checkpoint, lines, truncate, report)
         values = self._measured(checkpoint, encodings, report)
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
-        mean = _named(values.mean(axis=0))
+        mean = _by_measure(values.mean(axis=0))
         dropped = sum(encoding.dropped for encoding in encodings)
-        subject = InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
-        return HeadMeansResult(self, subject, mean, _named(low), _named(high), head_labels(mean))
+        inputs = InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
+        return HeadMeansResult(self, inputs, mean, _by_measure(low), _by_measure(high), head_labels(mean))
 
     def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Progress) -> Array:
-        """Every measure of each sentence, float64 [sentence, measure, layer, head]."""
-        about = checkpoint.description
+        """Return every measure of each sentence, float64 [sentence, measure, layer, head]."""
+        description = checkpoint.description
         with memory_errors(
-            f"The measures of {len(encodings):,} sentences need more memory than is free. Take fewer."
+            f"The measures of {len(encodings):,} sentences need more memory than is free. Give fewer."
         ):
-            values = np.empty((len(encodings), len(MEASURES), about.layers, about.heads))
+            values = np.empty((len(encodings), len(MEASURES), description.layers, description.heads))
         profile = Heads(self.words)
         done = 0
-        for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
-            traces = checkpoint.trace_encodings([encodings[index] for index in group])
-            for index, trace in zip(group, traces, strict=True):
+        for batch in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+            traces = checkpoint.trace_encodings([encodings[index] for index in batch])
+            for index, trace in zip(batch, traces, strict=True):
                 measured = profile.of(trace).values
                 values[index] = [measured[name] for name in MEASURES]
-            done += len(group)
+            done += len(batch)
             report(done, len(encodings))
         return values
 
-    def _interval(self, values: Array, told: Callable[[], None]) -> tuple[Array, Array]:
-        """Percentiles over resampled means of ``values`` [sentence, …]: those of the lower and upper end."""
+    def _interval(self, values: Array, check_cancelled: Callable[[], None]) -> tuple[Array, Array]:
+        """Return the ends of the bootstrap interval of the mean of ``values`` [sentence, …]."""
         flat = values.reshape(len(values), -1)
-        with memory_errors(f"{self.resamples:,} resamples need more memory than is free. Take fewer."):
+        with memory_errors(
+            f"{self.resamples:,} resamples need more memory than is free. Use fewer resamples."
+        ):
             means = np.empty((self.resamples, flat.shape[1]))
-        drawn = _draws(len(values), self.resamples, self.seed)
+        counts = _resample_counts(len(values), self.resamples, self.seed)
         for start in range(0, self.resamples, _BLOCK):
-            told()
-            # How often each sentence was drawn, as a row; their sum by a product instead of by gathering.
-            times = np.stack([next(drawn) for _ in range(min(_BLOCK, self.resamples - start))])
-            means[start : start + len(times)] = times @ flat / len(values)
+            check_cancelled()
+            # A matrix product of the counts is faster than gathering the sentences of every resample.
+            block = np.stack([next(counts) for _ in range(min(_BLOCK, self.resamples - start))])
+            means[start : start + len(block)] = block @ flat / len(values)
         ends = [50 * (1 - self.confidence), 50 * (1 + self.confidence)]
         low, high = np.percentile(means, ends, axis=0).reshape(2, *values.shape[1:])
         return low, high
@@ -130,9 +134,9 @@ class HeadMeansResult(Result):
     """Measures of every head, averaged over sentences.
 
     Attributes:
-        mean: name of a measure → float64 [layer, head]; the measures of `HeadsResult`.
-        low, high: ends of the percentile bootstrap interval of that mean over the sentences.
-        labels: [layer][head], by the same rule as for one sentence, from the means.
+        mean: name of a measure → float64 [layer, head]; see `HeadsResult`.
+        low, high: ends of the bootstrap interval of the mean, in the same form.
+        labels: [layer][head], derived from the means; see `head_labels`.
     """
 
     question: HeadMeans
@@ -146,27 +150,28 @@ class HeadMeansResult(Result):
 
     @property
     def sentences(self) -> int:
-        """How many there were."""
+        """Number of sentences."""
         return int(self.inputs.sentences["sentences"])
 
     @property
     def tokens_dropped(self) -> int:
-        """Tokens that were cut off, over all sentences."""
+        """Number of truncated tokens in all sentences."""
         return int(self.inputs.sentences["tokens_dropped"])
 
     def frame(self) -> pd.DataFrame:
-        """A row for each head: layer, head, each measure's mean and its ``_low`` and ``_high``, label."""
+        """Return a row for each head: layer, head, mean, ``_low`` and ``_high`` of each measure, label."""
         columns: dict[str, Array] = {}
         for name, mean in self.mean.items():
             columns |= {name: mean, f"{name}_low": self.low[name], f"{name}_high": self.high[name]}
         return frames.by_head(columns, self.labels)
 
 
-def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:
+def _resample_counts(count: int, resamples: int, seed: int) -> Iterator[Array]:
+    """Yield, for each resample, how often each sentence was drawn, [sentence]."""
     generator = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)
 
 
-def _named(values: Array) -> dict[str, Array]:
+def _by_measure(values: Array) -> dict[str, Array]:
     return {name: read_only(measure) for name, measure in zip(MEASURES, values, strict=True)}

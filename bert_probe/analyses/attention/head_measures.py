@@ -1,4 +1,4 @@
-"""Measures of every head on one text: where its attention goes, how widely, how unlike its layer's mean."""
+"""Measures of attention heads on a text: targets, entropy, distance and difference from the layer mean."""
 
 from __future__ import annotations
 
@@ -16,51 +16,54 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit, WordLens, word_lens
 
-SHARES = (
-    "self",
-    "previous",
-    "next",
-    "first",
-    "separator",
-    "punctuation",
-    "other_segment",
-    "same_word",
-    "same_token",
-)
-"""Where attention can go, as columns of a profile. They overlap: [SEP] may also be the next token."""
+SHARE_TARGETS = {
+    "self": "the token itself",
+    "previous": "the previous token",
+    "next": "the next token",
+    "first": "the first token",
+    "separator": "separators",
+    "punctuation": "punctuation",
+    "other_segment": "the other segment",
+    "same_word": "the rest of the same word",
+    "same_token": "other occurrences of the same token",
+}
+"""Share of a head's attention → the tokens that receive it. Shares overlap: the next token may be [SEP]."""
+
+SHARES = tuple(SHARE_TARGETS)
 
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
 BLOCK = 2**19
-"""Weights that a thread works on at once: few enough to stay near it in the cache, yet enough to be worth a
-call, at each of which the threads wait for one another."""
+"""Weights per thread and block: few enough for the cache, enough to amortize thread synchronization."""
 LANES = 64
-"""Numbers that a reduction takes at a time, and what is left of a row one by one: rows are made as long as
-several of these, which also leaves room for a margin."""
+"""Row lengths are multiples of this, because reductions are vectorized; it also leaves room for a margin."""
 NEVER = -1e30
-"""A score that makes no weight, in float32 either."""
+"""A score whose softmax weight is 0, also in float32."""
 
 
 @torch.inference_mode()
-def measure_heads(trace: Trace, lens: WordLens | None, most: int | None = None) -> dict[str, Array]:
-    """Measure every head, averaged over the queries; Clark et al. 2019, sections 3 and 4, for most of it.
+def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None = None) -> dict[str, Array]:
+    """Return the measures of every head, averaged over the queries.
+
+    Most measures are those of Clark et al. 2019, sections 3 and 4.
 
     Args:
-        lens: merges pieces into words first, see `WordLens.merge`; None measures tokens.
-        most: so many queries, from the beginning of the text, are averaged over; None is all of them.
+        trace: the model's pass over the text.
+        lens: merges subword tokens into words first, see `WordLens.merge`; None measures tokens.
+        max_queries: average over this many queries from the beginning of the text; None for all.
 
     Returns:
-        The `MEASURES`, name → float64 [layer, head]:
+        Name → float64 [layer, head], for each name in `MEASURES`:
             entropy_bits: −Σ p log₂ p of a row; relative_entropy: divided by log₂ of the row's length.
-            mean_distance: Σ p · |query − key|, in tokens (or words).
-            the `SHARES`: attention that falls on such keys, 0 to 1; a query without one counts 0.
-            difference_from_mean: total variation, ½ Σ |p − p̄|, to the mean over the layer's heads.
+            mean_distance: Σ p · |query − key|, in tokens or words.
+            each of `SHARES`: attention on such keys, 0 to 1; a query without such a key counts as 0.
+            difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
     """
     features = _features(trace, lens)
-    count = features.length if most is None else min(most, features.length)
-    blocks = _blocks(trace, features, count)
+    count = features.length if max_queries is None else min(max_queries, features.length)
+    blocks = _split_queries(trace, features, count)
     layers = [
-        _layer_measures(trace.heads, _filled(trace, layer, lens, blocks), features)
+        _layer_measures(trace.heads, _compute_blocks(trace, layer, lens, blocks), features)
         for layer in range(trace.layers)
     ]
     stacked = np.stack(layers, axis=1)
@@ -69,13 +72,14 @@ def measure_heads(trace: Trace, lens: WordLens | None, most: int | None = None) 
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """What the `SHARES` count in a text.
+    """Which keys each of the `SHARES` counts in a text.
 
     Attributes:
-        length: number of tokens, or words.
-        keys: name of a share → 1 or 0 for each key, float64 [key].
-        groups: name of a share → the group of each token, [token]; a query counts the others of its own.
-        segments: queries of one segment that stand together, with 1 or 0 for each key of another one.
+        length: number of tokens or words.
+        keys: shares of fixed keys: name → 1 or 0 for each key, float64 [key].
+        groups: shares of group members: name → group of each token, [token]; a query counts the other members
+            of its group.
+        segments: contiguous queries of a segment, with 1 for each key of another segment and 0 otherwise.
     """
 
     length: int
@@ -85,88 +89,87 @@ class _Features:
 
 
 class _AttentionBuffer:
-    """Room for the attention of a few queries, [head, row, key], used again for block after block.
+    """Reusable memory for the attention of a block of queries, [head, row, key].
 
-    Each row begins with a margin of keys that get nothing. Read with a stride of one more than a row's
-    width, the weights at one distance from their query stand in one column: what runs over the end of a
-    row reads zeros of the next one's margin. So all distances are had from sums of columns.
+    Each row begins with a margin of zeros. With a stride of one more than the row width, the weights at the
+    same distance from their query form a column, and reading past the end of a row gives zeros of the next
+    row's margin. Sums of columns are then the attention at each distance.
 
     Attributes:
-        width, margin: of a row, and of its margin.
+        width, margin: widths of a row and of its margin.
         scores, weights: with the margin.
-        within: the weights without it.
-        slanted: for as many rows at a time as the margin allows, the row after the last of them, and their
-            weights, [head, row, key − query], from the least of these.
-        mean: the weights' mean over the heads.
+        within: the weights without the margin.
+        slanted: for each group of at most margin + 1 rows, the row after its last one and its weights with
+            the stride above, [head, row, key − query], beginning with the smallest distance.
+        mean: mean of the weights over the heads.
     """
 
     def __init__(self, heads: int, rows: int, length: int, margin: int, dtype: torch.dtype) -> None:
-        most = margin + 1
+        group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # The last row has no next one, so as many zeros follow it.
-        room = torch.zeros(heads * rows * width + most - 1, dtype=dtype)
-        self.weights = room[: heads * rows * width].view(heads, rows, width)
+        # Zeros after the last row stand for the margin of a next row.
+        memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
+        self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]
         self.slanted = []
-        for first in range(0, rows, most):
-            after = min(first + most, rows)
+        for first in range(0, rows, group):
+            after = min(first + group, rows)
             beyond = after - first - 1
             shape, strides = (heads, after - first, length + beyond), (rows * width, width + 1, 1)
-            self.slanted.append((after, room.as_strided(shape, strides, first * width + margin - beyond)))
+            self.slanted.append((after, memory.as_strided(shape, strides, first * width + margin - beyond)))
         self.scores = torch.empty_like(self.weights)
-        self.mean = room.new_empty(rows, width)
+        self.mean = memory.new_empty(rows, width)
 
 
 @dataclass(frozen=True, eq=False)
 class _QueryBlock:
-    """A few queries.
+    """A block of queries.
 
     Attributes:
-        queries: which.
-        frame: where their attention is computed; blocks of as many queries share it.
-        pairs: name of a share → the weights that it counts, as places in a head's part of the frame.
+        queries: their positions.
+        buffer: where their attention is computed; blocks of the same size share it.
+        pairs: name of a share → flat indices of the weights that it counts, in a head's part of the buffer.
     """
 
     queries: slice
-    frame: _AttentionBuffer
+    buffer: _AttentionBuffer
     pairs: dict[str, torch.Tensor]
 
 
-_Filled = tuple[_QueryBlock, torch.Tensor]
+_ComputedBlock = tuple[_QueryBlock, torch.Tensor]
 
 
-def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) -> Array:
-    """All measures of a layer's heads, float64 [measure, head], from what `_filled` gives."""
+def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Features) -> Array:
+    """Return all measures of a layer's heads, float64 [measure, head]."""
     length, segments = features.length, features.segments
     zeros = partial(torch.zeros, dtype=torch.float64)
     sums = {name: zeros(heads) for name in MEASURES}
-    # What each key receives, by the queries' segment, and what is received from a distance: enough for
-    # every measure that asks nothing else of the query.
+    # Sums by key and query segment, and sums by distance: enough for all measures that depend only on these.
     by_key = zeros(len(segments), heads, length)
-    by_step = zeros(heads, 2 * length + 1)
+    by_distance = zeros(heads, 2 * length + 1)
     count = 0
-    for block, entropy in filled:
-        frame, first = block.frame, block.queries.start
+    for block, entropy in blocks:
+        buffer, first = block.buffer, block.queries.start
         count += block.queries.stop - first
         for received, (run, _) in zip(by_key, segments, strict=True):
-            received += frame.within[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
-        for after, slanted in frame.slanted:
-            least = length + 1 - first - after
-            by_step[:, least : least + slanted.shape[2]] += slanted.sum(dim=1)
-        for name, places in block.pairs.items():
-            sums[name] += frame.weights.flatten(1).index_select(1, places).sum(dim=1)
+            received += buffer.within[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
+        for after, slanted in buffer.slanted:
+            lowest = length + 1 - first - after
+            by_distance[:, lowest : lowest + slanted.shape[2]] += slanted.sum(dim=1)
+        for name, indices in block.pairs.items():
+            sums[name] += buffer.weights.flatten(1).index_select(1, indices).sum(dim=1)
         sums["entropy_bits"] += entropy.sum(dim=1)
-        # Last, as it writes over the weights.
-        torch.mean(frame.weights, dim=0, out=frame.mean)
-        sums["difference_from_mean"] += frame.weights.sub_(frame.mean).abs_().sum(dim=(1, 2))
-    for name, chosen in features.keys.items():
-        sums[name] = by_key.sum(dim=0) @ chosen
-    for received, (_, other) in zip(by_key, segments, strict=True):
-        sums["other_segment"] += received @ other
-    sums["mean_distance"] = (by_step * torch.arange(-length, length + 1).abs()).sum(dim=1)
-    for name, step in (("self", 0), ("previous", -1), ("next", 1)):
-        sums[name] = by_step[:, length + step]
+        # Last, because it overwrites the weights.
+        torch.mean(buffer.weights, dim=0, out=buffer.mean)
+        sums["difference_from_mean"] += buffer.weights.sub_(buffer.mean).abs_().sum(dim=(1, 2))
+    for name, is_counted in features.keys.items():
+        sums[name] = by_key.sum(dim=0) @ is_counted
+    for received, (_, is_other) in zip(by_key, segments, strict=True):
+        sums["other_segment"] += received @ is_other
+    sums["mean_distance"] = (by_distance * torch.arange(-length, length + 1).abs()).sum(dim=1)
+    for name, distance in (("self", 0), ("previous", -1), ("next", 1)):
+        sums[name] = by_distance[:, length + distance]
     means = {name: total / count for name, total in sums.items()}
     means["entropy_bits"] /= np.log(2)
     means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
@@ -174,71 +177,72 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     return np.stack([means[name].numpy() for name in MEASURES])
 
 
-def _filled(trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]) -> Iterator[_Filled]:
-    """Each block in turn with a layer's weights in its frame, and their entropy in nats, [head, row]."""
+def _compute_blocks(
+    trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]
+) -> Iterator[_ComputedBlock]:
+    """Yield each block with a layer's weights in its buffer, and their entropy in nats, [head, row]."""
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
-        given = trace.attention(layer)
-        merged: torch.Tensor = from_dlpack(given if lens is None else lens.merge(given))
+        attention = trace.attention(layer)
+        merged: torch.Tensor = from_dlpack(attention if lens is None else lens.merge(attention))
         for block in blocks:
-            weights = block.frame.within.copy_(merged[:, block.queries])
+            weights = block.buffer.within.copy_(merged[:, block.queries])
             yield block, torch.special.entr(weights).sum(dim=-1)
         return
-    queries, keys = _operands(trace, layer, blocks[0].frame.margin)
+    queries, keys = _operands(trace, layer, blocks[0].buffer.margin)
     for block in blocks:
-        frame = block.frame
-        torch.bmm(queries[:, block.queries], keys, out=frame.scores)
-        torch.softmax(frame.scores, dim=-1, out=frame.weights)
-        # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
-        log_sum = frame.scores.amax(dim=-1) - frame.weights.amax(dim=-1).log_()
-        yield block, log_sum - frame.scores.mul_(frame.weights).sum(dim=-1)
+        buffer = block.buffer
+        torch.bmm(queries[:, block.queries], keys, out=buffer.scores)
+        torch.softmax(buffer.scores, dim=-1, out=buffer.weights)
+        # −Σ p log p = log Z − Σ p s with log Z = max s − log max p avoids the logarithm of every weight.
+        log_sum = buffer.scores.amax(dim=-1) - buffer.weights.amax(dim=-1).log_()
+        yield block, log_sum - buffer.scores.mul_(buffer.weights).sum(dim=-1)
 
 
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What multiplies to a layer's scores, [head, query, size + 1] and [head, size + 1, margin and key].
+    """Return the factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
 
-    One dimension more than the head's says which keys are the margin's, so that a block is one product.
+    An additional dimension gives the keys of the margin the score `NEVER`, so that a block is one product.
     """
-    assert trace.queries is not None  # they come with masks
+    assert trace.queries is not None  # present whenever masks are
     assert trace.keys is not None
     assert trace.scaling is not None
-    given = from_dlpack(trace.queries[layer])
-    heads, length, size = given.shape
-    queries = given.new_ones(heads, length, size + 1)
-    torch.mul(given, trace.scaling[layer], out=queries[:, :, :size])
-    keys = given.new_zeros(heads, margin + length, size + 1)
+    original = from_dlpack(trace.queries[layer])
+    heads, length, size = original.shape
+    queries = original.new_ones(heads, length, size + 1)
+    torch.mul(original, trace.scaling[layer], out=queries[:, :, :size])
+    keys = original.new_zeros(heads, margin + length, size + 1)
     keys[:, margin:, :size] = from_dlpack(trace.keys[layer])
     keys[:, :margin, size] = NEVER
     return queries, keys.transpose(1, 2)
 
 
-def _blocks(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
-    """So many queries, a few at a time, about equally many."""
+def _split_queries(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
+    """Split the first ``count`` queries into blocks of about equal size."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
-    most = max(1, BLOCK * torch.get_num_threads() // (heads * length))
-    size = -(-count // -(-count // most))
+    max_size = max(1, BLOCK * torch.get_num_threads() // (heads * length))
+    size = -(-count // -(-count // max_size))
     margin = min(size - 1, LANES)
-    margin += -(margin + length) % LANES  # so that a row is a multiple of them
-    frames = {
+    margin += -(margin + length) % LANES
+    buffers = {
         rows: _AttentionBuffer(heads, rows, length, margin, dtype) for rows in {size, count % size} - {0}
     }
     blocks = []
     for first in range(0, count, size):
         queries = slice(first, min(first + size, count))
-        frame = frames[queries.stop - first]
+        buffer = buffers[queries.stop - first]
         pairs = {}
         for name, group in features.groups.items():
-            alike = group[queries, None] == group
-            np.fill_diagonal(alike[:, first:], False)
-            row, key = alike.nonzero()
+            is_counted = group[queries, None] == group
+            np.fill_diagonal(is_counted[:, first:], False)
+            row, key = is_counted.nonzero()
             if len(row):
-                pairs[name] = torch.from_numpy(row * frame.width + frame.margin + key)
-        blocks.append(_QueryBlock(queries, frame, pairs))
+                pairs[name] = torch.from_numpy(row * buffer.width + buffer.margin + key)
+        blocks.append(_QueryBlock(queries, buffer, pairs))
     return blocks
 
 
 def _features(trace: Trace, lens: WordLens | None) -> _Features:
-    """What the `SHARES` count in this text."""
     words = word_lens(trace).units
     units: Sequence[Token | Unit] = trace.tokens if lens is None else words
     pieces = [len(word.positions) for word in words] if lens is None else 1
@@ -257,12 +261,12 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
         (slice(first, after), torch.from_numpy(segment != segment[first]).double())
         for first, after in pairwise(ends)
     ]
-    counted = {name: torch.from_numpy(chosen).double() for name, chosen in keys.items()}
-    return _Features(len(units), counted, groups, segments)
+    key_masks = {name: torch.from_numpy(is_counted).double() for name, is_counted in keys.items()}
+    return _Features(len(units), key_masks, groups, segments)
 
 
 def is_punctuation(unit: Token | Unit) -> bool:
-    """Punctuation as BERT's tokenizer sees it: ASCII signs, and Unicode's category P."""
+    """Return whether a unit is punctuation as in BERT's tokenizer: ASCII symbols and Unicode category P."""
     text = str(unit).removeprefix("##").strip("▁Ġ ")
     return bool(text) and not unit.special and all(map(_is_sign, text))
 

@@ -1,4 +1,4 @@
-"""What each head of the model itself returned for a text, in one more pass."""
+"""Outputs of the model's own attention heads for a text, recorded in a second forward pass."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 @dataclass(frozen=True, eq=False)
 class HeadOutputs:
-    """What every head of the model itself returned for one text, before the output projection.
+    """Outputs of the model's own attention heads for one text, before the output projection.
 
     Attributes:
-        provenance: that of the trace of the same text.
-        layers: float32 [head, token, dim], one a layer, read-only.
+        provenance: provenance of the trace of the text.
+        layers: read-only float32 [head, token, dim] for each layer.
     """
 
     provenance: Mapping[str, Any]
@@ -37,7 +37,7 @@ class HeadOutputs:
 
 
 class AttentionParts(NamedTuple):
-    """What goes into the attention of each layer; see `Trace`."""
+    """Operands of the attention of each layer; see `Trace`."""
 
     queries: tuple[Array, ...]
     keys: tuple[Array, ...]
@@ -47,54 +47,56 @@ class AttentionParts(NamedTuple):
 
 
 def attention_parts(trace: Trace) -> AttentionParts:
-    """Queries, keys, values, scaling and masks of all layers.
+    """Return queries, keys, values, scaling and masks of all layers.
 
     Raises:
-        UnavailableError: the architecture hides its queries, keys and values.
+        UnavailableError: the architecture does not expose its queries, keys and values.
     """
     parts = (trace.queries, trace.keys, trace.values, trace.scaling, trace.masks)
     if any(part is None for part in parts):
         raise UnavailableError(
-            f"{trace.architecture} hides its queries, keys and values, so its attention cannot be followed "
-            "step by step. Its attention weights are available."
+            f"{trace.architecture} does not expose its queries, keys and values, so the steps of its "
+            "attention cannot be shown. Its attention weights are available."
         )
     return AttentionParts(*parts)  # type: ignore[arg-type]
 
 
 def head_outputs(trace: Trace) -> HeadOutputs:
-    """What every head returned for the text of a trace, in one more forward pass of the model itself.
+    """Return the outputs of all heads for the text of a trace, from another forward pass.
 
     Raises:
-        SelectionError: the model is not any more what it was when it made the trace.
-        UnavailableError: the architecture hides its queries, keys and values, or no model made this trace.
-        OutOfMemoryError: the machine is too small for this text.
+        SelectionError: the model has changed since it made the trace.
+        UnavailableError: the architecture does not expose its queries, keys and values, or the trace has no
+            model.
+        OutOfMemoryError: the text needs more memory than is free.
     """
     queries = attention_parts(trace).queries
     checkpoint = trace.checkpoint
-    about = checkpoint.description
-    if trace.provenance.get("weights_sha256") != about.weights_sha256:
-        raise SelectionError(_another(about.name))
-    # In a context of its own, lest heads that are switched off around this call be missing from it.
-    calls = Context().run(_calls, checkpoint, trace.encoding)
+    description = checkpoint.description
+    if trace.provenance.get("weights_sha256") != description.weights_sha256:
+        raise SelectionError(_changed_model(description.name))
+    # A new context, so that an ablation around this call does not apply to it.
+    calls = Context().run(_record_calls, checkpoint, trace.encoding)
     if len(calls) != trace.layers:
-        raise SelectionError(_another(about.name))
+        raise SelectionError(_changed_model(description.name))
     for call, traced in zip(calls, queries, strict=True):
-        seen = as_array(call.query[0])
-        allowed = between_passes(about) * max(1.0, float(np.abs(traced).max()))
-        if seen.shape != traced.shape or not float(np.abs(seen - traced).max()) <= allowed:
-            raise SelectionError(_another(about.name))
+        query = as_array(call.query[0])
+        tolerance = between_passes(description) * max(1.0, float(np.abs(traced).max()))
+        if query.shape != traced.shape or not float(np.abs(query - traced).max()) <= tolerance:
+            raise SelectionError(_changed_model(description.name))
     layers = (as_array(call.output[0]).swapaxes(0, 1) for call in calls)
     return HeadOutputs(trace.provenance, tuple(read_only(np.ascontiguousarray(layer)) for layer in layers))
 
 
-def _calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
-    message = f"{len(encoding):,} tokens need more memory than this machine has free. Shorten the text."
+def _record_calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
+    message = f"{len(encoding):,} tokens need more memory than is free. Shorten the text."
     with memory_errors(message), recording() as calls:
         run_plainly(checkpoint, encoding)
     return calls
 
 
-def _another(name: str) -> str:
+def _changed_model(name: str) -> str:
     return (
-        f"This trace was not made by {name} as it is opened here. Trace the text again with this checkpoint."
+        f"This trace was not made by the current weights of {name}. "
+        "Trace the text again with this checkpoint."
     )

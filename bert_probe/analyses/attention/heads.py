@@ -1,4 +1,4 @@
-"""What each head does on a text: where its attention goes, in numbers and, past a threshold, in a word."""
+"""Profiles of attention heads: measures of where each head's attention goes, and a label for each head."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""A head is labelled by its largest share if that is at least this."""
+"""Smallest share that labels a head."""
 BROAD_ENTROPY = 0.85
-"""Without such a share it is called broad if its entropy is at least this part of the uniform row's."""
+"""Smallest relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
-"""[layer][head], a word for what stands out in a head, or ""."""
+"""[layer][head], a label, or ""."""
 
 
 @question("heads")
 class Heads(Question):
-    """Profiles of all heads: measures of where each one's attention goes, averaged over the queries.
+    """Profiles of all heads: measures of where each head's attention goes, averaged over the queries.
 
-    Most of them are those of Clark et al. 2019, sections 3 and 4; see `measure_heads`.
+    Most measures are those of Clark et al. 2019, sections 3 and 4; see `measure_heads`.
 
     Attributes:
-        words: merge pieces into words first: attention summed over keys, averaged over queries.
+        words: merge subword tokens into words first: sum over keys, mean over queries.
     """
 
     inputs = OneTrace()
@@ -54,13 +54,13 @@ class Heads(Question):
     words: bool = param(Flag(), default=False, about=WORDS)
 
     def of(self, trace: Trace) -> HeadsResult:
-        """The profiles on a text.
+        """Return the profiles of all heads on a text.
 
         Raises:
             OutOfMemoryError: a layer's attention needs more memory than is free.
         """
         values = measure_heads(trace, word_lens(trace) if self.words else None)
-        # Half of a row is not one half where rows do not sum to 1.
+        # Shares have no meaning where rows do not sum to 1.
         labels = (("",) * trace.heads,) * trace.layers if trace.caveat else head_labels(values)
         return HeadsResult(self, InputRecord.of(trace), values, labels)
 
@@ -71,8 +71,7 @@ class HeadsResult(Result):
 
     Attributes:
         values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
-        labels: [layer][head], a word for what stands out, or ""; none for attention whose rows do not sum
-            to 1, of which the measures are no shares.
+        labels: [layer][head], see `head_labels`; all "" for external attention whose rows do not sum to 1.
     """
 
     question: Heads
@@ -83,12 +82,16 @@ class HeadsResult(Result):
         check_grid(self.labels, self.values)
 
     def frame(self) -> pd.DataFrame:
-        """A row for each head: layer, head, the measures, label."""
+        """Return a row for each head: layer, head, the measures, label."""
         return frames.by_head(self.values, self.labels)
 
 
 def head_labels(values: Mapping[str, Array]) -> Labels:
-    """A word for what stands out in each head's measures, [layer, head] each; see `LABEL_SHARE`."""
+    """Return a label for each head from its measures, [layer, head] each.
+
+    A head is labeled by its largest share if this is at least `LABEL_SHARE`, else "broad" if its relative
+    entropy is at least `BROAD_ENTROPY`, else "".
+    """
     layers, heads = values["self"].shape
     return tuple(
         tuple(_label({name: float(values[name][layer, head]) for name in values}) for head in range(heads))
@@ -104,15 +107,15 @@ def _label(profile: dict[str, float]) -> str:
 
 
 def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
-    """Refuse measures that are not [layer, head] as the labels are.
+    """Check that measures are [layer, head], as the labels are.
 
     Raises:
-        ShapeError: one of them is not.
+        ShapeError: a measure has another shape.
     """
-    wanted = (len(labels), len(labels[0]))
+    shape = (len(labels), len(labels[0]))
     for values in measured:
         for name, value in values.items():
-            if value.shape != wanted:
+            if value.shape != shape:
                 raise ShapeError(
-                    f"{name} has shape {value.shape}; [{wanted[0]} layers, {wanted[1]} heads] is needed."
+                    f"{name} has shape {value.shape}, but must be [{shape[0]} layers, {shape[1]} heads]."
                 )

@@ -1,4 +1,4 @@
-"""What the replays of a model's own modules share: arrays of tensors, and how far a replay may be off."""
+"""Helpers for recomputing outputs from a model's own modules: conversion and comparison."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from bert_probe.model.forward import as_array
 from bert_probe.model.trace import Array, read_only
 
 
-def vectors(tensor: torch.Tensor) -> Array:
-    """A tensor as a read-only array."""
+def to_array(tensor: torch.Tensor) -> Array:
+    """Return a tensor as a read-only array."""
     return read_only(as_array(tensor))
 
 
-def off_by(replay: Array, expected: Array) -> float:
-    """The largest absolute difference of two arrays."""
+def largest_difference(replay: Array, expected: Array) -> float:
+    """Return the largest absolute difference of two arrays."""
     return float(np.abs(replay - expected).max())
 
 
-def allowed(weight: torch.Tensor, expected: Array) -> float:
-    """What rounding in the model's own element type explains, for values of this size.
+def rounding_tolerance(weight: torch.Tensor, expected: Array) -> float:
+    """Return the largest difference that rounding explains, for values of this size and the weight's dtype.
 
-    A replay that is further off does something else than the model.
+    A recomputed output that differs by more does not reproduce what the model computes.
     """
     precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
     return precision * max(1.0, float(np.abs(expected).max()))

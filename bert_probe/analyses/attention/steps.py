@@ -1,4 +1,4 @@
-"""One query's attention, step by step from q and k to what its head gives, and checked with the model."""
+"""The attention of one query step by step, from q and k to the head's output, checked against the model."""
 
 from __future__ import annotations
 
@@ -25,97 +25,104 @@ from bert_probe.model.trace import Array, Trace
 
 LAYER, HEAD, TOKEN = Index("layer"), Index("head"), Optional(TokenSelector())
 
-_FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
-"""Of the numbers, by what the model computes in."""
+_FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}  # by dtype of the model
 
 
 @question("steps")
 class AttentionSteps(Question):
-    """How one query of one head attends: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
+    """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 
     Attributes:
-        layer, head: from 0; negative ones count from the end.
-        query: the token that looks: its position, or its word; None for the last word of the text.
-        key: None for a table of all keys; a token for the vectors behind its weight.
+        layer, head: from 0; negative values count from the end.
+        query: position of the query, or a word; None for the last word of the text.
+        key: None for a table of all keys; a token for the vectors from which its weight is computed.
     """
 
     inputs = OneTrace()
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: int = param(HEAD, default=0, about="Head, counted from 1.")
-    query: int | str | None = param(TOKEN, default=None, about="Token that looks: a word, or its position.")
+    query: int | str | None = param(TOKEN, default=None, about="Query token: a word, or its position.")
     key: int | str | None = param(
         TOKEN,
         default=None,
-        about="Give the vectors behind the weight of this token instead.",
+        about="Show the vectors of this key instead of the table of all keys.",
         display_only=True,
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """With the last word of the text where no query is named."""
-        found = super().resolved(trace)
-        return found if found.query is not None else replace(found, query=last_word(trace))
+        """Return the resolved question; the default query is the last word of the text."""
+        resolved = super().resolved(trace)
+        return resolved if resolved.query is not None else replace(resolved, query=last_word(trace))
 
     def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionStepsResult:
-        """The steps for a text, and the output of the model itself to compare with.
+        """Return the steps for a text, and the model's own output for comparison.
 
         Args:
-            outputs: of `head_outputs`, to look at many queries and heads of a text after one pass; without
-                them the model runs once more.
+            trace: the model's pass over the text.
+            outputs: the result of `head_outputs`, to examine several queries and heads after one pass. If
+                None, the model runs again.
 
         Raises:
-            SelectionError: no such layer, head or token; outputs of another model or text.
-            UnavailableError: the architecture hides its queries, keys and values, or no model made this
-                trace.
-            OutOfMemoryError: the machine is too small for this text.
+            SelectionError: the layer, head or token does not exist, or the outputs are of another model or
+                text.
+            UnavailableError: the architecture does not expose its queries, keys and values, or the trace has
+                no model.
+            OutOfMemoryError: the text needs more memory than is free.
         """
         parts = attention_parts(trace)
-        asked_for = self.resolved(trace)
-        layer, head, query = asked_for.layer, asked_for.head, _position(asked_for.query)
+        resolved = self.resolved(trace)
+        layer, head, query = resolved.layer, resolved.head, _position(resolved.query)
         if outputs is None:
             outputs = head_outputs(trace)
         elif outputs.provenance != trace.provenance:
-            raise SelectionError("These outputs belong to another text or model. Make them from this trace.")
+            raise SelectionError(
+                "These head outputs are of another text or model. Make them from this trace."
+            )
         output = outputs.layers[layer][head, query]
         q = parts.queries[layer][head, query]
         checkpoint = trace.checkpoint
         config: Any = checkpoint.model.config
-        kinds = getattr(config, "layer_types", None) or ()
+        layer_types = getattr(config, "layer_types", None) or ()
         return AttentionStepsResult(
-            asked_for,
+            resolved,
             InputRecord.of(trace),
             trace,
             q=q,
             keys=parts.keys[layer][head],
             values=parts.values[layer][head],
             scaling=parts.scaling[layer],
-            mask=_added(parts.masks[layer], head, query, len(trace.tokens)).astype(q.dtype),
+            mask=_mask_row(parts.masks[layer], head, query, len(trace.tokens)).astype(q.dtype),
             model_output=output,
             spacing=_spacing(output, checkpoint.description.dtype),
             rotary=bool(getattr(config, "rope_parameters", None)),
-            local=kinds[layer : layer + 1] == ["sliding_attention"],
-            sharing=_sharing(head, trace.heads, getattr(config, "num_key_value_heads", None)),
+            local=layer_types[layer : layer + 1] == ["sliding_attention"],
+            sharing=_heads_sharing_keys(head, trace.heads, getattr(config, "num_key_value_heads", None)),
         )
+
+    def options(self) -> list[str]:
+        """Return the options, always with the head, which the command requires."""
+        default_head = [] if self.head else ["--head", HEAD.write(self.head)]
+        return [*default_head, *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionStepsResult(Result):
-    """One query of one head: what goes in is held, and each step is worked out from it, in float32.
+    """The attention of one query of one head; each step is computed from the operands on access.
 
     Attributes:
-        trace: of the text; each of its tokens is a key.
-        q: the query's vector, [dim]; like ``keys``, after rotary positions where a model has them.
+        trace: the model's pass over the text; each of its tokens is a key.
+        q: the query vector, [dim]; like ``keys``, after rotary position embeddings if the model has them.
         keys: [key, dim].
         values: [key, dim]; this dim may differ from that of q and k.
         scaling: the factor of q·k, 1/√dim in BERT.
-        mask: what is added to the scaled scores, [key]: 0, -inf where the key may not be attended to,
-            or a bias.
-        model_output: what the model's own kernel returned for this head and query, [dim].
-        spacing: from one number of the model's dtype to the next, at the size of the largest output.
-        rotary: the config says that q and k are turned by their positions; Su et al. 2021.
-        local: the config says that this layer sees a window around the query only.
-        sharing: heads with these same keys and values, from 0, this one among them; more than one where
-            keys are grouped; Ainslie et al. 2023.
+        mask: added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
+        model_output: the output of the model's own kernel for this head and query, [dim].
+        spacing: distance between adjacent numbers of the model's dtype, at the size of the largest output.
+        rotary: whether the config sets rotary position embeddings (Su et al. 2021).
+        local: whether the config restricts this layer to a window around the query.
+        sharing: heads with the same keys and values, from 0, including this head; several with grouped-query
+            attention (Ainslie et al. 2023).
     """
 
     question: AttentionSteps
@@ -133,22 +140,22 @@ class AttentionStepsResult(Result):
 
     def __post_init__(self) -> None:
         length = len(self.tokens)
-        wanted = {
+        shapes = {
             "keys": (self.keys, (length, *self.q.shape)),
             "values": (self.values, (length, *self.model_output.shape)),
             "mask": (self.mask, (length,)),
         }
-        for name, (array, shape) in wanted.items():
+        for name, (array, shape) in shapes.items():
             if array.shape != shape or array.ndim != len(shape) or self.q.ndim != 1:
-                raise ShapeError(f"{name} has shape {array.shape}; {shape} is needed.")
+                raise ShapeError(f"{name} has shape {array.shape}, but must be {shape}.")
 
     def resolve(self, question: AttentionSteps) -> AttentionSteps:
-        """Another key is found in the text."""
+        """Return the question with its key as a position in the text."""
         return question.resolved(self.trace)
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """Of the text."""
+        """Tokens of the text."""
         return self.trace.tokens
 
     @property
@@ -158,13 +165,13 @@ class AttentionStepsResult(Result):
 
     @cached_property
     def products(self) -> Array:
-        """q and each key, multiplied dimension by dimension, [key, dim]."""
+        """Elementwise products of q and each key, [key, dim]."""
         products: Array = self.q * self.keys
         return products
 
     @cached_property
     def dot_products(self) -> Array:
-        """q · k: the sums of the `products`, [key]."""
+        """q · k, [key]."""
         sums: Array = self.keys @ self.q
         return sums
 
@@ -176,57 +183,57 @@ class AttentionStepsResult(Result):
 
     @cached_property
     def scores(self) -> Array:
-        """q · k × scaling + mask, [key]; -inf where masked."""
+        """q · k × scaling + mask, [key]; -inf for masked keys."""
         scores: Array = self.scaled + self.mask
         return scores
 
     @property
     def masked(self) -> Array:
-        """Which keys may not be attended to, bool [key]."""
+        """Whether each key is masked, bool [key]."""
         return np.isneginf(self.mask)
 
     @property
     def forbidden(self) -> int:
-        """How many keys may not be attended to."""
+        """Number of masked keys."""
         return int(self.masked.sum())
 
     @property
     def allowed_scores(self) -> Array:
-        """The scores of the other keys, which are finite, [allowed key]."""
+        """Scores of the keys that are not masked, [allowed key]; finite."""
         allowed: Array = self.scores[~self.masked]
         return allowed
 
     @property
     def biased(self) -> bool:
-        """Whether anything but 0 and -inf is added to the scaled scores."""
+        """Whether the mask contains values other than 0 and -inf."""
         return bool(self.mask[~self.masked].any())
 
     @cached_property
     def exponentials(self) -> Array:
-        """e^(score − largest score), [key], 0 to 1: what the softmax divides by its sum."""
+        """e^(score − largest score), [key], 0 to 1: the numerators of the softmax."""
         exponentials: Array = np.exp(self.scores - self.scores.max())
         return exponentials
 
     @property
     def exponential_sum(self) -> float:
-        """Sum of the `exponentials`, at least 1."""
+        """Sum of the `exponentials`, at least 1: the denominator of the softmax."""
         return float(self.exponentials.sum())
 
     @cached_property
     def weights(self) -> Array:
-        """softmax of the scores, [key], 0 to 1; they sum to 1."""
+        """Softmax of the scores, [key]; they sum to 1."""
         weights: Array = self.exponentials / self.exponential_sum
         return weights
 
     @cached_property
     def weighted_values(self) -> Array:
-        """Each key's value times its weight, [key, dim]."""
+        """Weight × value of each key, [key, dim]."""
         weighted: Array = self.weights[:, None] * self.values
         return weighted
 
     @cached_property
     def output(self) -> Array:
-        """What the head gives for this query: the sum of the `weighted_values`, [dim]."""
+        """Output of the head for this query: the sum of the `weighted_values`, [dim]."""
         output: Array = self.weights @ self.values
         return output
 
@@ -249,49 +256,48 @@ class AttentionStepsResult(Result):
 
     @property
     def difference(self) -> float:
-        """Largest absolute difference of `output` to what the model returned."""
+        """Largest absolute difference between `output` and `model_output`."""
         return float(np.abs(self.output - self.model_output).max())
 
     @property
     def strongest(self) -> int:
-        """The key of the largest weight."""
+        """Position of the key with the largest weight."""
         return int(self.weights.argmax())
 
     def summands(self, count: int) -> tuple[tuple[int, ...], Array]:
-        """The output as a sum of few parts: the keys of the largest weights, and all others together.
+        """Split the output into the weighted values of the largest weights and a remainder.
 
         Args:
-            count: keys that stand for themselves, at most.
+            count: maximum number of keys with a row of their own.
 
         Returns:
-            Their positions, largest weight first, and their weighted values, [part, dim]. With more keys
-            than ``count`` there is one more row, the sum of the others. The rows add up to `output`.
+            The positions of these keys, by descending weight, and their weighted values, [part, dim]. With
+            more keys than ``count``, a last row is the sum of the other keys. The rows add up to `output`.
         """
         order = np.argsort(-self.weights, kind="stable")
-        first, others = order[:count], order[count:]
-        rows = self.weighted_values[first]
-        if len(others):
-            rows = np.vstack([rows, self.weights[others] @ self.values[others]])
-        return tuple(int(key) for key in first), rows
+        largest, remaining = order[:count], order[count:]
+        rows = self.weighted_values[largest]
+        if len(remaining):
+            rows = np.vstack([rows, self.weights[remaining] @ self.values[remaining]])
+        return tuple(int(key) for key in largest), rows
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The tokens by their names, the scaling, and how far the output is off."""
+        """The query and key as text, the scaling, and the difference from the model's output."""
         key = self.question.key
-        named = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
+        key_token = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
         return {
             "query_token": str(self.tokens[self.query]),
-            **named,
+            **key_token,
             "scaling": self.scaling,
             "difference_to_model": self.difference,
         }
 
     def frame(self) -> pd.DataFrame:
-        """One row a key; with a key in the question the `vectors` behind its weight.
+        """Return a row for each key; if the question has a key, its `vectors`.
 
-        Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length,
-        weighted_length (of the value, and of weight × value). ``bias`` and ``score`` of a masked key, which
-        is -inf in the softmax, are empty.
+        Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
+        weighted_length (‖weight × v‖). ``bias`` and ``score`` of a masked key are empty; they are -inf.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))
@@ -311,9 +317,9 @@ class AttentionStepsResult(Result):
         )
 
     def vectors(self, key: int) -> pd.DataFrame:
-        """The vectors behind one weight, a row each: q, k, q×k, v, weight×v, output, and the model's own.
+        """Return the vectors of one key, a row each: q, k, q×k, v, weight×v, output, and the model's output.
 
-        Where values are longer or shorter than queries, the dimensions that a vector lacks are empty.
+        If values and queries differ in size, the missing dimensions of the shorter vectors are empty.
         """
         rows = {
             "q": self.q,
@@ -336,19 +342,19 @@ def _position(token: int | str | None) -> int:
 
 
 def last_word(trace: Trace) -> int:
-    """Position of the last token of letters and digits, or else of the first token."""
+    """Return the position of the last alphanumeric token, or 0 if there is none."""
     words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
     return words[-1] if words else 0
 
 
-def _added(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """What a mask of any of a trace's shapes adds to one query's scores, [key]."""
+def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
+    """Return the values that a mask adds to one query's scores, [key]; its shape is that of `Trace.masks`."""
     if mask is None:
         return np.zeros(length)
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
     row = rows[query if len(rows) > 1 else 0]
-    added = np.where(row, 0, -np.inf) if row.dtype == bool else row
-    return np.broadcast_to(added, (length,))
+    values = np.where(row, 0, -np.inf) if row.dtype == bool else row
+    return np.broadcast_to(values, (length,))
 
 
 def _spacing(output: Array, dtype: str) -> float:
@@ -357,7 +363,7 @@ def _spacing(output: Array, dtype: str) -> float:
     return 2.0 ** (exponent - _FRACTION_BITS[dtype])
 
 
-def _sharing(head: int, heads: int, key_heads: int | None) -> tuple[int, ...]:
+def _heads_sharing_keys(head: int, heads: int, key_heads: int | None) -> tuple[int, ...]:
     size = heads // (key_heads or heads)
     first = head // size * size
     return tuple(range(first, first + size))

@@ -1,4 +1,4 @@
-"""How far one token reaches in the rollout, layer by layer."""
+"""Attention rollout of one token, layer by layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import RESIDUAL, SHARE, WORDS, shown_units
+from bert_probe.analyses.attention.attention import RESIDUAL, SHARE, WORDS, select_units
 from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
@@ -28,14 +28,14 @@ DIRECTIONS = ("from", "into")
 
 @question("reach", command="rollout")
 class TokenRollout(Question):
-    """How far a token reaches, layer by layer: its column, or its row, of the rollout up to each of them.
+    """One token's column or row of the attention rollout up to each layer.
 
     Attributes:
-        token: its position, or its word; with ``words`` the whole word that it belongs to.
-        direction: "from": how much of it is in each of the others; "into": how much of each other one
-            is in it.
-        words: merge pieces into words.
-        residual: the share that the residual connection is taken to carry, 0 to 1.
+        token: its position, or a word; with ``words`` the whole word that contains the token.
+        direction: "from": how much of the token reaches each other token (its column); "into": how much of
+            each other token reaches it (its row).
+        words: merge subword tokens into words.
+        residual: the weight of the residual connection, 0 to 1.
     """
 
     inputs = OneTrace()
@@ -45,47 +45,48 @@ class TokenRollout(Question):
         Choice(DIRECTIONS),
         default="from",
         key="direction_of",
-        about="With --token: how much of it is in the others, or of the others in it.",
+        about="With --token: from it to the others, or from the others into it.",
     )
     words: bool = param(Flag(), default=False, about=WORDS)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """A word of several pieces stands for its first one where words are followed as a whole."""
+        """Return the question with the token's position. With ``words``, that is a word's first token."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
 
     def of(self, trace: Trace) -> TokenRolloutResult:
-        """Its share after each layer.
+        """Return the token's rollout after each layer.
 
         Raises:
-            SelectionError: no such token.
+            SelectionError: the text does not contain the token.
         """
-        asked_for = self.resolved(trace)
-        seen = shown_units(trace, self.words, specials=True)
-        chosen = max(index for index, unit in enumerate(seen.units) if unit.position <= int(asked_for.token))
+        resolved = self.resolved(trace)
+        selection = select_units(trace, self.words, specials=True)
+        position = int(resolved.token)
+        unit_index = max(index for index, unit in enumerate(selection.units) if unit.position <= position)
         layers = (trace.attention(layer) for layer in range(trace.layers))
         rows = []
-        for reached in rollouts(layers, self.residual):
-            merged = seen.cut(reached)
-            rows.append(merged[:, chosen] if self.direction == "from" else merged[chosen])
+        for rollout in rollouts(layers, self.residual):
+            merged = selection.reduce(rollout)
+            rows.append(merged[:, unit_index] if self.direction == "from" else merged[unit_index])
         values = np.array(rows, dtype=trace.dtype)
-        return TokenRolloutResult(asked_for, InputRecord.of(trace), seen.units, chosen, values)
+        return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
 
     def options(self) -> list[str]:
-        """By its position, which names any token."""
+        """Return the options, with the token given by its position."""
         return ["--position", str(self.token), *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenRolloutResult(Result):
-    """One token, or word, in the rollouts up to each layer.
+    """The rollout of one token or word up to each layer.
 
     Attributes:
         units: the tokens or words of the text.
-        chosen: which of them, from 0.
-        values: [layer, unit], in the trace's type, 0 to 1; with "into" each layer sums to 1.
+        chosen: index of the token or word in `units`.
+        values: [layer, unit], in the dtype of the trace, 0 to 1; with "into" each layer sums to 1.
     """
 
     question: TokenRollout
@@ -95,14 +96,14 @@ class TokenRolloutResult(Result):
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.units):
-            raise ShapeError(f"values has shape {self.values.shape}; [layer, {len(self.units)}] is needed.")
+            raise ShapeError(f"values has shape {self.values.shape}, but must be [layer, {len(self.units)}].")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The token by its name."""
+        """The token as text."""
         return {"token": str(self.units[self.chosen])}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each layer, from 1; a column for each token or word."""
+        """Return a row for each layer, from 1, and a column for each token or word."""
         layers = [str(layer + 1) for layer in range(len(self.values))]
         return frames.matrix(self.values, layers, self.units, "layer")

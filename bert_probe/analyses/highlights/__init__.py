@@ -1,1 +1,1 @@
-"""What is unusual about a text, ranked."""
+"""Highlights of a text: unusual attention, vectors and tokens, ranked against reference sentences."""

@@ -1,4 +1,4 @@
-"""What of a text is most worth a look: findings of all kinds, the most unusual ones first."""
+"""Highlights: what is most unusual about a text, ranked against the reference sentences."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ import pandas as pd
 
 from bert_probe.analyses.highlights.reference import Form, ReferenceNumbers, usual
 from bert_probe.analyses.highlights.thumbnails import Grid, Picture
-from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, kinds
+from bert_probe.analyses.highlights.types import (
+    HighlightCandidate,
+    HighlightContext,
+    HighlightType,
+    highlight_types,
+)
 from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
-from bert_probe.core.snippets import url_parameters
+from bert_probe.core.snippets import address
 from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Trace
 
-UNUSUAL, MIDDLE = 75.0, 50.0
-"""Percentiles from which on a number is unusual, or not below what is usual."""
-MOST, FEW, LEAST = 8, 5, 2
-"""So many findings are told at most; up to so many also of the upper half; so many whatever they are."""
-OF_A_KIND = 2
-"""Findings of one kind that are told."""
+# (lowest percentile, maximum number of highlights); without enough highlights above the first percentile,
+# the limit that shows most applies.
+HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
+MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
+MIN_HIGHLIGHTS = 2
+MAX_PER_TYPE = 2
 
 
 @question("overview")
 class Highlights(Question):
-    """What of a text is most worth a look, ranked by how unusual it is among the shipped sentences.
+    """What is most unusual about a text, ranked by percentile among the reference sentences.
 
-    Every kind of finding is a number. Its percentile is the share of the shipped sentences, read by the
-    same model, that have a smaller one. Told are at most `MOST` from the `UNUSUAL` percentile on; where these
-    are fewer than `FEW`, up to so many from the `MIDDLE` on; and the first `LEAST` whatever they are.
+    Each highlight is a number. Its percentile is the share of the reference sentences, read by the same
+    model, that have a smaller number. At most `MAX_HIGHLIGHTS` from `HIGH_PERCENTILE` upward are reported; if
+    these are fewer than `FEW_HIGHLIGHTS`, up to that many from `MIDDLE_PERCENTILE` upward; and always the
+    first `MIN_HIGHLIGHTS`.
     """
 
     inputs = OneOrTwoTraces()
@@ -48,35 +54,38 @@ class Highlights(Question):
         numbers: ReferenceNumbers | None = None,
         report: Progress = no_progress,
     ) -> HighlightsResult:
-        """The findings of a text, or of two that were read by themselves, and of the two together.
+        """Return the highlights of a text, or of two separate texts and their comparison.
 
         Args:
-            numbers: those that are usual in the same model, see `usual_of`, where they are at hand.
-            report: told how many of the shipped sentences are done, and of how many.
+            trace: the text, or a sentence pair.
+            other: a second text; not together with a sentence pair.
+            numbers: the numbers of the reference sentences, see `measure_references_for`; measured if None.
+            report: called with the number of reference sentences done and their total.
 
         Raises:
-            TextError: a pair beside another text.
-            UnavailableError: attention that no model made has no usual numbers.
+            TextError: two texts of which one is a sentence pair.
+            UnavailableError: the trace was made from attention weights alone, without a model.
         """
-        found = look(trace, other)
-        return found.ranked(usual_of(trace, other, report) if numbers is None else numbers)
+        result = look(trace, other)
+        return result.ranked(measure_references_for(trace, other, report) if numbers is None else numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class Highlight:
-    """One thing that is worth a look.
+    """A number measured on a text, its sentence, and its rank among the reference sentences.
 
     Attributes:
-        kind: what kind it is of, and what its number is.
+        kind: the highlight type.
         value: the number.
-        said: the sentence that says it.
-        page, choices: where it is to be seen: the name of a page, and parameters of its address beside
-            those of the texts.
-        picture: the small picture.
-        clear: whether it is worth the sentence at all.
-        below: of so many shipped sentences the number is smaller; of: so many have the number at all, 0
-            where it was not measured; among: of so many that were looked at.
-        beyond: how far the number is above their median, the distance from there to their largest being 1.
+        said: the sentence that states it.
+        page, choices: the view that shows it: name of a page and URL parameters other than the texts.
+        picture: a thumbnail.
+        clear: whether the number is worth a sentence.
+        below: how many reference sentences have a smaller number.
+        of: how many reference sentences have the number; 0 if it was not measured.
+        among: how many reference sentences were examined.
+        excess: distance above the median of the reference numbers, divided by the distance from the median
+            to their maximum.
     """
 
     kind: HighlightType
@@ -89,60 +98,74 @@ class Highlight:
     below: int = 0
     of: int = 0
     among: int = 0
-    beyond: float = 0.0
+    excess: float = 0.0
 
     @classmethod
-    def made(cls, kind: HighlightType, found: HighlightCandidate, which: str = "") -> Highlight:
-        """What was found, without the trace that it was found in.
+    def from_candidate(
+        cls, highlight_type: HighlightType, candidate: HighlightCandidate, text_name: str = ""
+    ) -> Highlight:
+        """Return a highlight that holds no trace.
 
         Args:
-            which: "A" or "B", where two texts were asked about and it is of one of them.
+            highlight_type: the type that measured the candidate.
+            candidate: the number and its sentence.
+            text_name: "A" or "B" if two texts are examined and the number belongs to one of them.
         """
-        said = f"{which}: {found.said}" if which else found.said
-        choices = {**found.choices, **({"of": "b"} if which == "B" else {})}
-        return cls(kind, found.value, said, found.page, choices, found.picture(), found.clear)
+        sentence = f"{text_name}: {candidate.sentence}" if text_name else candidate.sentence
+        choices = {**candidate.choices, **({"of": "b"} if text_name == "B" else {})}
+        return cls(
+            highlight_type,
+            candidate.value,
+            sentence,
+            candidate.page,
+            choices,
+            candidate.picture(),
+            candidate.clear,
+        )
 
     @property
     def percentile(self) -> float:
-        """Share of the shipped sentences with a smaller number, 0 to 100; NaN where none was measured."""
+        """Share of the reference sentences with a smaller number, 0 to 100; NaN if it was not measured."""
         return 100 * self.below / self.of if self.of else float("nan")
 
     @property
     def place(self) -> str:
-        """How unusual it is, as a sentence that counts; "" where nothing is known of it."""
-        what = "pairs of shipped sentences" if self.kind.texts == 2 else "shipped sentences"
+        """A sentence that compares the number with the reference sentences; "" if it was not measured."""
         if not self.of:
             return ""
-        having = f"{self.of} {what}{' that have such a number' if self.of < self.among else ''}"
+        sentences = "pairs of reference sentences" if self.kind.texts == 2 else "reference sentences"
+        sentences += " that have this number" if self.of < self.among else ""
         if self.below == self.of:
-            return f"More than in all {having}."
-        return f"More than in {self.below} of {having}." if self.below else f"In none of {having} it is less."
+            return f"Higher than in all {self.of} {sentences}."
+        if self.below == 0:
+            return f"Not higher than in any of the {self.of} {sentences}."
+        return f"Higher than in {self.below} of the {self.of} {sentences}."
 
     @property
     def statement(self) -> str:
-        """Both."""
+        """The sentence on the number, then its comparison with the reference sentences."""
         return f"{self.said} {self.place}".rstrip()
 
-    def measured(self, numbers: ReferenceNumbers) -> Highlight:
-        """The same, beside the numbers of the shipped sentences."""
-        there, value = numbers.numbers.get(self.kind.measure), self.value
-        if there is None or not len(there):
+    def with_reference(self, numbers: ReferenceNumbers) -> Highlight:
+        """Return the highlight compared with the numbers of the reference sentences."""
+        values, value = numbers.numbers.get(self.kind.measure), self.value
+        if values is None or not len(values):
             return self
-        median, most = float(np.median(there)), float(there[-1])
+        median, maximum = float(np.median(values)), float(values[-1])
         above = value - median
-        beyond = above / (most - median) if most > median else np.inf if above > 0 else 0.0
+        excess = above / (maximum - median) if maximum > median else np.inf if above > 0 else 0.0
         among = min(numbers.sentences, self.kind.sentences or numbers.sentences)
-        below = int(np.searchsorted(there, value))
-        return replace(self, below=below, of=len(there), among=among, beyond=beyond)
+        below = int(np.searchsorted(values, value))
+        return replace(self, below=below, of=len(values), among=among, excess=excess)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HighlightsResult(Result):
-    """What of a text is most worth a look.
+    """The highlights of a text, or of two.
 
     Attributes:
-        candidates: of each number what was found, in the order of the kinds.
-        tokens: of the shortest shipped sentence and of the longest; None where nothing is ranked yet.
+        candidates: every number measured, in the order of the highlight types.
+        tokens: lengths of the shortest and the longest reference sentence; None before ranking.
     """
 
     question: Highlights
@@ -151,33 +174,45 @@ class HighlightsResult(Result):
 
     @property
     def findings(self) -> tuple[Highlight, ...]:
-        """Those that are told, the most unusual ones first; see `Highlights`."""
+        """The highlights to report, most unusual first; see `Highlights`."""
         clear = [candidate for candidate in self.candidates if candidate.clear]
         if self.tokens is None:
-            return tuple(_varied(clear))[:MOST]
-        # What could not be measured is told after all that could.
-        ordered = sorted(clear, key=lambda one: (one.of == 0, -_or_none(one.percentile), -one.beyond))
-        kept = _varied(ordered)
-        bounds = ((UNUSUAL, MOST), (MIDDLE, FEW), (0.0, LEAST))
-        told = [[one for one in kept if not one.percentile < least][:most] for least, most in bounds]
-        return tuple(sorted(told, key=len)[-1] if len(told[0]) < FEW else told[0])
+            return tuple(_without_repetition(clear))[:MAX_HIGHLIGHTS]
+        # Highlights without a percentile come last.
+        clear.sort(key=lambda highlight: (highlight.of == 0, -_sort_value(highlight), -highlight.excess))
+        ordered = _without_repetition(clear)
+        limits = (
+            (HIGH_PERCENTILE, MAX_HIGHLIGHTS),
+            (MIDDLE_PERCENTILE, FEW_HIGHLIGHTS),
+            (0.0, MIN_HIGHLIGHTS),
+        )
+        selections: list[list[Highlight]] = [
+            [highlight for highlight in ordered if not highlight.percentile < percentile][:maximum]
+            for percentile, maximum in limits
+        ]
+        if len(selections[0]) >= FEW_HIGHLIGHTS:
+            return tuple(selections[0])
+        return tuple(sorted(selections, key=len)[-1])
 
     def ranked(self, numbers: ReferenceNumbers) -> HighlightsResult:
-        """The same, with all findings beside the numbers of the shipped sentences."""
+        """Return the same result ranked against the numbers of the reference sentences."""
         return replace(
             self,
-            candidates=tuple(candidate.measured(numbers) for candidate in self.candidates),
+            candidates=tuple(candidate.with_reference(numbers) for candidate in self.candidates),
             tokens=numbers.tokens,
         )
 
     def link(self, finding: Highlight) -> str:
-        """The address, within the app, of the view behind a finding; "" for what is in memory only."""
-        texts = url_parameters(self.inputs)
+        """Return the URL, within the app, of the view that shows a highlight.
+
+        The URL is "" for a model or text that exists only in memory.
+        """
+        texts = address(self.inputs)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pictures, and of the texts."""
+        """Bytes of the pictures and of the texts."""
         grids = [
             candidate.picture.cells.nbytes
             for candidate in self.candidates
@@ -187,86 +222,99 @@ class HighlightsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What was compared with: shipped sentences and their tokens."""
+        """Lengths of the reference sentences, in tokens."""
         return {} if self.tokens is None else {"tokens_of_shipped_sentences": [*self.tokens]}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each finding: rank, kind, statement, measure, value, percentile, link."""
-        found = self.findings
+        """Return a row for each highlight: rank, kind, statement, measure, value, percentile, link."""
+        highlights = self.findings
         return pd.DataFrame(
             {
-                "rank": range(1, len(found) + 1),
-                "kind": [one.kind.name for one in found],
-                "statement": [one.statement for one in found],
-                "measure": [one.kind.measure for one in found],
-                "value": [float(one.value) for one in found],
-                "percentile": [one.percentile for one in found],
-                "link": [self.link(one) for one in found],
+                "rank": range(1, len(highlights) + 1),
+                "kind": [highlight.kind.name for highlight in highlights],
+                "statement": [highlight.statement for highlight in highlights],
+                "measure": [highlight.kind.measure for highlight in highlights],
+                "value": [float(highlight.value) for highlight in highlights],
+                "percentile": [highlight.percentile for highlight in highlights],
+                "link": [self.link(highlight) for highlight in highlights],
             }
         )
 
 
 def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
-    """All that can be found in a text, or in two, without saying how unusual it is.
+    """Return the highlights of a text, or of two, without ranking them.
 
     Args:
-        quick: leave out what runs the model again.
+        trace: the text, or a sentence pair.
+        other: a second text; not together with a sentence pair.
+        quick: leave out the types that run the model again.
 
     Raises:
-        TextError: a pair beside another text.
+        TextError: two texts of which one is a sentence pair.
     """
     traces = [trace] if other is None else [trace, other]
     if other is not None and any(trace.encoding.pair is not None for trace in traces):
-        raise TextError("Two texts are each read by themselves. Give one text with its pair, or two texts.")
-    seen = [HighlightContext(trace) for trace in traces]
+        raise TextError(
+            "A sentence pair cannot be compared with another text. "
+            "Give one sentence pair, or two single texts."
+        )
+    contexts = [HighlightContext(trace) for trace in traces]
     candidates: list[Highlight] = []
-    for kind in kinds(2) if other is not None else ():
-        if quick and kind.sentences:
+    for highlight_type in highlight_types(2) if other is not None else ():
+        if quick and highlight_type.sentences:
             continue
-        found = kind.of(*seen)
-        candidates += [] if found is None else [Highlight.made(kind, found)]
-    for kind in kinds(1):
-        if (kind.alone and other is not None) or (quick and kind.sentences):
+        candidate = highlight_type.find(*contexts)
+        if candidate is not None:
+            candidates.append(Highlight.from_candidate(highlight_type, candidate))
+    for highlight_type in highlight_types(1):
+        if (highlight_type.single_text_only and other is not None) or (quick and highlight_type.sentences):
             continue
-        of_each = [(one, name) for text, name in zip(seen, "AB", strict=False) if (one := kind.of(text))]
-        if of_each:
-            # Of two texts the one where there is more of it; as much in both is told of the first.
-            found, name = max(of_each, key=lambda one: (one[0].clear, one[0].value))
-            candidates.append(Highlight.made(kind, found, name if other is not None else ""))
+        by_text = [
+            (candidate, name)
+            for context, name in zip(contexts, "AB", strict=False)
+            if (candidate := highlight_type.find(context))
+        ]
+        if by_text:
+            # Of two texts, report the one with the larger number; a tie goes to A.
+            candidate, name = max(by_text, key=lambda item: (item[0].clear, item[0].value))
+            name = "" if other is None else name
+            candidates.append(Highlight.from_candidate(highlight_type, candidate, name))
     return HighlightsResult(Highlights(), InputRecord.of(*traces), tuple(candidates))
 
 
-def usual_of(trace: Trace, other: Trace | None = None, report: Progress = no_progress) -> ReferenceNumbers:
-    """What the numbers of a text, or of two, are to be compared with: the same numbers of shipped sentences.
+def measure_references_for(
+    trace: Trace, other: Trace | None = None, report: Progress = no_progress
+) -> ReferenceNumbers:
+    """Return the numbers of the reference sentences, in the form of a text, a sentence pair or two texts.
 
     Raises:
-        UnavailableError: no model made this trace.
+        UnavailableError: the trace was made from attention weights alone, without a model.
     """
-    wanted = forms(trace, other)
+    required = forms(trace, other)
     measured = [
-        usual(trace.checkpoint, form, part_of(report, number, len(wanted)))
-        for number, form in enumerate(wanted)
+        usual(trace.checkpoint, form, part_of(report, number, len(required)))
+        for number, form in enumerate(required)
     ]
     return measured[0] if len(measured) == 1 else measured[0] | measured[1]
 
 
 def forms(trace: Trace, other: Trace | None = None) -> Sequence[Form]:
-    """What is measured for a text, or for two."""
+    """Return the forms in which the reference sentences are read to rank a text, or two."""
     if trace.encoding.pair is not None:
         return ["pair"]
     return ["text"] if other is None else ["text", "two texts"]
 
 
-def _varied(findings: Sequence[Highlight]) -> list[Highlight]:
-    """The same without what is of a kind that was told often enough, or of a head that was told of."""
-    kept: list[Highlight] = []
-    for finding in findings:
-        alike = sum(other.kind.name == finding.kind.name for other in kept)
-        heads = [other.choices for other in kept if "head" in other.choices]
-        if alike < OF_A_KIND and finding.choices not in heads:
-            kept.append(finding)
-    return kept
+def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
+    """Drop highlights beyond `MAX_PER_TYPE` of a type name, and the second one of the same head."""
+    result: list[Highlight] = []
+    for highlight in highlights:
+        same_type = sum(previous.kind.name == highlight.kind.name for previous in result)
+        heads = [previous.choices for previous in result if "head" in previous.choices]
+        if same_type < MAX_PER_TYPE and highlight.choices not in heads:
+            result.append(highlight)
+    return result
 
 
-def _or_none(percentile: float) -> float:
-    return -1.0 if np.isnan(percentile) else percentile
+def _sort_value(highlight: Highlight) -> float:
+    return highlight.percentile if highlight.of else -1.0

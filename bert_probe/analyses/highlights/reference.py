@@ -1,7 +1,8 @@
-"""What is usual in a model: the numbers of all findings on the sentences shipped with the package.
+"""Reference numbers: the numbers of all highlight types, measured on the reference sentences.
 
-They are short English sentences on unrelated subjects, the same that `SimilarityBaseline` uses. A number of
-another text that is higher than nearly all of theirs is unusual among such sentences; it says nothing else.
+The reference sentences are short English sentences on unrelated subjects, also used by `SimilarityBaseline`.
+A number that is higher than nearly all of theirs is unusual among such sentences, and says nothing about
+other texts.
 """
 
 from __future__ import annotations
@@ -12,27 +13,27 @@ from typing import Literal
 
 import numpy as np
 
-from bert_probe.analyses.highlights.types import HighlightContext, kinds
+from bert_probe.analyses.highlights.types import HighlightContext, highlight_types
 from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-_AT_ONCE = 8
-"""Sentences whose traces are held at once."""
+_BATCH_SIZE = 8  # traces in memory at a time
 
 Form = Literal["text", "pair", "two texts"]
-"""What is measured: sentences one by one; each with the next one as its pair; each beside the next one."""
+"""How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNumbers:
-    """Numbers of the shipped sentences.
+    """Numbers of the reference sentences.
 
     Attributes:
-        sentences: how many there are.
-        numbers: what was measured → float64 [sentence], in rising order; fewer where a sentence has none.
-        tokens: of the shortest of the sentences and of the longest.
+        sentences: how many reference sentences there are.
+        numbers: description of a number → float64 [sentence], ascending; shorter if sentences lack the
+            number.
+        tokens: lengths of the shortest and the longest reference sentence.
     """
 
     sentences: int
@@ -40,7 +41,7 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Both."""
+        """Return the union of two sets of numbers."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
@@ -50,43 +51,46 @@ class ReferenceNumbers:
 
 
 def usual(checkpoint: Checkpoint, form: Form, report: Progress = no_progress) -> ReferenceNumbers:
-    """The numbers that the findings of one text, of a pair, or of two texts have in a model.
+    """Measure all highlight types on the reference sentences, read in one form.
 
     Args:
-        report: told how many sentences are done, and of how many.
+        checkpoint: the model that reads them.
+        form: how the sentences are read.
+        report: called with the number of sentences done and their total.
 
     Raises:
-        OutOfMemoryError: the machine is too small.
-        UnavailableError: a model in memory that changes meanwhile.
+        OutOfMemoryError: a pass needs more memory than is free.
+        UnavailableError: the model in memory is changed meanwhile.
     """
     checkpoint = checkpoint.now()
     sentences = baseline_sentences()
-    measured = kinds(2 if form == "two texts" else 1)
-    numbers: dict[str, list[float]] = {kind.measure: [] for kind in measured}
+    types = highlight_types(2 if form == "two texts" else 1)
+    numbers: dict[str, list[float]] = {highlight_type.measure: [] for highlight_type in types}
     lengths: list[int] = []
     for number, traces in enumerate(_traces(checkpoint, form)):
         report(number, len(sentences))
-        seen = [HighlightContext(trace) for trace in traces]
+        contexts = [HighlightContext(trace) for trace in traces]
         lengths.append(len(traces[0].tokens))
-        for kind in measured:
-            if kind.sentences is None or number < kind.sentences:
-                found = kind.of(*seen)
-                numbers[kind.measure] += [] if found is None else [found.value]
+        for highlight_type in types:
+            if highlight_type.sentences is None or number < highlight_type.sentences:
+                candidate = highlight_type.find(*contexts)
+                if candidate is not None:
+                    numbers[highlight_type.measure].append(candidate.value)
     report(len(sentences), len(sentences))
     ordered = {measure: read_only(np.sort(np.array(values))) for measure, values in numbers.items()}
     return ReferenceNumbers(len(sentences), ordered, (min(lengths), max(lengths)))
 
 
 def _traces(checkpoint: Checkpoint, form: Form) -> Iterator[tuple[Trace, ...]]:
-    """For each sentence what is measured; the last one is followed by the first."""
+    """Yield one trace for each sentence, or two; the last sentence is followed by the first."""
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])
-    for start in range(0, len(sentences), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        pairs: Sequence[str | None] = following[part] if form == "pair" else [None] * len(sentences[part])
-        # Cut: a model may read fewer tokens than the sentences have.
-        traces = checkpoint.traces([*zip(sentences[part], pairs, strict=True)], truncate=True)
+    for start in range(0, len(sentences), _BATCH_SIZE):
+        batch = slice(start, start + _BATCH_SIZE)
+        pairs: Sequence[str | None] = following[batch] if form == "pair" else [None] * len(sentences[batch])
+        # A model may read fewer tokens than a sentence has.
+        traces = checkpoint.traces([*zip(sentences[batch], pairs, strict=True)], truncate=True)
         if form != "two texts":
             yield from ((trace,) for trace in traces)
         else:
-            yield from zip(traces, checkpoint.traces(following[part], truncate=True), strict=True)
+            yield from zip(traces, checkpoint.traces(following[batch], truncate=True), strict=True)

@@ -1,4 +1,4 @@
-"""What a small picture shows, as numbers: beside a sentence, to be taken in at a glance."""
+"""Contents of the thumbnails of highlights, as numbers; `views` draws them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bert_probe.analyses.attention.thumbnails import largest_in_blocks
 from bert_probe.model.trace import Array
 
 SIDE = 48
-"""The most cells a side of a grid."""
+"""Maximum number of rows and of columns of a grid."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A matrix, small.
+    """A small matrix, drawn as a heatmap.
 
     Attributes:
-        cells: [row, column]; nothing is drawn for what is not above 0, and ``most`` or more is darkest.
-        most: what the darkest colour stands for.
-        mark: the cell that the sentence is about, if it is about one.
+        cells: [row, column]; cells that are not above 0 are empty.
+        most: the value of the darkest color; larger values have the same color.
+        mark: row and column of the cell to emphasize.
     """
 
     cells: Array
@@ -29,19 +29,19 @@ class Grid:
 
     @classmethod
     def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
-        """Of a matrix of any size; a cell is the largest number of a block of a large one."""
+        """Return a grid of at most `SIDE` cells a side, each the maximum of a block of the matrix."""
         block = -(-max(matrix.shape) // SIDE)
-        place = None if mark is None else (mark[0] // block, mark[1] // block)
-        return cls(largest_in_blocks(matrix[None], block)[0], most, place)
+        cell = None if mark is None else (mark[0] // block, mark[1] // block)
+        return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A number after each layer, from 0 on, and beneath it what it is to be compared with.
+    """A number after each layer, and a second curve for comparison.
 
     Attributes:
-        values, others: -1 to 1, one a layer.
-        mark: the layer that the sentence is about.
+        values, others: the number and its comparison, from layer 0 on, -1 to 1.
+        mark: the layer to emphasize.
     """
 
     values: Sequence[float]
@@ -51,11 +51,11 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """A bar for each of several things in their order.
+    """A bar chart.
 
     Attributes:
-        values: any numbers; bars begin at 0, and the longest fills the picture.
-        mark: the one that the sentence is about.
+        values: the signed lengths of the bars; the longest fills the picture.
+        mark: index of the bar to emphasize.
     """
 
     values: Sequence[float]
@@ -64,7 +64,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class TextSegments:
-    """Parts of a text, one after the other."""
+    """Segments of a text, in order."""
 
     texts: Sequence[str]
 

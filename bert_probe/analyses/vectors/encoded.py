@@ -1,4 +1,4 @@
-"""Many texts as a model's input."""
+"""Tokenization of many texts before the model reads any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Progress, no_progress
 
 Line = tuple[int, str, str | None]
-"""A text and its pair, if it has one, with the line of its file, from 1."""
+"""Line number in the file, from 1, the text, and its pair or None."""
 
 
 def encoded(
@@ -20,14 +20,17 @@ def encoded(
     report: Progress = no_progress,
     name: str = "",
 ) -> list[Encoding]:
-    """All of them before any is read by the model: a mistake in the last line is told at once.
+    """Return the encodings of all texts, so that errors are raised before the model runs.
 
     Args:
-        report: told that none is done yet, and of how many, so that it can be cancelled.
-        name: of the file, where there are several.
+        checkpoint: the model.
+        lines: the texts with their line numbers.
+        truncate: truncate texts that are too long instead of raising an error.
+        report: called with 0 and the number of texts before each text, so that the work can be canceled.
+        name: of the file, to be named in error messages if there are several.
 
     Raises:
-        EmptyTextError, TooLongError, TextError: one that cannot be read, by its line.
+        EmptyTextError, TooLongError, TextError: a text cannot be read; the message names its line.
     """
     encodings = []
     for line, text, pair in lines:

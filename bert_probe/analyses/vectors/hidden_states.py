@@ -1,4 +1,4 @@
-"""The vectors of a text after a layer: of its tokens, of [CLS], or the pooler's."""
+"""Hidden states of a text after a layer: of its tokens, of [CLS], or the pooler's output."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Which = Literal["tokens", "cls", "pooler"]
 
 @question("vectors", command="embeddings")
 class HiddenStates(Question):
-    """Vectors after a layer.
+    """Hidden states after a layer.
 
     Attributes:
-        layer: 0 is the output of the embeddings; negative ones count from the end. The pooler reads the
-            last one alone.
-        which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
+        layer: 0 is the output of the embeddings; negative values count from the end. The pooler reads only
+            the last layer.
+        which: "tokens": a vector for each token; "cls": the vector of [CLS]; "pooler": the pooler's output.
     """
 
     inputs = OneTrace()
@@ -38,41 +38,41 @@ class HiddenStates(Question):
         default="tokens",
         key="vectors",
         option="--vectors",
-        about="A vector for each token, that of [CLS], or the pooler's.",
+        about="A vector for each token, the vector of [CLS], or the pooler's output.",
     )
 
     def of(self, trace: Trace) -> HiddenStatesResult:
-        """Those of a text.
+        """Return the hidden states of a text.
 
         Raises:
-            SelectionError: no such layer; a layer before the last for the pooler.
+            SelectionError: the layer does not exist, or is not the last one for the pooler.
             UnavailableError: the model has no pooler, or its input does not begin with [CLS].
         """
-        asked_for = self.resolved(trace)
+        resolved = self.resolved(trace)
         names: tuple[str, ...] = trace.tokens
-        values = trace.vectors(asked_for.layer)
+        values = trace.vectors(resolved.layer)
         if self.which == "cls":
             if trace.cls is None:
                 raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
             names, values = names[:1], values[:1]
         elif self.which == "pooler":
             if trace.pooler is None:
-                raise UnavailableError(f"{trace.architecture} here has no pooler. Use cls.")
-            if asked_for.layer != trace.layers:
+                raise UnavailableError(f"This {trace.architecture} has no pooler. Use cls.")
+            if resolved.layer != trace.layers:
                 raise SelectionError(
-                    f"The pooler reads the last layer, {trace.layers}, not {asked_for.layer}. "
+                    f"The pooler reads the last layer, {trace.layers}, not {resolved.layer}. "
                     "Leave the layer out."
                 )
             names, values = ("pooler",), trace.pooler[None]
-        return HiddenStatesResult(asked_for, InputRecord.of(trace), names, values)
+        return HiddenStatesResult(resolved, InputRecord.of(trace), names, values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HiddenStatesResult(Result):
-    """Vectors of a text after one layer.
+    """Hidden states of a text after one layer.
 
     Attributes:
-        names: of each vector: its token, or "pooler".
+        names: name of each vector: its token, or "pooler".
         values: float32 [vector, hidden].
     """
 
@@ -82,8 +82,10 @@ class HiddenStatesResult(Result):
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or len(self.values) != len(self.names):
-            raise ShapeError(f"values has shape {self.values.shape}; [{len(self.names)}, hidden] is needed.")
+            raise ShapeError(
+                f"values has shape {self.values.shape}, but must be [{len(self.names)}, hidden]."
+            )
 
     def frame(self) -> pd.DataFrame:
-        """A row for each vector, a column for each dimension."""
+        """Return a row for each vector and a column for each dimension."""
         return frames.vectors(self.values, self.names)

@@ -1,4 +1,4 @@
-"""Vectors laid out on a plane, so that an eye can go over many of them."""
+"""Two-dimensional layouts of vectors: PCA, t-SNE and UMAP."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 SEED = 0
-NEIGHBOURS = 15
+NEIGHBORS = 15
 PERPLEXITY = 30.0
 
-_ALIKE = 16 * float(np.finfo(np.float32).eps)
-"""Directions no further apart than this are one direction: vectors are known no better."""
+_MAX_EQUAL = 16 * float(np.finfo(np.float32).eps)
+"""Unit vectors whose components differ by at most this are equal up to rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +29,8 @@ class PointLayout:
 
     Attributes:
         points: float32 [vector, 2].
-        explained: share of the variance along each of the two axes, 0 to 1; None where axes mean nothing.
-        settings: what the method was told, by name.
+        explained: share of the variance along each axis, 0 to 1; None for methods whose axes have no meaning.
+        settings: parameters of the method, by name.
     """
 
     points: Array
@@ -39,86 +39,89 @@ class PointLayout:
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or self.points.shape[1] != 2:
-            raise ShapeError(f"Points have shape {self.points.shape}; [vector, 2] is needed.")
+            raise ShapeError(f"Points have shape {self.points.shape}, but must be [vector, 2].")
 
 
-def pca(vectors: Array, report: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - over at once
-    """The first two principal components (Pearson 1901; Hotelling 1933).
+def pca(vectors: Array, report: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
+    """Return the first two principal components (Pearson 1901; Hotelling 1933).
 
-    The sign of a component, which is arbitrary, makes its largest loading positive.
+    The arbitrary sign of a component is set so that its largest loading is positive.
 
     Args:
         vectors: [vector, hidden].
+        report: not called.
 
     Raises:
-        UnavailableError: fewer than two different vectors.
+        UnavailableError: there are fewer than two different vectors.
     """
     _check(vectors, 2)
     points, variance = _components(vectors)
     total = variance.sum()
     if not total > 0:
-        raise UnavailableError("All vectors are equal, so there is nothing to lay out. Give other sentences.")
+        raise UnavailableError("All vectors are equal, so there is no layout. Give other sentences.")
     shares = [*(variance[:2] / total), 0.0][:2]
     return PointLayout(read_only(points.astype(np.float32)), (float(shares[0]), float(shares[1])))
 
 
 def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
-    """t-SNE (van der Maaten and Hinton 2008), by scikit-learn: near vectors stay near.
+    """Return the t-SNE layout by scikit-learn (van der Maaten and Hinton 2008): near vectors stay near.
 
-    Of the vectors divided by their lengths, whose squared distance is 2 − 2 · cosine. Perplexity is 30, or a
-    third of the other vectors where these are fewer than 90. It starts from the principal components (Kobak
-    and Linderman 2021) with a fixed seed and in one thread, so that a map repeats on one machine. Forces are
-    summed over groups of far points (van der Maaten 2014).
+    The vectors are divided by their norms, so that their squared distance is 2 − 2 · cosine. Perplexity is
+    30, or a third of the number of other vectors if these are fewer than 90. The layout starts from the
+    principal components (Kobak and Linderman 2021) with a fixed seed and in one thread, so that it is
+    reproducible on one machine. Forces are approximated by Barnes-Hut (van der Maaten 2014).
 
     Args:
-        report: told at the beginning alone: scikit-learn says nothing on its way.
+        vectors: [vector, hidden].
+        report: called once at the beginning, because scikit-learn does not report progress.
 
     Raises:
-        UnavailableError: fewer than four vectors, one of zeros, or all of one direction.
+        UnavailableError: there are fewer than four vectors, a vector is zero, or all have the same direction.
     """
-    from sklearn.manifold import TSNE  # a second, which only this function should cost
+    from sklearn.manifold import TSNE  # imported here because it takes a second
     from threadpoolctl import threadpool_limits
 
     rows = _directions(vectors, 4)
     report(0, 0)
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     start, _ = _components(rows)
-    start *= 1e-4 / start[:, 0].std()  # small, so that it is a start and no more
+    start *= 1e-4 / start[:, 0].std()  # a small initial spread, as recommended for t-SNE
     mapper = TSNE(perplexity=perplexity, init=start.astype(np.float32), random_state=SEED)
-    # Several threads add in the order in which they come, and t-SNE makes much of a last digit.
+    # With several threads the order of summation varies, and t-SNE amplifies rounding differences.
     with threadpool_limits(1, user_api="openmp"):
         points = np.asarray(mapper.fit_transform(rows.astype(np.float32)), np.float32)
     return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
 
 
 def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
-    """UMAP (McInnes, Healy and Melville 2018): near vectors stay near; distances and axes mean little.
+    """Return the UMAP layout (McInnes, Healy and Melville 2018): near vectors stay near.
 
-    With cosine distances, 15 neighbours (fewer where there are fewer vectors), starting from the
-    principal components, and a fixed seed, so that a map repeats on one machine. The first one in a
-    process takes half a minute longer, in which its code is compiled.
+    It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
+    and a fixed seed, so that it is reproducible on one machine. Distances between far points and the axes
+    have little meaning. The first call in a process takes half a minute longer, because code is compiled.
 
     Args:
-        report: told after each epoch; what it raises is raised when the epochs are over.
+        vectors: [vector, hidden].
+        report: called after each epoch; its exception is raised after the last epoch.
 
     Raises:
-        UnavailableError: fewer than three vectors, one of zeros, all of one direction, or umap-learn is not
-            installed.
+        UnavailableError: there are fewer than three vectors, a vector is zero, all have the same direction,
+            or umap-learn is not installed.
     """
     _directions(vectors, 3)
     try:
-        from umap import UMAP  # seconds, which only this function should cost
+        from umap import UMAP  # imported here because it takes seconds
     except ModuleNotFoundError as error:
         if error.name != "umap":
             raise
         raise UnavailableError(
-            "UMAP is an extra that is not installed. Run pip install umap-learn, or choose another map."
+            "UMAP is not installed. Run pip install umap-learn, or choose another map."
         ) from None
 
     bar = _ProgressStream(report)
-    neighbours = min(NEIGHBOURS, len(vectors) - 1)
+    neighbors = min(NEIGHBORS, len(vectors) - 1)
     mapper = UMAP(
-        n_neighbors=neighbours,
+        n_neighbors=neighbors,
         metric="cosine",
         init="pca",
         random_state=SEED,
@@ -128,32 +131,32 @@ def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
     points = np.asarray(mapper.fit_transform(vectors), np.float32)
     if bar.raised is not None:
         raise bar.raised
-    return PointLayout(read_only(points), settings={"neighbours": neighbours, "seed": SEED})
+    return PointLayout(read_only(points), settings={"neighbours": neighbors, "seed": SEED})
 
 
 METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "tsne": tsne, "umap": umap}
 
 
 def installed() -> tuple[str, ...]:
-    """The methods that can be had here: UMAP is an extra."""
+    """Return the available methods; UMAP is an optional dependency."""
     return tuple(method for method in METHODS if method != "umap" or find_spec("umap") is not None)
 
 
 class _ProgressStream:
-    """Where UMAP writes its progress bar: the numbers in it go to a report."""
+    """A text stream that passes the numbers in UMAP's progress bar to a progress callback."""
 
     def __init__(self, report: Progress) -> None:
         self._report = report
         self.raised: BaseException | None = None
 
     def write(self, text: str) -> None:
-        found = re.search(r"(\d+)/(\d+)", text)
-        if found is None or self.raised is not None:
+        match = re.search(r"(\d+)/(\d+)", text)
+        if match is None or self.raised is not None:
             return
         try:
-            self._report(int(found[1]), int(found[2]))
+            self._report(int(match[1]), int(match[2]))
         except BaseException as error:
-            # Raised from here it would leave tqdm's lock taken, and every later bar would wait for ever.
+            # An exception here would leave tqdm's lock acquired, and every later progress bar would hang.
             self.raised = error
 
     def flush(self) -> None:
@@ -161,9 +164,9 @@ class _ProgressStream:
 
 
 def _components(vectors: Array) -> tuple[Array, Array]:
-    """Places on the first two principal components, float64 [vector, 2], and the variance of each one."""
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    left, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    """Return the scores on two principal components, float64 [vector, 2], and all squared singular values."""
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    left, singular, axes = np.linalg.svd(centered, full_matrices=False)
     points = np.zeros((len(vectors), 2))
     for axis in range(min(2, len(singular))):
         sign = np.sign(axes[axis, np.abs(axes[axis]).argmax()])
@@ -171,23 +174,29 @@ def _components(vectors: Array) -> tuple[Array, Array]:
     return points, singular**2
 
 
-def _directions(vectors: Array, least: int) -> Array:
-    """Rows of length 1, float64, for methods that look at directions alone."""
-    _check(vectors, least)
+def _directions(vectors: Array, minimum: int) -> Array:
+    """Return the vectors divided by their norms, float64, for methods that use only directions."""
+    _check(vectors, minimum)
     rows = unit_rows(vectors)
     if not np.isfinite(rows).all():
-        raise UnavailableError("A sentence's vector is all zeros, so it has no neighbours. Leave it out.")
-    if np.abs(rows - rows[0]).max() <= _ALIKE:
         raise UnavailableError(
-            "All vectors point the same way, so there is nothing to lay out. Give other sentences."
+            "The vector of a sentence is all zeros, so it has no neighbors. Leave the sentence out."
+        )
+    if np.abs(rows - rows[0]).max() <= _MAX_EQUAL:
+        raise UnavailableError(
+            "All vectors have the same direction, so there is no layout. Give other sentences."
         )
     return rows
 
 
-def _check(vectors: Array, least: int) -> None:
+def _check(vectors: Array, minimum: int) -> None:
     if vectors.ndim != 2:
-        raise ShapeError(f"Vectors have shape {vectors.shape}; [vector, hidden] is needed.")
-    if len(vectors) < least:
-        raise UnavailableError(f"A map of {len(vectors)} says nothing. Give {least} sentences or more.")
+        raise ShapeError(f"Vectors have shape {vectors.shape}, but must be [vector, hidden].")
+    if len(vectors) < minimum:
+        raise UnavailableError(
+            f"This map needs at least {minimum} sentences (given: {len(vectors)}). Add more."
+        )
     if not np.isfinite(vectors).all():
-        raise UnavailableError("A sentence's vector holds what is no number. Open the model in float32.")
+        raise UnavailableError(
+            "The vector of a sentence contains NaN or infinity. Open the model in float32."
+        )

@@ -1,7 +1,7 @@
-"""From the vectors of a sentence's tokens to one vector for the sentence.
+"""Pooling: from the hidden states of a sentence's tokens to one sentence vector.
 
-A checkpoint made with sentence-transformers says in ``modules.json`` how it was trained to do that. It is
-read here, without that package, and refused where it asks for something that is not done here.
+A checkpoint made with sentence-transformers specifies its pooling in ``modules.json``. This module reads that
+file without the package, and raises an error for unsupported settings.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.strict_json import whole_number
 
 POOLINGS: Mapping[str, str] = {
-    "mean": "The mean of all the sentence's token vectors, [CLS] and [SEP] among them.",
-    "cls": "The last-layer vector of the first token, [CLS] or <s>.",
-    "pooler": "What the pooler makes of [CLS]; BERT's was trained to tell whether two sentences follow.",
-    "max": "In each dimension the largest value of all tokens, [CLS] and [SEP] among them.",
-    "model": "As the checkpoint was trained to be used; equal to sentence-transformers.",
+    "mean": "Mean of all token vectors, including [CLS] and [SEP].",
+    "cls": "Last-layer vector of the first token, [CLS] or <s>.",
+    "pooler": "The pooler's output for [CLS]; BERT's was trained for next-sentence prediction.",
+    "max": "Largest value of all tokens in each dimension, including [CLS] and [SEP].",
+    "model": "The pooling that the checkpoint was trained with; equal to sentence-transformers.",
 }
 
-_NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "largest of all tokens"}
+_NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "maximum over all tokens"}
 
 _PROMPTS = "config_sentence_transformers.json"
 
 _LEGACY_MODES = {
-    # In the order in which sentence-transformers joins them.
+    # In the order in which sentence-transformers concatenates them.
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -45,15 +45,15 @@ _LEGACY_MODES = {
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How sentences become vectors.
+    """A pooling configuration.
 
     Attributes:
-        modes: what is made of the token vectors, joined in this order; keys of `_MODES`, or "pooler".
-        normalised: divided by their length in the end.
-        max_tokens: longer sentences are cut at this many tokens, special ones included; None: refused
-            where the model ends.
-        prefix: put before each sentence.
-        lower_case: each sentence is put into lower case first.
+        modes: keys of `_MODES`, or "pooler"; the results are concatenated in this order.
+        normalised: whether sentence vectors are divided by their norm.
+        max_tokens: longer sentences are truncated to this many tokens, including special tokens. None: a
+            sentence longer than the model's limit is an error.
+        prefix: prompt before each sentence.
+        lower_case: whether sentences are lowercased first.
     """
 
     modes: tuple[str, ...]
@@ -63,22 +63,22 @@ class PoolingConfig:
     lower_case: bool = False
 
     def text(self, sentence: str) -> str:
-        """The sentence as it is given to the tokenizer."""
-        read = self.prefix + sentence if isinstance(sentence, str) else sentence
-        return str(Lowercase().normalize_str(read)) if self.lower_case else read
+        """Return the sentence as it is passed to the tokenizer."""
+        text = self.prefix + sentence if isinstance(sentence, str) else sentence
+        return str(Lowercase().normalize_str(text)) if self.lower_case else text
 
     def __str__(self) -> str:
-        """In words, for a reader."""
+        """Return a description in words."""
         parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
         parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
-        parts += ["in lower case"] if self.lower_case else []
-        parts += [f"cut after {self.max_tokens:,} tokens"] if self.max_tokens else []
-        parts += ["divided by its length"] if self.normalised else []
+        parts += ["lowercased"] if self.lower_case else []
+        parts += [f"truncated to {self.max_tokens:,} tokens"] if self.max_tokens else []
+        parts += ["normalized"] if self.normalised else []
         return ", ".join(parts)
 
     @property
     def about(self) -> dict[str, Any]:
-        """Plain values, for a table's provenance."""
+        """The configuration as JSON values, for provenance."""
         return {
             "modes": list(self.modes),
             "normalised": self.normalised,
@@ -89,24 +89,24 @@ class PoolingConfig:
 
 
 def recipe(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
-    """The recipe that a name of `POOLINGS` stands for in a checkpoint.
+    """Return the pooling configuration for a name in `POOLINGS`.
 
     Raises:
-        UnavailableError: the checkpoint lacks what it needs.
-        CheckpointError: its own pooling cannot be read.
+        UnavailableError: the checkpoint does not support this pooling.
+        CheckpointError: the checkpoint's own configuration cannot be read.
     """
     if pooling == "model":
         return _own(checkpoint)
-    possible = offered(checkpoint)
-    if pooling == "pooler" and pooling not in possible:
-        raise UnavailableError(f"{checkpoint.description.architecture} here has no pooler. Use cls or mean.")
-    if pooling == "cls" and pooling not in possible:
+    available = offered(checkpoint)
+    if pooling == "pooler" and pooling not in available:
+        raise UnavailableError(f"This {checkpoint.description.architecture} has no pooler. Use cls or mean.")
+    if pooling == "cls" and pooling not in available:
         raise UnavailableError("This model's input does not begin with a [CLS] token. Use mean.")
     return PoolingConfig((pooling,))
 
 
 def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Poolings that a checkpoint has what it takes for; its own first, if it ships one."""
+    """Return the poolings that a checkpoint supports; its own first, if it has one."""
     own: tuple[str, ...] = ("model",) if checkpoint.pools else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
@@ -114,10 +114,9 @@ def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def own_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
-    """What another folder needs so that sentence-transformers makes the same of its model: name → JSON.
+    """Return the sentence-transformers files for a copy of the checkpoint, name → JSON, and warnings.
 
-    Returns:
-        Also a sentence, where the checkpoint's own files ask for what is not known here; then there are none.
+    If the checkpoint's own files have unsupported settings, there are no files, but a warning.
     """
     folder = checkpoint.folder
     if folder is None or not checkpoint.pools:
@@ -126,85 +125,91 @@ def own_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
         own, pooling = _own(checkpoint), _read(_modules(checkpoint)[1], dict)
         prompts = _read(folder / _PROMPTS, dict) if (folder / _PROMPTS).is_file() else None
     except ProbeError as error:
-        return {}, [f"It will not make sentence vectors in sentence-transformers. {error}"]
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    kinds += [("Normalize", "2_Normalize")] if own.normalised else []
+        return {}, [f"sentence-transformers will not be able to use this model. {error}"]
+    types = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    types += [("Normalize", "2_Normalize")] if own.normalised else []
     modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (kind, path) in enumerate(kinds)
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for index, (name, path) in enumerate(types)
     ]
-    reading = {"max_seq_length": own.max_tokens, "do_lower_case": own.lower_case}
-    files = {"modules.json": modules, "1_Pooling/config.json": pooling, "sentence_bert_config.json": reading}
+    transformer = {"max_seq_length": own.max_tokens, "do_lower_case": own.lower_case}
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+        "sentence_bert_config.json": transformer,
+    }
     return files | ({} if prompts is None else {_PROMPTS: prompts}), []
 
 
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
-    """The checkpoint's own recipe, out of its sentence-transformers files."""
+    """Return the checkpoint's own pooling, from its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
     if folder is None or not checkpoint.pools:
         raise UnavailableError(
-            f"{name} ships no pooling of its own (modules.json of sentence-transformers). "
+            f"{name} has no pooling of its own (modules.json of sentence-transformers). "
             "Use mean, cls, pooler or max."
         )
-    kinds, file = _modules(checkpoint)
+    types, file = _modules(checkpoint)
     pooling = _read(file, dict)
-    reading = _read_transformer(folder)
+    transformer = _read_transformer(folder)
     prefix = _default_prompt(folder)
     if prefix and not pooling.get("include_prompt", True):
         raise UnavailableError(
-            f"The own pooling of {name} leaves out its prompt, which is not done here. "
+            f"The pooling of {name} excludes its prompt, which is not supported. "
             "Use mean, cls, pooler or max."
         )
     return PoolingConfig(
         modes=_modes(pooling),
-        normalised="Normalize" in kinds,
-        max_tokens=_length(reading.get("max_seq_length"), checkpoint),
+        normalised="Normalize" in types,
+        max_tokens=_max_tokens(transformer.get("max_seq_length"), checkpoint),
         prefix=prefix,
-        lower_case=bool(reading.get("do_lower_case")),
+        lower_case=bool(transformer.get("do_lower_case")),
     )
 
 
 def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
-    """Of which modules its files are, and the file that says how tokens are pooled."""
+    """Return the types of the sentence-transformers modules, and the pooling configuration file."""
     folder = checkpoint.folder
-    assert folder is not None  # or it would have no files
+    assert folder is not None  # checked by the callers
     modules = _read(folder / "modules.json", list)
     try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        types = [str(module["type"]).rpartition(".")[2] for module in modules]
         paths = [folder / str(module["path"]) for module in modules]
     except (TypeError, KeyError):
         raise CheckpointError("modules.json cannot be read. Download the model again.") from None
-    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"} or paths[0] != folder:
+    if types[:2] != ["Transformer", "Pooling"] or set(types[2:]) - {"Normalize"} or paths[0] != folder:
         raise UnavailableError(
-            f"The own pooling of {checkpoint.description.name} is {', '.join(kinds)}, of which only "
-            "Transformer, Pooling and Normalize are known here. Use mean, cls, pooler or max."
+            f"The modules of {checkpoint.description.name} are {', '.join(types)}, but only "
+            "Transformer, Pooling and Normalize are supported. Use mean, cls, pooler or max."
         )
     if not paths[1].resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError("modules.json points outside its folder, which is refused.")
-    return kinds, paths[1] / "config.json"
+        raise CheckpointError("modules.json refers to a path outside its folder. Download the model again.")
+    return types, paths[1] / "config.json"
 
 
-def _read(path: Path, kind: type) -> Any:
+def _read(path: Path, json_type: type) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), parse_int=whole_number)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_int=whole_number)
     except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}. Download the model again.") from None
-    if not isinstance(found, kind):
-        raise CheckpointError(f"{path.name} is no JSON {kind.__name__}. Download the model again.")
-    return found
+    if not isinstance(content, json_type):
+        raise CheckpointError(
+            f"{path.name} must contain a JSON {json_type.__name__}. Download the model again."
+        )
+    return content
 
 
 def _read_transformer(folder: Path) -> dict[str, Any]:
-    """How sentences are read; older versions name the file after the model's family."""
-    found = sorted(folder.glob("sentence_*_config.json"))
-    reading: dict[str, Any] = _read(found[0], dict) if found else {}
-    unknown = [name for name in ("query_expansion", "processing_kwargs") if reading.get(name)]
+    """Return the Transformer module's settings; older versions name the file after the architecture."""
+    files = sorted(folder.glob("sentence_*_config.json"))
+    settings: dict[str, Any] = _read(files[0], dict) if files else {}
+    unknown = [name for name in ("query_expansion", "processing_kwargs") if settings.get(name)]
     if unknown:
         raise UnavailableError(
-            f"The own pooling of this checkpoint sets {', '.join(unknown)}, which is not done here. "
+            f"The pooling of this checkpoint sets {', '.join(unknown)}, which is not supported. "
             "Use mean, cls, pooler or max."
         )
-    return reading
+    return settings
 
 
 def _default_prompt(folder: Path) -> str:
@@ -214,39 +219,41 @@ def _default_prompt(folder: Path) -> str:
 
 
 def _modes(config: dict[str, Any]) -> tuple[str, ...]:
-    given = config.get("pooling_mode")
-    if given is None:
-        given = [mode for name, mode in _LEGACY_MODES.items() if config.get(name)] or ["mean"]
-    modes = (given,) if isinstance(given, str) else tuple(given)
+    setting = config.get("pooling_mode")
+    if setting is None:
+        setting = [mode for name, mode in _LEGACY_MODES.items() if config.get(name)] or ["mean"]
+    modes = (setting,) if isinstance(setting, str) else tuple(setting)
     if not modes or not set(modes) <= set(_MODES):
         raise UnavailableError(
-            f"The checkpoint's own pooling is {', '.join(map(str, modes))}, which is not known here. "
+            f"The checkpoint's pooling mode is {', '.join(map(str, modes))}, which is not supported. "
             "Use mean, cls, pooler or max."
         )
     return modes
 
 
-def _length(given: Any, checkpoint: Checkpoint) -> int | None:
-    """Where sentence-transformers cuts: its own limit, else the tokenizer's; never beyond the model."""
-    limit = given if given is not None else checkpoint.tokenizer.model_max_length
+def _max_tokens(max_seq_length: Any, checkpoint: Checkpoint) -> int | None:
+    """Return the limit of sentence-transformers: its setting, else the tokenizer's; at most the model's."""
+    limit = max_seq_length if max_seq_length is not None else checkpoint.tokenizer.model_max_length
     limits = [limit, checkpoint.description.max_tokens]
-    # A tokenizer without a limit names a number with thirty digits.
+    # A tokenizer without a limit has a model_max_length of 1e30.
     return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 
 def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
-    """Vectors of a batch of sentences, [sentence, hidden × modes].
+    """Return the vectors of a batch of sentences, [sentence, hidden × modes].
 
     Args:
-        output: of the model; mask: 1 at tokens, 0 at padding, [sentence, token].
+        output: the model's output.
+        mask: 1 for tokens, 0 for padding, [sentence, token].
+        recipe: the pooling configuration.
 
     Returns:
-        In float32, or float64 where the model computes in it: sums in half precision would lose too much.
+        float32, or float64 if the model computes in it; sums in half precision would lose too many digits.
     """
-    states = _whole(output.last_hidden_state)
-    kept = mask[..., None].to(states.dtype)
+    states = _at_least_float32(output.last_hidden_state)
+    token_mask = mask[..., None].to(states.dtype)
     parts = [
-        _whole(output.pooler_output) if mode == "pooler" else _MODES[mode](states, kept)
+        _at_least_float32(output.pooler_output) if mode == "pooler" else _MODES[mode](states, token_mask)
         for mode in recipe.modes
     ]
     pooled = torch.cat(parts, dim=-1)
@@ -256,13 +263,18 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
 def pool_unpadded(
     states: torch.Tensor, recipe: PoolingConfig, pooler: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The same for texts of one length, given the last hidden states [text, token, hidden] and, for a recipe
-    that needs it, the pooler's output [text, hidden]."""
+    """Return the vectors of texts of the same length; see `pool`.
+
+    Args:
+        states: last hidden states, [text, token, hidden].
+        recipe: the pooling configuration.
+        pooler: the pooler's output, [text, hidden]; required for the mode "pooler".
+    """
     output = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)
     return pool(output, torch.ones(states.shape[:2], device=states.device), recipe)
 
 
-def _whole(states: torch.Tensor) -> torch.Tensor:
+def _at_least_float32(states: torch.Tensor) -> torch.Tensor:
     return states if states.dtype == torch.float64 else states.float()
 
 
@@ -276,8 +288,8 @@ def _last(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    places = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
-    return _sum(states, places) / places.sum(dim=1)
+    weights = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)[None, :, None]
+    return _sum(states, weights) / weights.sum(dim=1)
 
 
 _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -288,4 +300,4 @@ _MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "weightedmean": _weighted,
     "lasttoken": _last,
 }
-"""What sentence-transformers makes of token vectors [sentence, token, hidden]; padding is on the right."""
+"""Pooling modes of sentence-transformers, of states [sentence, token, hidden] with padding on the right."""

@@ -1,4 +1,4 @@
-"""Sentences on a plane: those that say alike things lie near each other."""
+"""Map of sentences: a two-dimensional layout of their vectors."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bert_probe.model.progress import Progress, no_progress
 
 @question("sentence map", command="sentence-map")
 class SentenceMap(Question):
-    """Sentences laid out on a plane, each by one vector of its own.
+    """A two-dimensional layout of sentence vectors.
 
     Attributes:
-        method: "pca", "tsne" or "umap", which is an extra; see `layouts`.
-        pooling: as in `Sentences`.
+        method: "pca", "tsne" or "umap" (an optional dependency); see `layouts`.
+        pooling: see `Sentences`.
     """
 
     inputs = SentenceList()
@@ -40,32 +40,34 @@ class SentenceMap(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> SentenceMapResult:
-        """The plane, from the vectors on.
+        """Return the map of sentences.
 
         Args:
-            truncate, report: as in `Sentences.of`; laying out is told as all sentences done.
+            checkpoint, sentences, truncate: see `Sentences.of`.
+            report: see `Sentences.of`; during the layout, all sentences are reported as done.
 
         Raises:
-            ProbeError: as `Sentences.of` and `of_vectors`.
+            ProbeError: see `Sentences.of` and `of_vectors`.
         """
         vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, report)
         count = len(vectors.sentences)
         return self.of_vectors(vectors, lambda _done, _total: report(count, count))
 
     def of_vectors(self, vectors: SentencesResult, report: Progress = no_progress) -> SentenceMapResult:
-        """The plane of vectors that are there already.
+        """Return the map of existing sentence vectors.
 
         Args:
+            vectors: pooled as in this question.
             report: see the method in `layouts`.
 
         Raises:
-            SelectionError: they were pooled in another way.
-            UnavailableError: too few or too equal vectors, or UMAP is not installed.
+            SelectionError: the vectors were pooled differently.
+            UnavailableError: there are too few different vectors, or UMAP is not installed.
         """
         if vectors.question.pooling != self.pooling:
             raise SelectionError(
                 f"These vectors are pooled by {vectors.question.pooling}, not by {self.pooling}. "
-                "Ask for a map of these."
+                "Use the same pooling for the map."
             )
         layout = METHODS[self.method](vectors.vectors, report)
         return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
@@ -73,12 +75,12 @@ class SentenceMap(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceMapResult(Result):
-    """Sentences as points of a plane, in the order given.
+    """Sentences as points of a plane, in their original order.
 
     Attributes:
-        sentences: as written.
-        layout: their points, float32 [sentence, 2], and what the method says of these.
-        pooled: facts of the vectors.
+        sentences: the sentences.
+        layout: their points, float32 [sentence, 2], and the parameters of the method.
+        pooled: metadata of the sentence vectors.
     """
 
     question: SentenceMap
@@ -88,17 +90,19 @@ class SentenceMapResult(Result):
 
     def __post_init__(self) -> None:
         if len(self.layout.points) != len(self.sentences):
-            raise ShapeError(f"{len(self.sentences)} sentences do not fit {len(self.layout.points)} points.")
+            raise ShapeError(
+                f"{len(self.sentences)} sentences do not match {len(self.layout.points)} points."
+            )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the pooling did, what the method was told, and the variance along the axes."""
+        """Metadata of the pooling, parameters of the method, and explained variance."""
         explained = self.layout.explained
         shares = {} if explained is None else {"explained_variance": list(explained)}
         return {**self.pooled, **self.layout.settings, **shares}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each sentence: number from 1, x, y, sentence."""
+        """Return a row for each sentence: number (from 1), x, y, sentence."""
         return pd.DataFrame(
             {
                 "number": range(1, len(self.sentences) + 1),

@@ -1,4 +1,4 @@
-"""Many sentences: a vector each, how similar they are, and which belong together."""
+"""Sentence vectors of many sentences, their cosine similarities and a hierarchical order."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ from bert_probe.model.forward import batches, forward
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
-MAX_TURNED = 1000
+MAX_OPTIMAL_ORDER = 1000
 
 BATCH_TOKENS = 1024
-"""Padded tokens in one pass: larger batches leave the cache of a processor, and pad more."""
+"""Padded tokens in a batch: larger batches exceed a processor's cache and need more padding."""
 
 POOLING = Choice(POOLINGS)
-POOLED = "How a sentence's tokens become one vector; model: as the checkpoint was made to be used."
-ORDERED = "Sentences as given, or alike ones beside each other, by a tree."
+POOLED = "Pooling of token vectors; model: the pooling that the checkpoint was trained with."
+ORDERED = "The order given, or similar sentences next to each other (hierarchical clustering)."
 
 
 class SentencesTable(Choice):
-    """Which table; the page has two pictures of the cosines, with a word each in its address."""
+    """Field type of the table; the page has two values for the cosines in its URL."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """What `write` wrote, or a word of the page."""
+        """Return the table of a text from `write` or of the page's URL."""
         return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
 
 
 @question("sentences")
 class Sentences(Question):
-    """How alike many sentences are, each by one vector of its own.
+    """Sentence vectors and their pairwise cosine similarities.
 
     Attributes:
-        pooling: how a sentence's tokens become one vector; see `pooling.POOLINGS`. With "model" the
-            checkpoint's own limit cuts longer sentences, as sentence-transformers does.
-        show: "cosines" of all with all, their "vectors", or the pairs that are "nearest".
-        order: of the rows: as "given", or by a "tree", see `PairwiseCosines.order`; pairs have their own.
-        count: how many pairs, for "nearest".
+        pooling: see `pooling.POOLINGS`. With "model", longer sentences are truncated to the checkpoint's own
+            limit, as in sentence-transformers.
+        show: "cosines": similarity matrix; "vectors": sentence vectors; "nearest": most similar pairs.
+        order: order of rows: "given", or "tree", see `PairwiseCosines.order`. Pairs are ordered by cosine.
+        count: number of pairs for "nearest".
     """
 
     inputs = SentenceList()
@@ -76,13 +76,7 @@ class Sentences(Question):
     order: str = param(
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
-    count: int = param(
-        Number(1),
-        default=50,
-        display_only=True,
-        key="sentences_count",
-        about="Pairs to list with --show nearest.",
-    )
+    count: int = param(Number(1), default=50, display_only=True, key="sentences_count", about="Pairs with --show nearest.")
 
     def of(
         self,
@@ -91,51 +85,58 @@ class Sentences(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> SentencesResult:
-        """A vector for each sentence, in batches by length; nothing but the vectors is kept.
+        """Return a vector for each sentence.
 
         Args:
-            truncate: cut sentences that are too long instead of refusing them.
-            report: told how many different sentences are done, and of how many.
+            checkpoint: the model.
+            sentences: the sentences.
+            truncate: truncate sentences that are too long instead of raising an error.
+            report: called with the number of distinct sentences done and their total.
 
         Raises:
-            TextError, EmptyTextError, TooLongError: no sentences, or one that cannot be read.
-            UnavailableError, CheckpointError: see `pooling.recipe`; a model in memory that changes meanwhile.
-            OutOfMemoryError: the machine is too small for one batch.
+            TextError, EmptyTextError, TooLongError: there is no sentence, or one cannot be read.
+            UnavailableError, CheckpointError: see `pooling.recipe`; or the model in memory is changed
+                meanwhile.
+            OutOfMemoryError: a batch needs more memory than is free.
         """
         if isinstance(sentences, str):
             raise TextError("Give a list of sentences, not a single string.")
         if not sentences:
-            raise EmptyTextError("There are no sentences. Give one a line.")
+            raise EmptyTextError("No sentences were given. Write one per line.")
         checkpoint = checkpoint.now()
-        how = recipe(checkpoint, self.pooling)
+        config = recipe(checkpoint, self.pooling)
         inputs = [
-            _inputs(checkpoint, how, number, sentence, truncate)
+            _inputs(checkpoint, config, number, sentence, truncate)
             for number, sentence in enumerate(sentences, 1)
         ]
-        ids = [tuple(one.inputs["input_ids"].tolist()) for one in inputs]
-        # Equal sentences are read once, and the batches do not depend on the order given: nor does a digit.
+        ids = [tuple(text.inputs["input_ids"].tolist()) for text in inputs]
+        # Equal sentences are read once. Sorting makes batches, and so rounding, independent of the order
+        # given.
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
-        found = dict(zip(distinct, _vectors(checkpoint, list(distinct.values()), how, report), strict=True))
-        dropped = tuple(one.dropped for one in inputs)
+        rows = _vectors(checkpoint, list(distinct.values()), config, report)
+        vector_of = dict(zip(distinct, rows, strict=True))
+        dropped = tuple(text.dropped for text in inputs)
         return SentencesResult(
             self,
             InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
             tuple(frames.names(sentences)),
-            PairwiseCosines(read_only(np.stack([found[one] for one in ids]))),
-            how,
-            tuple(len(one) for one in inputs),
+            PairwiseCosines(read_only(np.stack([vector_of[key] for key in ids]))),
+            config,
+            tuple(len(text) for text in inputs),
             dropped,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A number of pairs is said where pairs are shown."""
-        said = super().to_json()
-        return said if self.show == "nearest" else {name: said[name] for name in said if name != "count"}
+        """Return the fields for JSON; ``count`` is left out unless pairs are shown."""
+        values = super().to_json()
+        if self.show != "nearest":
+            values.pop("count")
+        return values
 
 
 @dataclass(frozen=True)
 class SentencePair:
-    """Two sentences, by their index from 0, and their cosine, -1 to 1."""
+    """Indices of two sentences, from 0, and their cosine similarity, -1 to 1."""
 
     first: int
     second: int
@@ -144,79 +145,86 @@ class SentencePair:
 
 @dataclass(frozen=True, eq=False)
 class PairwiseCosines:
-    """Vectors among themselves; what is worked out serves all tables of an answer.
+    """Sentence vectors with their cosines and order, computed once and shared by all tables of a result.
 
     Attributes:
-        vectors: [sentence, hidden], read-only, in float32, or float64 where the model computes in it; wider
-            where a checkpoint joins several poolings.
+        vectors: read-only [sentence, hidden], float32, or float64 if the model computes in it; wider if a
+            checkpoint concatenates several poolings.
     """
 
     vectors: Array
 
     @cached_property
     def cosines(self) -> Array:
-        """Cosine of every sentence with every one, [sentence, sentence], -1 to 1.
+        """Cosine similarity of all pairs, [sentence, sentence], -1 to 1.
 
         Raises:
-            OutOfMemoryError: the machine is too small for so many.
+            OutOfMemoryError: the matrix needs more memory than is free.
         """
         count = len(self.vectors)
-        each = 8 + self.vectors.itemsize  # in float64, then in the vectors' own type
-        need = f"need {each * count**2 / 1e9:,.1f} GB while they are made"
-        with memory_errors(f"The cosines of {count:,} sentences {need}, more than is free. Give fewer."):
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # in float64, then in the vectors' dtype
+        message = (
+            f"The cosines of {count:,} sentences need {gigabytes:,.1f} GB, more than is free. Give fewer."
+        )
+        with memory_errors(message):
             return read_only(cosine(self.vectors, self.vectors))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Indices that put alike sentences beside each other.
+        """Indices in an order that puts similar sentences next to each other.
 
-        The leaves of a tree made by average linkage of 1 − cosine (Sokal and Michener 1958), turned so
-        that neighbours are as near as the tree allows (Bar-Joseph et al. 2001). That takes seconds for
-        a thousand; beyond `MAX_TURNED` the tree's branches stay as they were made.
+        The order of the leaves of a tree made by average linkage of 1 − cosine (Sokal and Michener 1958),
+        with optimal leaf ordering (Bar-Joseph et al. 2001). This takes seconds for a thousand sentences;
+        beyond `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
-            UnavailableError: fewer than two sentences, or one whose vector is all zeros.
+            UnavailableError: there are fewer than two sentences, or a vector is zero.
         """
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence has no order. Give two or more.")
+            raise UnavailableError("One sentence cannot be ordered. Give two or more.")
         if not np.isfinite(self.cosines).all():
-            raise UnavailableError("A sentence's vector is all zeros, so it is similar to nothing.")
+            raise UnavailableError(
+                "The vector of a sentence is all zeros, so its similarity is undefined. Leave it out."
+            )
         distances = 1 - self.cosines.astype(np.float64)
         np.fill_diagonal(distances, 0)
         tree = linkage(
-            squareform(distances, checks=False), "average", optimal_ordering=len(distances) <= MAX_TURNED
+            squareform(distances, checks=False),
+            "average",
+            optimal_ordering=len(distances) <= MAX_OPTIMAL_ORDER,
         )
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """The pairs of largest cosine, largest first, each once; equal ones as they stand in the text.
+        """Return the most similar pairs, by descending cosine; ties in the order of the sentences.
 
         Raises:
-            SelectionError: a count below 1.
-            UnavailableError: fewer than two sentences.
+            SelectionError: count is below 1.
+            UnavailableError: there are fewer than two sentences.
         """
         if count < 1:
-            raise SelectionError(f"{count} pairs cannot be listed. Ask for 1 or more.")
+            raise SelectionError(f"count is {count}, but must be at least 1.")
         if len(self.vectors) < 2:
-            raise UnavailableError("One sentence has no pair. Give two or more.")
+            raise UnavailableError("One sentence has no pairs. Give two or more.")
         first, second = np.triu_indices(len(self.vectors), k=1)
         cosines = self.cosines[first, second]
-        # Only what can be among the best is sorted: two thousand sentences have two million pairs.
-        least = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
-        best = np.flatnonzero(~(cosines < least))
+        # Only the best pairs are sorted: two thousand sentences have two million pairs.
+        threshold = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
+        best = np.flatnonzero(~(cosines < threshold))
         best = best[np.argsort(-cosines[best], kind="stable")][:count]
         return tuple(SentencePair(int(first[i]), int(second[i]), float(cosines[i])) for i in best)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentencesResult(Result):
-    """A vector for each sentence, in the order given.
+    """A vector for each sentence, in their original order.
 
     Attributes:
-        sentences: as written.
-        compared: their vectors, and what follows from these.
-        recipe: how a sentence's tokens became one vector.
-        tokens, dropped: tokens read of each sentence, special ones included, and those cut off.
+        sentences: the sentences.
+        compared: their vectors, cosines and order.
+        recipe: the pooling configuration.
+        tokens, dropped: number of tokens read of each sentence, including special tokens, and of tokens
+            truncated.
     """
 
     question: Sentences
@@ -229,39 +237,39 @@ class SentencesResult(Result):
     def __post_init__(self) -> None:
         count = len(self.sentences)
         if self.vectors.ndim != 2 or {len(self.vectors), len(self.tokens), len(self.dropped)} != {count}:
-            raise ShapeError(f"{count} sentences do not fit vectors of shape {self.vectors.shape}.")
+            raise ShapeError(f"{count} sentences do not match vectors of shape {self.vectors.shape}.")
 
     @property
     def vectors(self) -> Array:
-        """[sentence, hidden]; see `PairwiseCosines`."""
+        """Sentence vectors, [sentence, hidden]; see `PairwiseCosines`."""
         return self.compared.vectors
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Indices of the sentences in the order asked for; see `PairwiseCosines.order`."""
+        """Indices of the sentences in the order of the question; see `PairwiseCosines.order`."""
         return self.compared.order if self.question.order == "tree" else tuple(range(len(self.sentences)))
 
     @property
     def cosines(self) -> Array:
-        """Cosine of every sentence with every one, [sentence, sentence], in `order`."""
-        whole = self.compared.cosines
-        return whole[np.ix_(self.order, self.order)] if self.question.order == "tree" else whole
+        """Cosine similarity of all pairs, [sentence, sentence], in `order`."""
+        cosines = self.compared.cosines
+        return cosines[np.ix_(self.order, self.order)] if self.question.order == "tree" else cosines
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """Indices of the sentences that were cut."""
+        """Indices of the truncated sentences."""
         return tuple(index for index, dropped in enumerate(self.dropped) if dropped)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the pooling did, and what was cut of which sentence, counted from 1."""
+        """The pooling, and the number of tokens truncated of each sentence, numbered from 1."""
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}
 
     def frame(self) -> pd.DataFrame:
-        """Cosines, a row and a column for each sentence; or vectors, a row each; or pairs, a row each.
+        """Return the matrix of cosines, the vectors, or the most similar pairs, depending on the question.
 
-        Columns of pairs: cosine, a, b, sentence_a, sentence_b; sentences count from 1.
+        Columns of pairs: cosine, a, b, sentence_a, sentence_b; a and b are numbers from 1.
         """
         if self.question.show == "nearest":
             return self._pairs()
@@ -284,34 +292,34 @@ class SentencesResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the vectors and of all cosines, which come to be when they are asked for."""
+        """Bytes of the vectors and of all cosines, which are computed on access."""
         return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
 def _vectors(
-    checkpoint: Checkpoint, inputs: list[ModelInputs], how: PoolingConfig, report: Progress
+    checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, report: Progress
 ) -> Array:
-    """Vectors of texts, [text, hidden]."""
+    """Return the vectors of texts, [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
     report(0, len(inputs))
-    for group in batches([len(one) for one in inputs], BATCH_TOKENS, checkpoint.pads):
-        output, mask = forward(checkpoint, [inputs[i] for i in group])
-        pooled = pool(output, mask, how).cpu().numpy()
+    for batch in batches([len(text) for text in inputs], BATCH_TOKENS, checkpoint.pads):
+        output, mask = forward(checkpoint, [inputs[i] for i in batch])
+        pooled = pool(output, mask, config).cpu().numpy()
         if not done:
             vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
-        vectors[group] = pooled
-        done += len(group)
+        vectors[batch] = pooled
+        done += len(batch)
         report(done, len(inputs))
     return vectors
 
 
 def _inputs(
-    checkpoint: Checkpoint, how: PoolingConfig, number: int, sentence: str, truncate: bool
+    checkpoint: Checkpoint, config: PoolingConfig, number: int, sentence: str, truncate: bool
 ) -> ModelInputs:
     try:
         return checkpoint.encoder.inputs(
-            how.text(sentence), how.max_tokens, truncate or how.max_tokens is not None
+            config.text(sentence), config.max_tokens, truncate or config.max_tokens is not None
         )
     except TextError as error:
         raise type(error)(f"Sentence {number:,}: {error}") from None

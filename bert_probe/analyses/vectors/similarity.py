@@ -1,4 +1,4 @@
-"""How alike the vectors of tokens are: those of one text, of two texts, or of the two segments of a pair."""
+"""Cosine similarity of token vectors: within a text, between two texts, or between the segments of a pair."""
 
 from __future__ import annotations
 
@@ -19,51 +19,55 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 VECTOR_LAYER = Index("layer", 0)
-"""A layer of vectors: 0 is the output of the embeddings."""
+"""Field type of a layer of hidden states: 0 is the output of the embeddings."""
 
 FROM_0 = "Layer; 0 is the output of the embeddings."
 
 
 @question("similarity")
 class Similarity(Question):
-    """The cosine of every token with every token, after one layer.
+    """Cosine similarity of every two tokens after one layer.
 
-    A high cosine says little by itself: put it beside what unrelated tokens reach, see `SimilarityBaseline`.
+    A cosine is only meaningful in comparison with that of unrelated tokens; see `SimilarityBaseline`.
 
     Attributes:
-        layer: of the vectors; 0 is the output of the embeddings, negative ones count from the end.
-        specials: keep [CLS], [SEP] and the like.
+        layer: 0 is the output of the embeddings; negative values count from the end.
+        specials: keep special tokens such as [CLS] and [SEP].
     """
 
     inputs = OneOrTwoTraces()
 
     layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
     specials: bool = param(
-        Flag(), default=False, key="similarity_specials", about="Compare [CLS], [SEP] and the like as well."
+        Flag(),
+        default=False,
+        key="similarity_specials",
+        about="Include special tokens such as [CLS] and [SEP].",
     )
 
     def of(self, a: Trace, b: Trace | None = None) -> SimilarityResult:
-        """Tokens of one text with those of another that was read by itself.
+        """Return the cosine similarity of the tokens of two texts.
 
         Args:
-            b: None compares a text with itself, and of a pair, whose texts were read together, the first
-                with the second.
+            a: a text, or a sentence pair.
+            b: another text. None compares a text with itself, or the first text of a sentence pair with the
+                second.
 
         Raises:
-            SelectionError: no such layer, or texts that different models read.
+            SelectionError: the layer does not exist, or the texts were read by different models.
         """
-        asked_for = self.resolved(a)
-        subject = InputRecord.of(a) if b is None else InputRecord.of(a, b)
-        other = a if b is None else b
+        resolved = self.resolved(a)
+        inputs = InputRecord.of(a) if b is None else InputRecord.of(a, b)
+        second = a if b is None else b
         segments = (0, 1) if b is None and a.encoding.pair is not None else (None, None)
         rows, columns = (
-            self._tokens(trace, segment) for trace, segment in zip((a, other), segments, strict=True)
+            self._tokens(trace, segment) for trace, segment in zip((a, second), segments, strict=True)
         )
         vectors = (
-            trace.vectors(asked_for.layer)[[token.position for token in tokens]]
-            for trace, tokens in ((a, rows), (other, columns))
+            trace.vectors(resolved.layer)[[token.position for token in tokens]]
+            for trace, tokens in ((a, rows), (second, columns))
         )
-        return SimilarityResult(asked_for, subject, a, other, rows, columns, read_only(cosine(*vectors)))
+        return SimilarityResult(resolved, inputs, a, second, rows, columns, read_only(cosine(*vectors)))
 
     def _tokens(self, trace: Trace, segment: int | None) -> tuple[Token, ...]:
         return tuple(
@@ -75,12 +79,12 @@ class Similarity(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityResult(Result):
-    """Tokens of one text against tokens of another, or of the same one.
+    """Cosine similarities of the tokens of two texts, or of one.
 
     Attributes:
-        a, b: the traces of rows and columns; the same one twice where one text was asked about.
-        rows, columns: the tokens compared.
-        cosines: [row, column], -1 to 1; NaN where a vector is all zeros.
+        a, b: traces of the rows and of the columns; the same trace twice for one text.
+        rows, columns: the tokens.
+        cosines: [row, column], -1 to 1; NaN for vectors of zeros.
     """
 
     question: Similarity
@@ -93,24 +97,24 @@ class SimilarityResult(Result):
     def __post_init__(self) -> None:
         if self.cosines.shape != (len(self.rows), len(self.columns)):
             raise ShapeError(
-                f"cosines has shape {self.cosines.shape}; "
-                f"[{len(self.rows)} rows, {len(self.columns)} columns] is needed."
+                f"cosines has shape {self.cosines.shape}, but must be "
+                f"[{len(self.rows)} rows, {len(self.columns)} columns]."
             )
 
     def curve(self, row: int, column: int) -> Array:
-        """The cosine of one row's token with one column's at every layer, float64 [layer + 1], -1 to 1.
+        """Return the cosine similarity of two tokens after every layer, float64 [layer + 1], -1 to 1.
 
         Raises:
-            SelectionError: no such row or column.
+            SelectionError: the row or column does not exist.
         """
         first = self.rows[resolve(row, len(self.rows), "row")].position
         second = self.columns[resolve(column, len(self.columns), "column")].position
-        one, other = (
-            np.stack([trace.vectors(layer)[place] for layer in range(trace.layers + 1)])
-            for trace, place in ((self.a, first), (self.b, second))
+        vectors = (
+            np.stack([trace.vectors(layer)[position] for layer in range(trace.layers + 1)])
+            for trace, position in ((self.a, first), (self.b, second))
         )
-        return cosine_of_rows(one, other)
+        return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """A row for each token of A, a column for each of B."""
+        """Return a row for each token of A and a column for each token of B."""
         return frames.matrix(self.cosines, self.rows, self.columns)

@@ -1,4 +1,4 @@
-"""The cosine that unrelated tokens of a model reach, without which no other cosine means much."""
+"""Cosine similarities of unrelated tokens in a model: the baseline for all other cosines."""
 
 from __future__ import annotations
 
@@ -24,58 +24,62 @@ from bert_probe.model.trace import Array
 
 @question("similarity baseline", command="baseline")
 class SimilarityBaseline(Question):
-    """The cosines of unrelated tokens, and beside them those of one word in two sentences.
+    """Cosine similarities of unrelated tokens, and of the same word in two sentences.
 
-    Unrelated: every two tokens of the shipped sample that come from different sentences and differ in id;
-    special tokens left out. The same word: two tokens of one id from different sentences, each a whole word
-    of letters or digits.
+    Unrelated tokens: all pairs of tokens of the reference sentences that are in different sentences and have
+    different ids, without special tokens. Same word: pairs of tokens with the same id in different sentences,
+    each an unsplit alphanumeric word.
 
-    Contextual vectors point in similar directions whatever they stand for, the more so in upper layers
-    (Ethayarajh 2019), so a cosine says something only next to this.
+    Contextual vectors have similar directions whatever they stand for, especially in upper layers (Ethayarajh
+    2019), so a cosine is only meaningful in comparison with this baseline.
     """
 
     inputs = OneCheckpoint()
 
     def of(self, checkpoint: Checkpoint) -> SimilarityBaselineResult:
-        """Measure both in a model.
+        """Return both distributions for a model.
 
         Raises:
-            UnavailableError: the tokenizer makes no two different tokens of the sample.
-            TextError: the sample does not fit this model.
+            UnavailableError: the tokenizer maps all words of the reference sentences to the same token.
+            TextError: a reference sentence is too long for this model.
         """
         traces = checkpoint.traces(list(baseline_sentences()))
-        kept = [[token for token in trace.tokens if not token.special] for trace in traces]
-        groups = _pairs(kept)
+        tokens_by_sentence = [[token for token in trace.tokens if not token.special] for trace in traces]
+        groups = _pairs(tokens_by_sentence)
         if not groups[0][0].size:
-            raise UnavailableError("This tokenizer knows no word of the baseline's sample, which is English.")
+            raise UnavailableError(
+                "This tokenizer knows none of the words in the reference sentences, which are English, so "
+                "there is no baseline."
+            )
         rows: tuple[list[list[float]], ...] = ([], [])
         for layer in range(checkpoint.description.layers + 1):
             vectors = np.concatenate(
                 [
                     trace.vectors(layer)[[token.position for token in tokens]]
-                    for trace, tokens in zip(traces, kept, strict=True)
+                    for trace, tokens in zip(traces, tokens_by_sentence, strict=True)
                 ]
             )
             cosines = cosine(vectors, vectors)
-            for group, found in zip(groups, rows, strict=True):
+            for group, summaries in zip(groups, rows, strict=True):
                 if group[0].size:
-                    found.append(_summary(cosines[group]))
+                    summaries.append(_summary(cosines[group]))
         unrelated, same_word = (
-            _spread(row, group[0].size) if row else None for row, group in zip(rows, groups, strict=True)
+            _distribution(row, group[0].size) if row else None
+            for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # such pairs were looked for above
-        # As the traces have it: a model in memory may be trained on meanwhile.
-        subject = InputRecord(InputRecord.of(*traces).model)
-        return SimilarityBaselineResult(self, subject, unrelated, same_word, len(traces))
+        assert unrelated is not None  # checked above
+        # From the traces, because a model in memory may be trained meanwhile.
+        inputs = InputRecord(InputRecord.of(*traces).model)
+        return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
 
 
 @dataclass(frozen=True)
 class CosineDistribution:
-    """How the cosines of many pairs spread, one value a layer from the embeddings on.
+    """Mean and percentiles of the cosines of many pairs, after each layer from 0 on.
 
     Attributes:
         mean, p5, p50, p95: mean and percentiles over the pairs, each of length layers + 1.
-        pairs: number of pairs behind each value.
+        pairs: number of pairs.
     """
 
     mean: tuple[float, ...]
@@ -87,10 +91,10 @@ class CosineDistribution:
     def __post_init__(self) -> None:
         lengths = {len(values) for values in self.columns().values()}
         if len(lengths) > 1:
-            raise ShapeError(f"Columns of {sorted(lengths)} layers; each needs a value for every layer.")
+            raise ShapeError(f"The columns have {sorted(lengths)} layers, but must all have the same number.")
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
-        """Mean and percentiles as columns of a table."""
+        """Return mean and percentiles as columns of a table."""
         *names, _ = (field.name for field in fields(self))
         *values, _ = astuple(self)
         return {f"{prefix}{name}": column for name, column in zip(names, values, strict=True)}
@@ -98,12 +102,12 @@ class CosineDistribution:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityBaselineResult(Result):
-    """What unrelated tokens of a model reach, layer by layer.
+    """Cosine similarities of unrelated tokens and of the same word, after each layer.
 
     Attributes:
-        unrelated: over pairs of different tokens.
-        same_word: over pairs of one word; None where the sample has no such pair.
-        sentences: number of sentences in the sample.
+        unrelated: distribution over pairs of unrelated tokens.
+        same_word: distribution over pairs of the same word; None if there is no such pair.
+        sentences: number of reference sentences.
     """
 
     question: SimilarityBaseline
@@ -114,57 +118,59 @@ class SimilarityBaselineResult(Result):
     def __post_init__(self) -> None:
         if self.same_word is not None and len(self.same_word.mean) != len(self.unrelated.mean):
             raise ShapeError(
-                f"{len(self.same_word.mean)} layers of same words, {len(self.unrelated.mean)} of others."
+                f"same_word has {len(self.same_word.mean)} layers, "
+                f"but unrelated has {len(self.unrelated.mean)}."
             )
 
     @property
     def layers(self) -> int:
-        """Number of layers, the embeddings not counted."""
+        """Number of layers, without the embeddings."""
         return len(self.unrelated.mean) - 1
 
     def corrected(self, cosines: Array) -> Array:
-        """Cosines less what unrelated tokens reach on average at that layer (Ethayarajh 2019, section 4.1).
+        """Subtract the mean cosine of unrelated tokens at each layer (Ethayarajh 2019, section 4.1).
 
         Args:
             cosines: [layer + 1, …].
 
         Returns:
-            float64 of the same shape; 0 is as alike as unrelated tokens are.
+            float64 of the same shape; 0 means as similar as unrelated tokens.
 
         Raises:
-            ShapeError: not a row for each layer.
+            ShapeError: cosines does not have a row for each layer.
         """
         mean = np.array(self.unrelated.mean)
         if len(cosines) != len(mean):
-            raise ShapeError(f"{len(cosines)} layers do not fit a baseline of {len(mean)}.")
-        less: Array = cosines.astype(np.float64) - mean.reshape(-1, *[1] * (cosines.ndim - 1))
-        return less
+            raise ShapeError(f"cosines has {len(cosines)} layers, but the baseline has {len(mean)}.")
+        corrected: Array = cosines.astype(np.float64) - mean.reshape(-1, *[1] * (cosines.ndim - 1))
+        return corrected
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many sentences and pairs there are behind it."""
-        found = {"sentences": self.sentences, "token_pairs": self.unrelated.pairs}
-        return found if self.same_word is None else {**found, "same_word_pairs": self.same_word.pairs}
+        """Numbers of sentences and pairs."""
+        same = {} if self.same_word is None else {"same_word_pairs": self.same_word.pairs}
+        return {"sentences": self.sentences, "token_pairs": self.unrelated.pairs, **same}
 
     def frame(self) -> pd.DataFrame:
-        """A row a layer from 0: layer, mean, p5, p50, p95; same_word_mean, … where there are such pairs."""
+        """Return a row for each layer from 0: layer, mean, p5, p50, p95; same_word_mean, … if available."""
         same = {} if self.same_word is None else self.same_word.columns("same_word_")
         return pd.DataFrame({"layer": range(self.layers + 1), **self.unrelated.columns(), **same})
 
 
 @lru_cache(maxsize=1)
 def baseline_sentences() -> tuple[str, ...]:
-    """The text sample shipped with the package: short sentences on unrelated subjects."""
+    """Return the reference sentences: short English sentences on unrelated subjects."""
     text = resources.files("bert_probe").joinpath("data/baseline_sentences.txt").read_text("utf-8")
     return tuple(line for line in text.splitlines() if line.strip())
 
 
-def _pairs(kept: list[list[Token]]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Places, among all tokens kept, of every pair that is unrelated, and of every pair of one word."""
-    tokens = [token for sentence in kept for token in sentence]
+def _pairs(tokens_by_sentence: list[list[Token]]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the indices of all unrelated pairs and of all pairs of the same word, among all tokens."""
+    tokens = [token for sentence in tokens_by_sentence for token in sentence]
     ids = np.array([token.id for token in tokens])
     words = np.array([not token.split_word and token.display.isalnum() for token in tokens])
-    sentences = np.repeat(np.arange(len(kept)), [len(sentence) for sentence in kept])
+    lengths = [len(sentence) for sentence in tokens_by_sentence]
+    sentences = np.repeat(np.arange(len(lengths)), lengths)
     first, second = np.triu_indices(len(tokens), k=1)
     apart, same = sentences[first] != sentences[second], ids[first] == ids[second]
     unrelated, same_word = apart & ~same, apart & same & words[first]
@@ -176,6 +182,6 @@ def _summary(cosines: Array) -> list[float]:
     return [float(cosines.mean(dtype=np.float64)), *percentiles]
 
 
-def _spread(rows: list[list[float]], pairs: int) -> CosineDistribution:
+def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
     mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
     return CosineDistribution(mean, p5, p50, p95, pairs)

@@ -1,49 +1,58 @@
-"""The tokens of one or many texts on a plane at every layer, from the embeddings to the end."""
+"""Map of tokens: hidden states of one or many texts on a plane of principal components, after every layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import eigh
 
 from bert_probe.analyses.vectors.encoded import Line, encoded
-from bert_probe.analyses.vectors.planes import BASES, Planes, planes
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError, TextError, memory_errors
+from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, batches, forward
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.labeled_texts import Label, LabeledTexts
 from bert_probe.text.sentence_files import numbered
 from bert_probe.text.words import Unit, WordLens, word_lens
 
-HELD_BYTES = 1_000_000_000
-"""Of vectors at most: 25,000 tokens of a BERT-base have so many in its 13 layers."""
+MAX_BYTES = 1_000_000_000
+"""Maximum size of all vectors: those of 25,000 tokens of a BERT-base, with 13 layers."""
 BATCH_TOKENS = 2048
-"""Padded tokens in one pass, whose vectors of every layer are there at once."""
+"""Padded tokens in a batch, whose hidden states of all layers are in memory at a time."""
+
+BASES: Mapping[str, str] = {
+    "shared": "One plane for all layers; their common mean is subtracted.",
+    "centred": "One plane for all layers; each layer's own mean is subtracted.",
+    "own": "A separate plane for each layer; positions in different layers cannot be compared.",
+}
+
+_BLOCK = 4096
+"""Vectors converted to float64 at a time."""
 
 SEGMENTS = ("A", "B")
-"""What the two texts of one input are called."""
+"""Names of the two texts of a sentence pair."""
 
 
 class MapPoint(NamedTuple):
-    """A token, or a word, that is laid out.
+    """A token or word on a map.
 
     Attributes:
-        name: as in the vocabulary; a word as written.
-        display: as a person reads it.
-        text: number of its text, from 0.
-        position: place of its first token in the input.
-        part: number of its part, from 0; see `TokenMapResult.part_names`.
+        name: a token as in the vocabulary; a word as in the text.
+        display: the text to display.
+        text: index of its text.
+        position: position of its first token in the input.
+        part: index of its label or segment; see `TokenMapResult.part_names`.
     """
 
     name: str
@@ -53,78 +62,109 @@ class MapPoint(NamedTuple):
     part: int
 
 
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """Points of all layers on planes of principal components.
+
+    Attributes:
+        points: float32 [layer, vector, 2].
+        explained: share of the variance of all layers along each axis, 0 to 1; None if each layer has its own
+            axes.
+        by_layer: share of each layer's own variance, about its own mean, [layer, 2]; NaN if its vectors are
+            all equal.
+    """
+
+    points: Array
+    explained: tuple[float, float] | None
+    by_layer: Array
+
+    def __post_init__(self) -> None:
+        layers = len(self.points)
+        if self.points.ndim != 3 or self.points.shape[2] != 2 or self.by_layer.shape != (layers, 2):
+            raise ShapeError(
+                f"points has shape {self.points.shape} and by_layer {self.by_layer.shape}, but they must be "
+                "[layer, vector, 2] and [layer, 2]."
+            )
+
+
 @dataclass(frozen=True, repr=False)
 class _MapQuestion(Question):
-    """What is asked of every map of layers."""
+    """Fields of both map questions."""
 
-    words: bool = param(Flag(), default=False, key="map_words", about="Merge pieces into words first.")
+    words: bool = param(
+        Flag(), default=False, key="map_words", about="Merge subword tokens into words first."
+    )
     specials: bool = param(
-        Flag(), default=False, key="map_specials", about="Lay out [CLS], [SEP] and the like as well."
+        Flag(), default=False, key="map_specials", about="Include special tokens such as [CLS] and [SEP]."
     )
     basis: str = param(
         Choice(BASES),
         default="shared",
         key="map_basis",
-        about="One plane for all layers, the same less each layer's mean, or one for each layer.",
+        about="One plane for all layers, the same with each layer centered, or one plane for each layer.",
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
-        """What is laid out of a text; ``part`` None stands for its segments."""
+        """Return the points of a text; with ``part`` None, its segments are the parts."""
         lens = word_lens(encoding) if self.words else None
         units: Sequence[Token | Unit] = encoding.tokens if lens is None else lens.units
-        kept = [place for place, unit in enumerate(units) if self.specials or not unit.special]
+        indices = [index for index, unit in enumerate(units) if self.specials or not unit.special]
         marks = [
-            MapPoint(str(one), one.display, text, one.position, one.segment if part is None else part)
-            for one in map(units.__getitem__, kept)
+            MapPoint(str(unit), unit.display, text, unit.position, unit.segment if part is None else part)
+            for unit in map(units.__getitem__, indices)
         ]
-        return _TextPoints(marks, kept, lens)
+        return _TextPoints(marks, indices, lens)
 
 
 @question("layer map", command="map")
 class TokenMap(_MapQuestion):
-    """The tokens of a text, or of two, as points of a plane, at each layer from the embeddings' output on.
+    """The tokens of a text, or of two, as points of a plane after each layer, from the embeddings on.
 
     Attributes:
-        words: merge pieces into words, by the mean of their vectors.
-        specials: lay out [CLS], [SEP] and the like as well. They often lie far from all others.
-        basis: which plane; see `planes.BASES`.
+        words: merge subword tokens into words: mean of their vectors.
+        specials: include special tokens such as [CLS] and [SEP]; they are often far from all other tokens.
+        basis: how planes are chosen; see `BASES`.
     """
 
     inputs = OneOrTwoTraces()
 
     def of(self, trace: Trace, other: Trace | None = None) -> TokenMapResult:
-        """The points.
+        """Return the map of a text, or of two.
 
         Args:
-            other: a text that was read by itself, to be laid out on the same planes.
+            trace: a text, or a sentence pair.
+            other: a separate text on the same planes.
 
         Raises:
-            SelectionError: texts that different models read.
-            UnavailableError: see `planes`; attention that came without vectors.
+            SelectionError: the texts were read by different models.
+            UnavailableError: see `planes`; or the trace was made from attention weights alone.
         """
         traces = [trace] if other is None else [trace, other]
-        subject = InputRecord.of(*traces)
-        paired = any(trace.encoding.pair is not None for trace in traces)
-        read = [self._marks(trace.encoding, i, None if paired else 0) for i, trace in enumerate(traces)]
+        inputs = InputRecord.of(*traces)
+        is_pair = any(trace.encoding.pair is not None for trace in traces)
+        by_text = [self._marks(trace.encoding, i, None if is_pair else 0) for i, trace in enumerate(traces)]
         states = [
-            np.concatenate([seen.of(trace.vectors(layer)) for seen, trace in zip(read, traces, strict=True)])
+            np.concatenate(
+                [points.select(trace.vectors(layer)) for points, trace in zip(by_text, traces, strict=True)]
+            )
             for layer in range(trace.layers + 1)
         ]
-        marks = _all_of(read)
+        marks = _concatenate(by_text)
         texts = tuple((trace.encoding.text, trace.encoding.pair) for trace in traces)
-        laid = planes(states, self.basis)
-        return TokenMapResult(self, subject, texts, marks, SEGMENTS if paired else (), laid)
+        parts = SEGMENTS if is_pair else ()
+        return TokenMapResult(self, inputs, texts, marks, parts, planes(states, self.basis))
 
 
 @question("layer map of many", command="corpus-map")
 class CorpusTokenMap(_MapQuestion):
-    """The same of many texts, each read by itself, on planes that all of them share.
+    """The tokens of many separate texts on common planes.
 
     Attributes:
-        words, specials, basis: as in `TokenMap`.
+        words, specials, basis: see `TokenMap`.
     """
 
     inputs = SentenceList(labeled_option="--labelled")
+
 
     def of(
         self,
@@ -133,32 +173,34 @@ class CorpusTokenMap(_MapQuestion):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> TokenMapResult:
-        """The points of all texts.
+        """Return the map of all texts.
 
         Args:
-            rows: one text an entry, of which blank ones do not count; or texts with labels, which are their
-                parts.
-            truncate: cut texts that are too long instead of refusing them.
-            report: told how many texts are read, and of how many; and again while they are laid out.
+            checkpoint: the model.
+            rows: texts, of which blank ones are skipped; or labeled texts, whose labels are the parts.
+            truncate: truncate texts that are too long instead of raising an error.
+            report: called with the number of texts done and their total, and repeatedly during the layout.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no text, one that cannot be read, by its line, or more
-                vectors than `HELD_BYTES`.
-            OutOfMemoryError: the machine is too small for these texts.
-            UnavailableError: see `planes`; a model in memory that changes meanwhile.
+            EmptyTextError, TooLongError, TextError: there is no text, a text cannot be read (the message
+                names its line), or the vectors exceed `MAX_BYTES`.
+            OutOfMemoryError: the texts need more memory than is free.
+            UnavailableError: see `planes`; or the model in memory is changed meanwhile.
         """
         checkpoint = checkpoint.now()
         encodings = encoded(checkpoint, _lines(rows), truncate, report)
         parts = _parts(rows)
-        read = [
+        by_text = [
             self._marks(
-                encoding, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, LabeledTexts) else 0
+                encoding,
+                i,
+                parts.index(_part_name(rows.rows[i].label)) if isinstance(rows, LabeledTexts) else 0,
             )
             for i, encoding in enumerate(encodings)
         ]
-        marks = _all_of(read)
+        marks = _concatenate(by_text)
         dropped = sum(encoding.dropped for encoding in encodings)
-        subject = (
+        inputs = (
             InputRecord.of_tagged(checkpoint, {"rows": rows}, dropped)
             if isinstance(rows, LabeledTexts)
             else InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
@@ -166,22 +208,22 @@ class CorpusTokenMap(_MapQuestion):
         with memory_errors(
             f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
         ):
-            states = _vectors(checkpoint, encodings, read, report)
-            laid = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
+            states = _vectors(checkpoint, encodings, by_text, report)
+            layout = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
         texts = tuple((encoding.text, encoding.pair) for encoding in encodings)
-        return TokenMapResult(self, subject, texts, marks, parts, laid)
+        return TokenMapResult(self, inputs, texts, marks, parts, layout)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenMapResult(Result):
-    """Tokens, or words, as points of a plane at every layer.
+    """Tokens or words as points of a plane after every layer.
 
     Attributes:
-        texts: that were read, each with the second one of the same input, or None.
-        marks: what is laid out, in the order of the texts.
-        part_names: labels of the texts, or names of the segments; none where neither is there.
-        planes: their points [layer + 1, mark, 2], layer 0 being the embeddings' output, and what of the
-            variance these show.
+        texts: the texts, each with the second text of a sentence pair or None.
+        marks: the tokens or words, in the order of the texts.
+        part_names: labels of the texts or names of the segments; empty if there are neither.
+        planes: points [layer + 1, mark, 2], where layer 0 is the output of the embeddings, and the explained
+            variance.
     """
 
     question: TokenMap | CorpusTokenMap
@@ -193,36 +235,38 @@ class TokenMapResult(Result):
     def __post_init__(self) -> None:
         if self.planes.points.shape[1] != len(self.marks):
             shape = self.planes.points.shape
-            raise ShapeError(f"{len(self.marks)} tokens do not fit points of shape {shape}.")
+            raise ShapeError(f"{len(self.marks)} tokens do not match points of shape {shape}.")
 
     @property
     def layers(self) -> int:
-        """Number of layers, the embeddings not counted."""
+        """Number of layers, without the embeddings."""
         return len(self.planes.points) - 1
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Shares of the variance along the two axes: of all layers together, and of each one from 0."""
-        explained, of_each = self.planes.explained, self.planes.by_layer.tolist()
-        by_layer = [[None if np.isnan(share) else share for share in row] for row in of_each]
-        together = {} if explained is None else {"explained_variance": list(explained)}
-        return {**together, "explained_variance_by_layer": by_layer}
+        """Explained variance of the two axes, over all layers and for each layer from 0."""
+        explained = self.planes.explained
+        by_layer = [
+            [None if np.isnan(share) else share for share in row] for row in self.planes.by_layer.tolist()
+        ]
+        overall = {} if explained is None else {"explained_variance": list(explained)}
+        return {**overall, "explained_variance_by_layer": by_layer}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each token at each layer: text, from 1, position, token, layer, from 0, x, y.
+        """Return a row for each token and layer: text (from 1), position, token, layer (from 0), x, y.
 
-        Before the position the part, where there are parts.
+        If there are parts, the column part precedes position.
         """
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """The same of some marks, by their index from 0; at one layer, or at all."""
+        """Return the rows of some marks, given by their indices, after one layer or all."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
-    def _rows(self, chosen: Sequence[int], layers: Sequence[int]) -> pd.DataFrame:
-        marks = [self.marks[index] for index in chosen]
-        flat = self.planes.points[np.ix_(layers, chosen)].reshape(-1, 2)
+    def _rows(self, indices: Sequence[int], layers: Sequence[int]) -> pd.DataFrame:
+        marks = [self.marks[index] for index in indices]
+        flat = self.planes.points[np.ix_(layers, indices)].reshape(-1, 2)
         times = len(layers)
         parts = {"part": [self.part_names[mark.part] for mark in marks] * times} if self.part_names else {}
         return pd.DataFrame(
@@ -239,26 +283,26 @@ class TokenMapResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of points, texts and, about, of what is laid out."""
+        """Approximate bytes of points, texts and marks."""
         texts = sum(len(text) + len(pair or "") for text, pair in self.texts)
         return self.planes.points.nbytes + texts + 300 * len(self.marks)
 
 
 class _TextPoints(NamedTuple):
-    """What is laid out of one text: its marks, their places among tokens or words, and how these merge."""
+    """Points of one text: its marks, their indices among tokens or words, and the lens that merges tokens."""
 
     marks: list[MapPoint]
-    kept: list[int]
+    indices: list[int]
     lens: WordLens | None
 
-    def of(self, vectors: Array) -> Array:
-        """Vectors of the marks, [mark, hidden], of those of the text's tokens."""
-        whole = vectors if self.lens is None else self.lens.average(vectors)
-        return whole[self.kept]
+    def select(self, vectors: Array) -> Array:
+        """Return the vectors of the marks, [mark, hidden], from those of all tokens of the text."""
+        units = vectors if self.lens is None else self.lens.average(vectors)
+        return units[self.indices]
 
 
-def _all_of(read: Sequence[_TextPoints]) -> tuple[MapPoint, ...]:
-    return tuple(mark for one in read for mark in one.marks)
+def _concatenate(by_text: Sequence[_TextPoints]) -> tuple[MapPoint, ...]:
+    return tuple(mark for points in by_text for mark in points.marks)
 
 
 def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
@@ -268,41 +312,127 @@ def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
 
 
 def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
-    """The labels there are, in the order in which they come."""
+    """Return the labels in the order of their first occurrence."""
     return (
-        tuple(dict.fromkeys(_part(row.label) for row in rows.rows)) if isinstance(rows, LabeledTexts) else ()
+        tuple(dict.fromkeys(_part_name(row.label) for row in rows.rows))
+        if isinstance(rows, LabeledTexts)
+        else ()
     )
 
 
-def _part(label: Label) -> str:
+def _part_name(label: Label) -> str:
     if isinstance(label, tuple):
         return " | ".join(label) or "no label"
     return label if isinstance(label, str) else f"{label:g}"
 
 
 def _vectors(
-    checkpoint: Checkpoint, encodings: Sequence[Encoding], read: Sequence[_TextPoints], report: Progress
+    checkpoint: Checkpoint, encodings: Sequence[Encoding], by_text: Sequence[_TextPoints], report: Progress
 ) -> list[Array]:
-    """Vectors of all marks after each layer from 0, each [mark, hidden]."""
-    starts = np.cumsum([0, *(len(one.marks) for one in read)])
-    about = checkpoint.description
-    need = int(starts[-1]) * about.hidden_size * (about.layers + 1) * (8 if about.dtype == "float64" else 4)
-    if need > HELD_BYTES:
+    """Return the vectors of all marks after each layer from 0, [mark, hidden] each."""
+    starts = np.cumsum([0, *(len(points.marks) for points in by_text)])
+    description = checkpoint.description
+    layers, itemsize = description.layers + 1, 8 if description.dtype == "float64" else 4
+    size = int(starts[-1]) * description.hidden_size * layers * itemsize
+    if size > MAX_BYTES:
         raise TextError(
-            f"{starts[-1]:,} tokens have vectors of {need / 1e9:.1f} GB in {about.layers + 1} layers; at "
-            f"most {HELD_BYTES / 1e9:.0f} GB is held. Give fewer texts."
+            f"The vectors of {starts[-1]:,} tokens in {layers} layers have {size / 1e9:.1f} GB, but the "
+            f"limit is {MAX_BYTES / 1e9:.0f} GB. Give fewer texts."
         )
-    held: list[Array] = []
+    states: list[Array] = []
     done = 0
-    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
-        output, _ = forward(checkpoint, [encodings[index] for index in group], states=True)
+    for batch in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+        output, _ = forward(checkpoint, [encodings[index] for index in batch], states=True)
         for layer, state in enumerate(output.hidden_states):
             vectors = as_array(state)
-            if layer == len(held):
-                held.append(np.empty((starts[-1], vectors.shape[2]), vectors.dtype))
-            for row, index in enumerate(group):
-                mine = vectors[row, : len(encodings[index])]
-                held[layer][starts[index] : starts[index + 1]] = read[index].of(mine)
-        done += len(group)
+            if layer == len(states):
+                states.append(np.empty((starts[-1], vectors.shape[2]), vectors.dtype))
+            for row, index in enumerate(batch):
+                tokens = vectors[row, : len(encodings[index])]
+                states[layer][starts[index] : starts[index + 1]] = by_text[index].select(tokens)
+        done += len(batch)
         report(done, len(encodings))
-    return held
+    return states
+
+
+def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], None] = lambda: None) -> Planes:
+    """Return the first two principal components (Pearson 1901; Hotelling 1933) of the vectors of all layers.
+
+    Sums are in float64. The arbitrary sign of a component is set so that its largest loading is positive; a
+    component without variance is all zeros.
+
+    Args:
+        states: [vector, hidden] for each layer, all of the same shape.
+        basis: one of `BASES`.
+        check_cancelled: called twice for each layer; its exception ends the computation.
+
+    Raises:
+        UnavailableError: layers differ in width, or all vectors are equal, or one is not finite.
+    """
+    if len({state.shape for state in states}) != 1 or states[0].ndim != 2:
+        raise UnavailableError("This model's layers differ in width, so they have no common plane.")
+    means = np.stack([state.mean(axis=0, dtype=np.float64) for state in states])
+    origins = np.broadcast_to(means.mean(axis=0), means.shape) if basis == "shared" else means
+    total = np.zeros((states[0].shape[1],) * 2)
+    axes: list[Array] = []
+    spread = 0.0
+    for state, origin in zip(states, origins, strict=True):
+        check_cancelled()
+        scatter = _scatter(state, origin)
+        spread += float(np.trace(scatter))
+        if basis == "own":
+            axes.append(_axes(scatter))
+        else:
+            total += scatter
+    if not np.isfinite(spread):
+        raise UnavailableError("The vector of a token contains NaN or infinity. Open the model in float32.")
+    if not spread > 0:
+        raise UnavailableError("All vectors are equal, so there is no map. Give another text.")
+    axes = axes or [_axes(total)] * len(states)
+    by_plane = []
+    by_layer = np.full((len(states), 2), np.nan)
+    for layer, state in enumerate(states):
+        check_cancelled()
+        projected, variance = _project(state, means[layer], axes[layer])
+        if variance > 0:
+            by_layer[layer] = (projected**2).sum(axis=0) / variance
+        by_plane.append(projected + (means[layer] - origins[layer]) @ axes[layer])
+    points = np.stack(by_plane)
+    shares = (points**2).sum(axis=(0, 1)) / spread
+    explained = None if basis == "own" else (float(shares[0]), float(shares[1]))
+    return Planes(read_only(points.astype(np.float32)), explained, read_only(by_layer))
+
+
+def _scatter(vectors: Array, origin: Array) -> Array:
+    """Return the sum over the vectors of (v − origin)(v − origin)ᵀ, float64 [hidden, hidden]."""
+    scatter = np.zeros((vectors.shape[1],) * 2)
+    for start in range(0, len(vectors), _BLOCK):
+        centered = vectors[start : start + _BLOCK] - origin
+        scatter += centered.T @ centered
+    return scatter
+
+
+def _axes(scatter: Array) -> Array:
+    """Return the two directions of largest variance, the largest first, [hidden, 2]."""
+    hidden = len(scatter)
+    if not np.isfinite(scatter).all():
+        return np.zeros((hidden, 2))  # `planes` raises an error
+    values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
+    axes: Array = vectors[:, ::-1]
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
+    # A variance within rounding error counts as zero.
+    axes[:, values[::-1] <= hidden * np.finfo(np.float64).eps * np.trace(scatter)] = 0
+    return axes
+
+
+def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
+    """Return scores relative to the mean, float64 [vector, 2], and the sum of squared distances from it."""
+    points = np.empty((len(vectors), 2))
+    squares = 0.0
+    for start in range(0, len(vectors), _BLOCK):
+        centered = vectors[start : start + _BLOCK] - mean
+        points[start : start + _BLOCK] = centered @ axes
+        squares += float(np.vdot(centered, centered))
+    # A sum within rounding error means that all vectors are equal.
+    rounding = len(vectors) * np.finfo(np.float64).eps * float(np.vdot(mean, mean))
+    return points, squares if squares > rounding else 0.0

@@ -1,4 +1,4 @@
-"""One word, or several, in different sentences: how alike its vectors are at every layer."""
+"""Cosine similarity of a word's vectors in different texts, after every layer."""
 
 from __future__ import annotations
 
@@ -28,89 +28,87 @@ from bert_probe.text.words import Unit, find_word, word_name
 
 @question("words in context", command="context")
 class WordInContext(Question):
-    """How alike the vectors of a word are in several texts, or of another word in each.
+    """Cosine similarity of the vectors of a word in several texts, or of a different word in each text.
 
-    A word's vector is the mean of its pieces' vectors. Every two of the words are compared, at every
-    layer, beside what unrelated tokens of the model reach.
+    A word's vector is the mean of its tokens' vectors. All pairs of texts are compared after every layer, and
+    with the cosine similarity of unrelated tokens.
 
     Attributes:
-        words: one for all texts, or one for each, as `find_word` knows them: WORD:2 is its second
-            occurrence.
-        layer: None for a table of all pairs at all layers; else the matrix at this layer, 0 being the
-            output of the embeddings.
+        words: one word for all texts, or one for each, as in `find_word`: WORD:2 is the second occurrence.
+        layer: None for a table of all pairs after all layers; otherwise the matrix after this layer, where 0
+            is the output of the embeddings.
     """
 
     inputs = ManyTraces("--in")
 
-    words: Sequence[str] = param(
-        ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text."
-    )
+
+    words: Sequence[str] = param(ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text.")
     layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
         key="vector_layer",
         display_only=True,
-        about=f"The matrix of all words at one layer. {FROM_0}",
+        about=f"Show the matrix of all words after one layer. {FROM_0}",
     )
 
     def of(
         self, traces: Sequence[Trace], baseline: SimilarityBaselineResult | None = None
     ) -> WordInContextResult:
-        """Compare them.
+        """Compare the words.
 
         Args:
-            traces: two or more of one model; the same one may come twice.
-            baseline: the answer to `SimilarityBaseline` where it is at hand already, of the same model.
+            traces: two or more texts read by the same model; a text may occur twice.
+            baseline: the result of `SimilarityBaseline` for the same model; measured if None.
 
         Raises:
-            SelectionError: fewer than two texts, texts that different models read, one in which its word is
-                not, or is more than once, or words that are not as many as the texts.
+            SelectionError: there are fewer than two texts, texts of different models, a text that does not
+                contain its word exactly once, or a number of words that differs from that of the texts.
             UnavailableError: see `SimilarityBaseline.of`.
         """
-        found = self._find(traces)
-        subject = InputRecord.of(*traces)
-        names = [word_name(trace, unit) for trace, unit in zip(traces, found, strict=True)]
-        asked_for = replace(self, words=names[:1] if len(set(names)) == 1 else names).resolved(traces[0])
+        units = self._find(traces)
+        inputs = InputRecord.of(*traces)
+        names = [word_name(trace, unit) for trace, unit in zip(traces, units, strict=True)]
+        resolved = replace(self, words=names[:1] if len(set(names)) == 1 else names).resolved(traces[0])
         if baseline is None:
             baseline = SimilarityBaseline().of(traces[0].checkpoint)
         layers = range(traces[0].layers + 1)
         vectors = (
-            np.stack([_vector(trace, unit, layer) for trace, unit in zip(traces, found, strict=True)])
+            np.stack([_vector(trace, unit, layer) for trace, unit in zip(traces, units, strict=True)])
             for layer in layers
         )
         cosines = np.stack([cosine(rows, rows) for rows in vectors]).astype(traces[0].dtype)
-        return WordInContextResult(asked_for, subject, found, read_only(cosines), baseline)
+        return WordInContextResult(resolved, inputs, units, read_only(cosines), baseline)
 
     def _find(self, traces: Sequence[Trace]) -> tuple[Unit, ...]:
-        """The word of each text."""
+        """Return the word of each text."""
         if isinstance(traces, Trace):
-            raise SelectionError("Give a list of traces: one word has nothing to be compared with.")
+            raise SelectionError("A single trace was given. Give a list of two or more traces.")
         if len(traces) < 2:
-            raise SelectionError("One word has nothing to be compared with. Give two or more.")
+            raise SelectionError("A comparison needs at least two texts. Give two or more.")
         words = self.words if len(self.words) > 1 else [*self.words] * len(traces)
         if len(words) != len(traces):
             raise SelectionError(
-                f"{len(words)} words and {len(traces)} texts are given. Give one word for all texts, or one "
+                f"{len(words)} words and {len(traces)} texts were given. Give one word for all texts, or one "
                 "for each."
             )
-        found = []
+        units = []
         for number, (trace, word) in enumerate(zip(traces, words, strict=True), start=1):
             try:
-                found.append(find_word(trace, word))
+                units.append(find_word(trace, word))
             except SelectionError as error:
                 text = truncate_text(trace.encoding.text, 60)
                 raise SelectionError(f"Text {number}, “{text}”: {error}") from None
-        return tuple(found)
+        return tuple(units)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WordInContextResult(Result):
-    """Words where they stand, in the order given, and the cosine between every two of them.
+    """The word of each text, and the cosine similarity of every two words.
 
     Attributes:
-        units: a word of each text.
-        cosines: [layer + 1, word, word], -1 to 1; layer 0 is the embeddings' output.
-        baseline: what unrelated tokens of the same model reach.
+        units: the word of each text.
+        cosines: [layer + 1, word, word], -1 to 1; layer 0 is the output of the embeddings.
+        baseline: cosine similarities of unrelated tokens of the same model.
     """
 
     question: WordInContext
@@ -120,50 +118,52 @@ class WordInContextResult(Result):
 
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
-            raise SelectionError("The baseline is of another model than the texts. Measure it in theirs.")
+            raise SelectionError(
+                "The baseline is of another model than the texts. Measure it with their model."
+            )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:
-            raise ShapeError(f"cosines has shape {self.cosines.shape}; {shape} is needed.")
+            raise ShapeError(f"cosines has shape {self.cosines.shape}, but must be {shape}.")
 
     @property
     def layers(self) -> int:
-        """Number of layers, the embeddings not counted."""
+        """Number of layers, without the embeddings."""
         return len(self.cosines) - 1
 
     @property
     def shown_layer(self) -> int:
-        """The layer of the question, from 0 for the embeddings' output; the last where it names none."""
+        """Layer of the question; the last layer if it is None."""
         return self.layers if self.question.layer is None else self.question.layer
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Every two words, as indices from 0."""
+        """All pairs of words, as indices from 0."""
         return tuple(combinations(range(len(self.units)), 2))
 
     @property
     def curves(self) -> Array:
-        """The cosine of each pair at every layer, [layer + 1, pair]."""
+        """Cosine of each pair after every layer, [layer + 1, pair]."""
         first, second = np.triu_indices(len(self.units), k=1)
         curves: Array = self.cosines[:, first, second]
         return curves
 
     @property
     def names(self) -> list[str]:
-        """Each word with the number of its text, from 1."""
+        """Each word, preceded by the number of its text from 1."""
         return [f"{number} {unit}" for number, unit in enumerate(self.units, start=1)]
 
     def cosine(self, layer: int) -> Array:
-        """Cosines after a layer, [word, word].
+        """Return the cosines after a layer, [word, word].
 
         Raises:
-            SelectionError: no such layer.
+            SelectionError: the layer does not exist.
         """
-        found: Array = self.cosines[resolve(layer, len(self.cosines), "layer")]
-        return found
+        matrix: Array = self.cosines[resolve(layer, len(self.cosines), "layer")]
+        return matrix
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Where each word stands, and what the baseline rests on."""
+        """Position and number of tokens of each word, and the size of the baseline."""
         words = [
             {"word": str(unit), "position": unit.position, "pieces": len(unit.positions)}
             for unit in self.units
@@ -171,9 +171,10 @@ class WordInContextResult(Result):
         return {"words": words, "baseline": dict(self.baseline.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """The matrix at a layer; or all pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected.
+        """Return the matrix after the question's layer, or a row for each pair and layer.
 
-        ``a`` and ``b`` count the texts from 1.
+        Columns for pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected. ``a`` and ``b`` are
+        numbers of texts from 1.
         """
         if self.question.layer is not None:
             return frames.matrix(self.cosine(self.question.layer), self.names, self.names, "word")
@@ -194,6 +195,6 @@ class WordInContextResult(Result):
 
 
 def _vector(trace: Trace, unit: Unit, layer: int) -> Array:
-    """A word's vector after a layer, float64 [hidden]: the mean of those of its pieces."""
+    """Return a word's vector after a layer, the mean of its tokens' vectors, float64 [hidden]."""
     mean: Array = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
     return mean

@@ -1,1 +1,1 @@
-"""Questions about tokens and the vocabulary."""
+"""Questions about tokenization and the vocabulary."""

@@ -1,4 +1,4 @@
-"""How a vocabulary cuts a text up: into how many pieces each of its words."""
+"""Fertility: the number of subword tokens into which a tokenizer splits each word."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import visible
 
 _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
-"""Letters, marks and digits, with apostrophes within; any other sign is a word of its own."""
+"""A run of letters, marks and digits, including inner apostrophes, or a single other character."""
 
 
 @dataclass(frozen=True)
 class SplitWord:
-    """A word, or a sign by itself, and the pieces that it became.
+    """A word or a single character, and its subword tokens.
 
     Attributes:
-        text: as written.
+        text: the word.
         segment: 0 for the first text, 1 for the second.
-        start, end: characters in it.
-        pieces: at least one.
+        start, end: character offsets in the text.
+        pieces: its tokens, at least one.
     """
 
     text: str
@@ -42,40 +42,40 @@ class SplitWord:
 
     @property
     def cut(self) -> str:
-        """Its pieces, with spaces between."""
+        """The tokens, separated by spaces."""
         return " ".join(visible(str(piece)) for piece in self.pieces)
 
 
 @question("fragmentation")
 class Fertility(Question):
-    """Into how many pieces of the vocabulary each word of a text is cut.
+    """Number of subword tokens of each word of a text.
 
-    A word is a run of letters and digits, or a single sign, so that tokenizers which part words differently
-    can be compared.
+    A word is a run of letters and digits, or a single other character. This definition does not depend on the
+    tokenizer, so that tokenizers can be compared.
     """
 
     inputs = OneTrace()
 
     def of(self, trace: Trace) -> FertilityResult:
-        """The words of a text, or of both texts of a pair, in reading order.
+        """Return the words of a text, or of both texts of a sentence pair, in reading order.
 
         Raises:
-            EmptyTextError: spaces alone, of which some tokenizers make pieces.
+            EmptyTextError: the text consists of spaces, which some tokenizers encode as tokens.
         """
         words = cut_words(trace.encoding)
         if not words:
-            raise EmptyTextError("The text holds only spaces. Write at least one word.")
+            raise EmptyTextError("The text has only spaces. Enter at least one word.")
         unknown = None if trace.made_by is None else trace.made_by.tokenizer.unk_token_id
         return FertilityResult(self.resolved(trace), InputRecord.of(trace), words, unknown)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FertilityResult(Result):
-    """How a text was cut up.
+    """The words of a text and their subword tokens.
 
     Attributes:
-        words: those of which a piece was made; words of nothing that the tokenizer keeps are left out.
-        unknown_id: id of the piece that stands for what the vocabulary does not know; None if it has none.
+        words: words with at least one token; words that the tokenizer drops are left out.
+        unknown_id: id of the token for unknown text; None if the vocabulary has none.
     """
 
     question: Fertility
@@ -84,37 +84,37 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """How many there are, special tokens left out."""
+        """Number of tokens, without special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property
     def fertility(self) -> float:
-        """Pieces a word, 1 or more (Rust et al. 2021)."""
+        """Mean number of tokens per word, at least 1 (Rust et al. 2021)."""
         return self.pieces / len(self.words)
 
     @property
     def continued(self) -> float:
-        """The share of the words that are cut, 0 to 1 (Rust et al. 2021)."""
+        """Share of the words that are split, 0 to 1 (Rust et al. 2021)."""
         return sum(len(word.pieces) > 1 for word in self.words) / len(self.words)
 
     @property
     def characters(self) -> float:
-        """Characters a piece, spaces not counted."""
+        """Mean number of characters per token, without spaces."""
         return sum(word.end - word.start for word in self.words) / self.pieces
 
     @property
     def unknown(self) -> int:
-        """Pieces that stand for what the vocabulary does not know."""
+        """Number of unknown tokens."""
         return sum(piece.id == self.unknown_id for word in self.words for piece in word.pieces)
 
     @property
     def by_pieces(self) -> tuple[SplitWord, ...]:
-        """The words, those of the most pieces first."""
+        """The words, by descending number of tokens."""
         return tuple(sorted(self.words, key=lambda word: -len(word.pieces)))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Words, pieces, pieces a word, the share of words that are cut, unknown pieces."""
+        """Number of words and tokens, tokens per word, share of split words, and number of unknown tokens."""
         return {
             "words": len(self.words),
             "pieces": self.pieces,
@@ -124,7 +124,7 @@ class FertilityResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """One row a word, in reading order: word, segment, start, end, pieces, cut."""
+        """Return a row for each word, in reading order: word, segment, start, end, pieces, cut."""
         return pd.DataFrame(
             {
                 "word": pd.Series([word.text for word in self.words], dtype=object),
@@ -138,9 +138,11 @@ class FertilityResult(Result):
 
 
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
-    """The words of both texts that became pieces. A piece is of the word in which it begins, or of the next
-    one where it is nothing but the space before that."""
-    found = []
+    """Return the words of both texts that have tokens.
+
+    A token belongs to the word in which it begins, or to the next word if it is only the space before it.
+    """
+    words = []
     for segment, text in enumerate((encoding.text, encoding.pair or "")):
         spans = [match.span() for match in _WORD.finditer(text)]
         ends = [end for _, end in spans]
@@ -148,11 +150,11 @@ def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
         for token in encoding.tokens:
             if token.special or token.segment != segment or token.start is None or not spans:
                 continue
-            # A tokenizer may keep a space at the very end.
+            # min: some tokenizers encode a space after the last word.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)
-        found += [
+        words += [
             SplitWord(text[start:end], segment, start, end, tuple(pieces))
             for (start, end), pieces in zip(spans, members, strict=True)
             if pieces
         ]
-    return tuple(found)
+    return tuple(words)

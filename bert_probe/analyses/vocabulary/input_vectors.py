@@ -1,4 +1,4 @@
-"""The table of words that a model begins with: a row for each piece of the vocabulary."""
+"""The input embedding matrix of a model: a row for each token of the vocabulary."""
 
 from __future__ import annotations
 
@@ -14,65 +14,67 @@ from bert_probe.model.forward import as_array
 from bert_probe.model.trace import Array, read_only
 
 _BLOCK = 1 << 22
-"""Numbers that are taken at once where they are made float64: 250,000 rows in whole would be 1.5 GB more."""
-_SPARE = 32
-"""Rows beyond those wanted whose cosine is computed again in float64, lest rounding leaves one out."""
+"""Elements converted to float64 at a time; all 250,000 rows of a large vocabulary would need 1.5 GB."""
+_EXTRA_CANDIDATES = 32
+"""Additional rows whose cosine is recomputed in float64, so that rounding does not exclude a neighbor."""
 
 
-def table_of(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
-    """The rows [piece, dimension], where they lie in the model; whoever reads them is within `running`.
+def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
+    """Return the input embeddings [token, dimension] without copying; call it within `Checkpoint.running`.
 
     Raises:
-        UnavailableError: the model has no such table.
+        UnavailableError: the model has no input embedding matrix.
     """
     try:
         table: torch.Tensor = model.get_input_embeddings().weight
     except (AttributeError, NotImplementedError):
         raise UnavailableError(
-            f"{checkpoint.description.architecture} has no table with a row for each piece."
+            f"{checkpoint.description.architecture} has no input embedding matrix with a row for each token."
         ) from None
     return table.detach()
 
 
-def norms_of(table: torch.Tensor) -> Array:
-    """The length of each row, float64 [piece]."""
+def row_norms(table: torch.Tensor) -> Array:
+    """Return the Euclidean norm of each row, float64 [token]."""
     rows = max(1, _BLOCK // table.shape[1])
     blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(table, rows)]
     return read_only(torch.cat(blocks).cpu().numpy())
 
 
-def rows_of(table: torch.Tensor, ids: Array) -> Array:
-    """Some rows, [row, dimension]."""
+def select_rows(table: torch.Tensor, ids: Array) -> Array:
+    """Return the rows of some ids, [id, dimension]."""
     return as_array(table[torch.from_numpy(ids).to(table.device)])
 
 
-def nearest(table: torch.Tensor, norms: Array, one: int, count: int) -> tuple[Array, Array]:
-    """The rows whose cosine with a row is highest, itself left out: their ids and cosines, highest first.
+def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[Array, Array]:
+    """Return the ids and cosines of the other rows most similar to a token's row, by descending cosine.
 
-    One product of the table with the row finds them; the cosines of those found are computed in float64.
+    A matrix product selects candidates; their cosines are then recomputed in float64.
     """
-    row = table[one]
+    row = table[token]
     if table.dtype in (torch.float32, torch.float64):
         products = (table @ row).double().cpu().numpy()
     else:
-        # Sums of small types are rounded to these, so a block at a time in float32.
+        # Products in half precision are rounded too coarsely, so blocks are converted to float32.
         rows = max(1, _BLOCK // table.shape[1])
         parts = [part.float() @ row.float() for part in torch.split(table, rows)]
         products = torch.cat(parts).double().cpu().numpy()
-    cosines = np.divide(products, norms * norms[one], out=np.full(len(norms), -np.inf), where=norms > 0)
-    cosines[one] = -np.inf
-    most = min(count + _SPARE, int((cosines > -np.inf).sum()))
-    found = np.argpartition(-cosines, most - 1)[:most] if most else np.array([], dtype=np.int64)
-    exact = cosine(rows_of(table, np.array([one])).astype(np.float64), rows_of(table, found))[0]
-    order = np.lexsort((found, -exact))[:count]
-    return found[order], exact[order]
+    cosines = np.divide(products, norms * norms[token], out=np.full(len(norms), -np.inf), where=norms > 0)
+    cosines[token] = -np.inf
+    size = min(count + _EXTRA_CANDIDATES, int((cosines > -np.inf).sum()))
+    candidates = np.argpartition(-cosines, size - 1)[:size] if size else np.array([], dtype=np.int64)
+    exact = cosine(select_rows(table, np.array([token])).astype(np.float64), select_rows(table, candidates))[
+        0
+    ]
+    order = np.lexsort((candidates, -exact))[:count]
+    return candidates[order], exact[order]
 
 
-def between_pairs(table: torch.Tensor, pairs: Array) -> Array:
-    """The cosine of the rows of each pair [pair, 2], float64; NaN where a row is all zeros."""
+def pair_cosines(table: torch.Tensor, pairs: Array) -> Array:
+    """Return the cosine of each pair of rows [pair, 2], float64; NaN if a row is all zeros."""
     rows = max(1, _BLOCK // table.shape[1])
     parts = [
-        cosine_of_rows(rows_of(table, part[:, 0]), rows_of(table, part[:, 1]))
+        cosine_of_rows(select_rows(table, part[:, 0]), select_rows(table, part[:, 1]))
         for part in np.array_split(pairs, max(1, len(pairs) // rows))
     ]
     return np.concatenate(parts)

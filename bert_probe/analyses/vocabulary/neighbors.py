@@ -1,4 +1,4 @@
-"""The pieces of a vocabulary whose input vectors are most like one's, and what two of them have by chance."""
+"""Nearest neighbors of a token by input embeddings, compared with random pairs of tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vocabulary.input_vectors import nearest, table_of
+from bert_probe.analyses.vocabulary.input_vectors import input_embeddings, nearest_rows
 from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.core.field_types import Dimensions, FieldType, Number
 from bert_probe.core.inputs import OneCheckpoint
@@ -22,98 +22,106 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.pieces import VocabularyTokens, visible
 
-MOST = 1_000
+MAX_NEIGHBORS = 1_000
 _ID = re.compile(r"id:([0-9]{1,9})")
 
 
 class VocabularyToken(FieldType):
-    """A piece of the vocabulary: its name, or a word that is a single piece; its id, for people id:2314."""
+    """Field type of a vocabulary token: its name, a word that is a single token, or its id as id:2314."""
 
     metavar = "WORD|id:N"
 
     def check(self, name: str, value: Any) -> Any:
-        """A name or an id."""
+        """Return the name or the id."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
-            raise SelectionError(f"{name} must be a piece or its id, not {value!r}.")
+            raise SelectionError(f"{name} must be a token or its id, not {value!r}.")
         if not isinstance(value, str):
             return int(value)
         number = _ID.fullmatch(value)
         return int(number[1]) if number else value
 
     def write(self, value: Any) -> str:
-        """The name, or id: and the id."""
+        """Return the name, or "id:" and the id."""
         return f"id:{value}" if isinstance(value, int) else str(value)
 
     def to_json(self, value: Any) -> Any:
-        """As it is written."""
+        """Return the token as text."""
         return self.write(value)
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """What `plain` gave: a text, whatever it names."""
+        """Return the token of a text from `to_json`."""
         return self.check(name, super().check(name, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """What `write` wrote."""
+        """Return the token of a text from `write`."""
         return self.check(name, text)
 
 
 @question("neighbours in the vocabulary", command="neighbors")
 class Neighbors(Question):
-    """The pieces whose input vector has the highest cosine with that of one.
+    """The tokens of the vocabulary whose input embeddings are most similar to that of a token.
 
     Attributes:
-        token: a piece as the vocabulary has it, a word that is one piece, or an id.
-        count: how many neighbours.
+        token: a token as in the vocabulary, a word that is a single token, or an id.
+        count: number of neighbors.
     """
 
     inputs = OneCheckpoint()
 
-    token: int | str = param(VocabularyToken(), key="near", about="A token of the vocabulary.")
-    count: int = param(Number(1, MOST), default=20, about="Number of neighbors.  [default: 20]")
+    token: int | str = param(VocabularyToken(), key="near", option="--near")
+    count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="With --near: number of neighbors.")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
-        """Those of a piece.
+        """Return the nearest neighbors of the token.
 
         Args:
-            vocabulary: the answer to `Vocabulary` where it is at hand already, of the same model.
+            checkpoint: the model.
+            vocabulary: the result of `Vocabulary` for the same model; computed if None.
 
         Raises:
-            SelectionError: no such piece.
-            UnavailableError: a vector of zeros; or see `Vocabulary.of`.
+            SelectionError: the vocabulary does not contain the token.
+            UnavailableError: the token's vector is zero; or see `Vocabulary.of`.
         """
         checkpoint = checkpoint.now()
-        whole = Vocabulary().of(checkpoint) if vocabulary is None else vocabulary
-        one = self._find(checkpoint, whole.pieces)
-        if not whole.norms[one] > 0:
-            name = visible(whole.pieces.names[one])
-            raise UnavailableError(f"The input vector of {name} is all zeros, which has no direction.")
+        if vocabulary is None:
+            vocabulary = Vocabulary().of(checkpoint)
+        token = self._find(checkpoint, vocabulary.pieces)
+        if not vocabulary.norms[token] > 0:
+            name = visible(vocabulary.pieces.names[token])
+            raise UnavailableError(
+                f"The input vector of {name} is all zeros, so it has no neighbors. Choose another token."
+            )
         with torch.inference_mode(), checkpoint.running() as model:
-            ids, cosines = nearest(table_of(model, checkpoint), whole.norms, one, self.count)
-        asked_for = replace(self, token=named(whole.pieces, one))
-        return NeighborsResult(asked_for, whole.inputs, whole, one, read_only(ids), read_only(cosines))
+            ids, cosines = nearest_rows(
+                input_embeddings(model, checkpoint), vocabulary.norms, token, self.count
+            )
+        resolved = replace(self, token=named(vocabulary.pieces, token))
+        return NeighborsResult(
+            resolved, vocabulary.inputs, vocabulary, token, read_only(ids), read_only(cosines)
+        )
 
     def _find(self, checkpoint: Checkpoint, pieces: VocabularyTokens) -> int:
         if isinstance(self.token, int):
             if not 0 <= self.token < len(pieces):
                 raise SelectionError(
-                    f"There is no piece {self.token:,}: ids are 0 to {len(pieces) - 1:,}. Give one of them."
+                    f"There is no token {self.token:,}. Give an id from 0 to {len(pieces) - 1:,}."
                 )
             return self.token
-        found = find_piece(pieces, self.token)
-        if found is None:
-            raise SelectionError(_not_one(checkpoint, self.token))
-        return found
+        token = find_token(pieces, self.token)
+        if token is None:
+            raise SelectionError(_not_a_token(checkpoint, self.token))
+        return token
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NeighborsResult(Result):
-    """The neighbours of a piece by their input vectors, nearest first.
+    """Nearest neighbors of a token by input embeddings, most similar first.
 
     Attributes:
-        vocabulary: all pieces, the lengths of their input vectors, and the cosines of random pairs.
-        one: id of the piece that was asked about.
-        ids: its neighbours.
-        cosines: theirs with it, float64.
+        vocabulary: all tokens, the norms of their input vectors, and the cosines of random pairs.
+        one: id of the token.
+        ids: ids of its neighbors.
+        cosines: cosine similarities of the neighbors to the token, float64.
     """
 
     question: Neighbors
@@ -124,59 +132,61 @@ class NeighborsResult(Result):
 
     def __post_init__(self) -> None:
         if self.ids.shape != self.cosines.shape:
-            raise ShapeError(f"{self.ids.shape} ids and {self.cosines.shape} cosines do not fit together.")
+            raise ShapeError(
+                f"ids and cosines must have the same shape, not {self.ids.shape} and {self.cosines.shape}."
+            )
 
     @property
     def pieces(self) -> VocabularyTokens:
-        """Of the vocabulary."""
+        """Tokens of the vocabulary."""
         return self.vocabulary.pieces
 
     @property
     def norms(self) -> Array:
-        """The length of each piece's input vector, float64 [piece]."""
+        """Norm of each token's input vector, float64 [token]."""
         return self.vocabulary.norms
 
     @property
     def unrelated(self) -> Array:
-        """The cosines of pairs drawn at random, in order, float64."""
+        """Cosines of random pairs of tokens, ascending, float64."""
         return self.vocabulary.unrelated
 
     @property
     def name(self) -> str:
-        """The piece, as it can be shown."""
+        """The token for display."""
         return visible(self.pieces.names[self.one])
 
     def names(self) -> list[str]:
-        """The neighbours, as they can be shown."""
-        return [visible(self.pieces.names[one]) for one in self.ids.tolist()]
+        """Return the neighbors for display."""
+        return [visible(self.pieces.names[token]) for token in self.ids.tolist()]
 
     @property
     def norm(self) -> float:
-        """The length of its input vector."""
+        """Norm of the token's input vector."""
         return float(self.norms[self.one])
 
     @property
     def norm_rank(self) -> float:
-        """The share of all pieces whose input vector is shorter, 0 to 1."""
+        """Share of all tokens whose input vector is shorter, 0 to 1."""
         return float((self.norms < self.norm).mean())
 
     @property
     def mean(self) -> float:
-        """Of the pairs drawn at random."""
+        """Mean cosine of random pairs."""
         return float(self.unrelated.mean())
 
     def percentile(self, share: float) -> float:
-        """The cosine below which this share of the pairs drawn at random lies."""
+        """Return the quantile of the cosines of random pairs, for a share from 0 to 1."""
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:
-        """The share of the pairs drawn at random whose cosine is lower, 0 to 1."""
-        found: Array = np.searchsorted(self.unrelated, cosines) / len(self.unrelated)
-        return found
+        """Return the share of random pairs whose cosine is lower, 0 to 1."""
+        shares: Array = np.searchsorted(self.unrelated, cosines) / len(self.unrelated)
+        return shares
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The piece, its norm, and what pairs drawn at random reach."""
+        """The token, its norm, and the cosines of random pairs."""
         random = {f"p{share}": self.percentile(share / 100) for share in (5, 50, 95)}
         return {
             "id": self.one,
@@ -186,15 +196,15 @@ class NeighborsResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """One row a neighbour: rank, id, token, text, kind, cosine, unrelated_below, norm."""
+        """Return a row for each neighbor: rank, id, token, text, kind, cosine, unrelated_below, norm."""
         ids = self.ids.tolist()
         return pd.DataFrame(
             {
                 "rank": np.arange(1, len(ids) + 1),
                 "id": self.ids,
-                "token": pd.Series([self.pieces.names[one] for one in ids], dtype=object),
-                "text": pd.Series([visible(self.pieces.texts[one]) for one in ids], dtype=object),
-                "kind": pd.Series([self.pieces.kinds[one] for one in ids], dtype=object),
+                "token": pd.Series([self.pieces.names[token] for token in ids], dtype=object),
+                "text": pd.Series([visible(self.pieces.texts[token]) for token in ids], dtype=object),
+                "kind": pd.Series([self.pieces.kinds[token] for token in ids], dtype=object),
                 "cosine": self.cosines,
                 "unrelated_below": self.below(self.cosines),
                 "norm": self.norms[self.ids],
@@ -202,32 +212,34 @@ class NeighborsResult(Result):
         )
 
 
-def find_piece(pieces: VocabularyTokens, name: str) -> int | None:
-    """Id of the piece that a person names, None where there is none: as the vocabulary has it; else as a
-    person reads it, at a word's beginning before others; else the same in small letters."""
+def find_token(pieces: VocabularyTokens, name: str) -> int | None:
+    """Return the id of a token, or None.
+
+    The name is compared with the vocabulary's own names, then with the tokens' texts, where a token at the
+    beginning of a word is preferred; then both again in lowercase.
+    """
     space = pieces.marks.space
-    for written in (name, name.lower()):
-        if written in pieces.ids:
-            return pieces.ids[written]
-        alike = [number for number, text in enumerate(pieces.texts) if text == written]
-        if alike:
-            return next((one for one in alike if space and pieces.names[one].startswith(space)), alike[0])
+    for spelling in (name, name.lower()):
+        if spelling in pieces.ids:
+            return pieces.ids[spelling]
+        matches = [token for token, text in enumerate(pieces.texts) if text == spelling]
+        if matches:
+            initial = (token for token in matches if space and pieces.names[token].startswith(space))
+            return next(initial, matches[0])
     return None
 
 
-def named(pieces: VocabularyTokens, one: int) -> int | str:
-    """What finds a piece again wherever it is written: its name, or its id where that cannot be."""
-    name = pieces.names[one]
-    return name if name and name.isprintable() and not _ID.fullmatch(name) else one
+def named(pieces: VocabularyTokens, token: int) -> int | str:
+    """Return the name of a token if it is printable and unambiguous, otherwise its id."""
+    name = pieces.names[token]
+    return name if name and name.isprintable() and not _ID.fullmatch(name) else token
 
 
-def _not_one(checkpoint: Checkpoint, name: str) -> str:
+def _not_a_token(checkpoint: Checkpoint, name: str) -> str:
     if not name.strip():
-        return "No piece is named. Give one, such as river."
+        return "No token was given. Give one, for example river."
     if len(name) > 200:
-        return f"A piece of {len(name):,} characters is in no vocabulary. Give a shorter one."
+        return f"{len(name):,} characters, but a token has at most 200. Give a shorter one."
     tokens = [token for token in checkpoint.encode(name, truncate=True).tokens if not token.special]
-    listed = ", ".join(visible(str(token)) for token in tokens[:12])
-    return (
-        f"{visible(name)} is no piece of this vocabulary; as a text it becomes {listed}. Give one of these."
-    )
+    pieces = ", ".join(visible(str(token)) for token in tokens[:12])
+    return f"{visible(name)} is not a token of this vocabulary. It is split into {pieces}. Give one of these."

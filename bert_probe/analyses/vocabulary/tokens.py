@@ -1,4 +1,4 @@
-"""The tokens of a text: the pieces of the vocabulary that the model reads."""
+"""The tokens of a text, as the model reads them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bert_probe.model.trace import Trace
 
 @question("tokens")
 class Tokens(Question):
-    """Which pieces of the vocabulary a text becomes."""
+    """The tokens of a text, with their words and character offsets."""
 
     inputs = OneTrace()
 
     def of(self, trace: Trace) -> TokensResult:
-        """Those of a text, in the order of the model's input."""
+        """Return the tokens of a text, in the order of the model's input."""
         return TokensResult(self.resolved(trace), InputRecord.of(trace), trace.encoding)
 
 
@@ -31,7 +31,7 @@ class TokensResult(Result):
     """The tokens of a text.
 
     Attributes:
-        encoding: the text, its tokens, and what was cut off.
+        encoding: the text, its tokens, and the number of truncated tokens.
     """
 
     question: Tokens
@@ -39,32 +39,32 @@ class TokensResult(Result):
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """Words of both texts in reading order; special tokens belong to none."""
+        """Words of both texts in reading order, without special tokens."""
         return self.encoding.words
 
     @property
     def split_words(self) -> tuple[Word, ...]:
-        """Those of the `words` that the vocabulary does not hold as a whole."""
+        """The `words` that are split into several tokens."""
         return tuple(word for word in self.words if len(word.positions) > 1)
 
     @property
     def specials(self) -> int:
-        """How many tokens the tokenizer added."""
+        """Number of special tokens."""
         return sum(token.special for token in self.encoding.tokens)
 
     @property
     def length_used(self) -> float | None:
-        """The share of the longest input that this is, 0 to 1; None where the model has no limit."""
-        most = self.encoding.max_tokens
-        return len(self.encoding) / most if most else None
+        """Length as a share of the model's maximum, 0 to 1; None if the model has no limit."""
+        limit = self.encoding.max_tokens
+        return len(self.encoding) / limit if limit else None
 
     def frame(self) -> pd.DataFrame:
-        """See `table_of`."""
+        """Return a row for each token; see `table_of`."""
         return table_of(self.encoding)
 
 
 def table_of(encoding: Encoding) -> pd.DataFrame:
-    """One row a token: position, token, id, segment, word, start, end, special.
+    """Return a row for each token: position, token, id, segment, word, start, end, special.
 
     ``word``, ``start`` and ``end`` are empty for special tokens.
     """

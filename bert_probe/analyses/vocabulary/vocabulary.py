@@ -1,4 +1,4 @@
-"""The vocabulary of a model: all its pieces, searched and counted, and how long their input vectors are."""
+"""The vocabulary of a model: its tokens, their kinds and scripts, and the norms of their input vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vocabulary.input_vectors import between_pairs, norms_of, table_of
+from bert_probe.analyses.vocabulary.input_vectors import input_embeddings, pair_cosines, row_norms
 from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
 from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.provenance import InputRecord
@@ -26,38 +26,44 @@ from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, VocabularyTokens, pie
 
 ALL = "all"
 PAIRS = 10_000
-"""Of pieces, drawn at random; always the same ones for a vocabulary."""
-_SHOWN = ("pieces", "kinds", "scripts")
+"""Number of random pairs of tokens; the same for every run on a vocabulary."""
+_TABLES = ("pieces", "kinds", "scripts")
 
 
 @question("vocabulary")
 class Vocabulary(Question):
-    """Which pieces a model knows, of which kinds and scripts, and the length of each one's input vector.
+    """The tokens of a model's vocabulary, their kinds and scripts, and the norms of their input vectors.
 
     Attributes:
-        search: what is looked for, in a piece as the vocabulary has it and as a person reads it; "" for all.
-        match: "contains", "prefix" (begins with it), "exact", or "regex", a regular expression in RE2 syntax.
-        case: capitals differ from small letters.
-        kind: of `KINDS`, or "all".
-        script: of `SCRIPTS`, "none", "several" or "other"; None for all.
-        show: "pieces", a row for each; "kinds" or "scripts", how many there are of each.
+        search: searched for in a token's name in the vocabulary and in its text; "" for all.
+        match: "contains", "prefix", "exact", or "regex" (a regular expression in RE2 syntax).
+        case: whether the search is case-sensitive.
+        kind: one of `KINDS`, or "all".
+        script: one of `SCRIPTS`, "none", "several" or "other"; None for all.
+        show: "pieces": a row for each token; "kinds" or "scripts": the number of tokens of each.
     """
 
     inputs = OneCheckpoint()
 
-    search: str = param(FieldType(), default="", about="Pieces in which this is found.", display_only=True)
+    search: str = param(FieldType(), default="", about="Tokens that match this text.", display_only=True)
     match: str = param(
-        Choice(matching.MATCHES), default=matching.CONTAINS, about="What --search is.", display_only=True
+        Choice(matching.MATCHES),
+        default=matching.CONTAINS,
+        about="How --search is matched.",
+        display_only=True,
     )
-    case: bool = param(Flag(), default=False, about="Capitals differ from small letters.", display_only=True)
+    case: bool = param(Flag(), default=False, about="Case-sensitive search.", display_only=True)
     kind: str = param(
-        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Pieces of this kind.", display_only=True
+        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Tokens of this kind.", display_only=True
     )
     script: str | None = param(
-        Optional(FieldType()), default=None, about="Pieces in this script, such as Latin.", display_only=True
+        Optional(FieldType()),
+        default=None,
+        about="Tokens in this script, for example Latin.",
+        display_only=True,
     )
     show: str = param(
-        Choice(_SHOWN), default="pieces", key="vocabulary_show", about="What to list.", display_only=True
+        Choice(_TABLES), default="pieces", key="vocabulary_show", about="Table to show.", display_only=True
     )
 
     def __post_init__(self) -> None:
@@ -65,28 +71,28 @@ class Vocabulary(Question):
         matching.check(self.search, self.match, self.case)
 
     def of(self, checkpoint: Checkpoint) -> VocabularyResult:
-        """The pieces of a model.
+        """Return the vocabulary of a model.
 
         Raises:
-            UnavailableError: a model without a table of words, or one without two pieces.
+            UnavailableError: the model has no input embedding matrix, or fewer than two tokens.
         """
         with torch.inference_mode(), checkpoint.running() as model:
-            table = table_of(model, checkpoint)
-            pieces, norms = pieces_of(checkpoint.encoder, len(table)), norms_of(table)
-            unrelated = read_only(np.sort(between_pairs(table, random_pairs(pieces, norms))))
-            subject = InputRecord.of_model(checkpoint)
-        return VocabularyResult(self, subject, pieces, norms, unrelated, table.shape[1])
+            table = input_embeddings(model, checkpoint)
+            pieces, norms = pieces_of(checkpoint.encoder, len(table)), row_norms(table)
+            unrelated = read_only(np.sort(pair_cosines(table, random_pairs(pieces, norms))))
+            inputs = InputRecord.of_model(checkpoint)
+        return VocabularyResult(self, inputs, pieces, norms, unrelated, table.shape[1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VocabularyResult(Result):
-    """All pieces of a model's vocabulary.
+    """The vocabulary of a model.
 
     Attributes:
-        pieces: in the order of their ids.
-        norms: the length of each one's input vector, its row in the table of words, float64 [piece].
-        unrelated: the cosines of pairs of input vectors drawn at random, in order, float64 [pair].
-        dimensions: of these vectors, which some families widen later.
+        pieces: its tokens, in the order of their ids.
+        norms: norm of each token's input vector, float64 [token].
+        unrelated: cosines of random pairs of input vectors, ascending, float64 [pair].
+        dimensions: size of the input vectors; some architectures project them to the hidden size.
     """
 
     question: Vocabulary
@@ -97,54 +103,56 @@ class VocabularyResult(Result):
 
     def __post_init__(self) -> None:
         if self.norms.shape != (len(self.pieces),):
-            raise ShapeError(f"norms has shape {self.norms.shape}; [{len(self.pieces)} pieces] is needed.")
+            raise ShapeError(f"norms has shape {self.norms.shape}, but must be [{len(self.pieces)} tokens].")
 
     @cached_property
     def found(self) -> tuple[int, ...]:
-        """Ids of the pieces that are asked for.
+        """Ids of the tokens that match the question.
 
         Raises:
-            SelectionError: an expression that takes too long, or a script of which there is no piece.
+            SelectionError: the regular expression takes too long, or no token is in the script.
         """
         kind, script = self.question.kind, self.question.script
         scripts = self.scripts
         if script is not None and script not in scripts:
             raise SelectionError(
-                f"There is no piece in the script {script}; there are {', '.join(scripts)}. Choose one of "
-                f"them."
+                f"The vocabulary has no tokens in the script {script}. Choose one of {', '.join(scripts)}."
             )
         ids = matching.matching(self.pieces, self.question.search, self.question.match, self.question.case)
         return tuple(
-            one
-            for one in ids
-            if kind in (ALL, self.pieces.kinds[one]) and script in (None, self.pieces.scripts[one])
+            token
+            for token in ids
+            if kind in (ALL, self.pieces.kinds[token]) and script in (None, self.pieces.scripts[token])
         )
 
     @cached_property
     def scripts(self) -> tuple[str, ...]:
-        """Those of all pieces, the commonest first."""
+        """Scripts of all tokens, the most common first."""
         return tuple(name for name, _ in Counter(self.pieces.scripts).most_common())
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many pieces there are, and how many were found."""
+        """Number of all tokens and of matching tokens."""
         return {"pieces": len(self.pieces), "found": len(self.found)}
 
     @property
     def share(self) -> float:
-        """What was found, of all pieces, 0 to 1."""
+        """Share of matching tokens, 0 to 1."""
         return len(self.found) / len(self.pieces)
 
-    def counts(self, of: Sequence[str]) -> dict[str, int]:
-        """How many of the pieces that were found are of each kind, or script, the commonest first.
+    def counts(self, categories: Sequence[str]) -> dict[str, int]:
+        """Return the number of matching tokens of each category, the most common first.
 
         Args:
-            of: `Pieces.kinds` or `Pieces.scripts`.
+            categories: category of each token: `VocabularyTokens.kinds` or `VocabularyTokens.scripts`.
         """
-        return dict(Counter(of[one] for one in self.found).most_common())
+        return dict(Counter(categories[token] for token in self.found).most_common())
 
     def frame(self) -> pd.DataFrame:
-        """A row a piece: id, token, text, kind, script, length, norm; a kind, a script: count, share."""
+        """Return a row for each matching token, or for each of their kinds or scripts.
+
+        Columns: id, token, text, kind, script, length, norm; or kind or script, count, share.
+        """
         show = self.question.show
         if show == "pieces":
             return self.listed(self.found)
@@ -159,38 +167,43 @@ class VocabularyResult(Result):
         )
 
     def listed(self, ids: Sequence[int]) -> pd.DataFrame:
-        """One row for each of some pieces, as in `frame`."""
+        """Return a row for each of some tokens; see `frame`."""
         pieces = self.pieces
         return pd.DataFrame(
             {
                 "id": np.array(ids, dtype=np.int64),
-                "token": pd.Series([pieces.names[one] for one in ids], dtype=object),
-                "text": pd.Series([visible(pieces.texts[one]) for one in ids], dtype=object),
-                "kind": pd.Series([pieces.kinds[one] for one in ids], dtype=object),
-                "script": pd.Series([pieces.scripts[one] for one in ids], dtype=object),
-                "length": np.array([len(pieces.texts[one]) for one in ids], dtype=np.int64),
+                "token": pd.Series([pieces.names[token] for token in ids], dtype=object),
+                "text": pd.Series([visible(pieces.texts[token]) for token in ids], dtype=object),
+                "kind": pd.Series([pieces.kinds[token] for token in ids], dtype=object),
+                "script": pd.Series([pieces.scripts[token] for token in ids], dtype=object),
+                "length": np.array([len(pieces.texts[token]) for token in ids], dtype=np.int64),
                 "norm": self.norms[list(ids)],
             }
         )
 
 
 def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
-    """Ids [pair, 2] of two different pieces each, neither special nor unused, both with a direction.
+    """Return ids of random pairs of different tokens, [pair, 2].
+
+    Special and unused tokens, and tokens whose vector is zero, are excluded.
 
     Raises:
-        UnavailableError: a vocabulary without two such pieces.
+        UnavailableError: the vocabulary has fewer than two such tokens.
     """
     usable = np.array(
         [
-            number
-            for number, kind in enumerate(pieces.kinds)
-            if kind not in (SPECIAL, UNUSED) and norms[number] > 0
+            token
+            for token, kind in enumerate(pieces.kinds)
+            if kind not in (SPECIAL, UNUSED) and norms[token] > 0
         ]
     )
     if len(usable) < 2:
-        raise UnavailableError("This vocabulary has no two pieces to compare.")
-    draw = np.random.default_rng(0)
-    first = draw.integers(len(usable), size=PAIRS)
-    # The second is any but the first.
-    second = (first + draw.integers(1, len(usable), size=PAIRS)) % len(usable)
+        raise UnavailableError(
+            "A comparison needs at least two tokens that are not special or unused, but this vocabulary has "
+            "fewer. Choose another model."
+        )
+    generator = np.random.default_rng(0)
+    first = generator.integers(len(usable), size=PAIRS)
+    # The offset is at least 1, so that the second token differs from the first.
+    second = (first + generator.integers(1, len(usable), size=PAIRS)) % len(usable)
     return np.stack([usable[first], usable[second]], axis=1)

@@ -1,4 +1,4 @@
-"""How large models are, side by side: from their configs alone, or as they were opened."""
+"""Sizes of several models, from their configs alone or from checkpoints."""
 
 from __future__ import annotations
 
@@ -19,50 +19,55 @@ from bert_probe.model.config_alone import ModelConfig
 from bert_probe.model.loading import libraries
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
-"""Bytes of a number; one in bfloat16 takes as many as one in float16."""
+"""Dtype → bytes of a number; bfloat16 has the same size as float16."""
 
 
 @question("sizes", command="parameters", is_analysis=False)
 class ModelSizes(Question):
-    """Layers, heads, dimensions, parameters by part, and the memory of the weights, of several models.
+    """Layers, heads, dimensions, parameters by part, and memory of the weights, for several models.
 
-    The encoder is counted, with the pooler that its class has, and without an output head.
+    The encoder is counted, including the pooler of its class, but without an output head.
     """
 
     inputs = Configs()
 
     def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
-        """Their sizes, in the order given. Of a config the model is made without memory, and counted.
+        """Return the sizes of models, in the order given.
+
+        A model of a config is created without allocating its weights.
 
         Raises:
-            SelectionError: none is given.
-            ArchitectureError: transformers makes no model of a config, or one too large to be counted.
+            SelectionError: no model was given.
+            SubjectError: an argument is neither a config nor a checkpoint.
+            ArchitectureError: transformers cannot create the model of a config, or it is too large.
         """
         if not models:
-            raise SelectionError("No model is given. Give configs of open_config, or checkpoints of load.")
-        for one in models:
-            if not isinstance(one, ModelConfig | Checkpoint):
+            raise SelectionError(
+                "No model was given. Give configs from open_config, or checkpoints from load."
+            )
+        for model in models:
+            if not isinstance(model, ModelConfig | Checkpoint):
                 raise SubjectError(
-                    f"ModelSizes is asked of configs and checkpoints, and a {type(one).__name__} was given. "
-                    "They come from open_config and load."
+                    f"ModelSizes takes configs and checkpoints, not a {type(model).__name__}. "
+                    "Use open_config or load."
                 )
-        about = tuple(
+        records = tuple(
             model.about if isinstance(model, ModelConfig) else model.provenance() for model in models
         )
-        subject = InputRecord({"libraries": libraries()}, configs=about)
-        return ModelSizesResult(self, subject, tuple(map(_size, models)))
+        inputs = InputRecord({"libraries": libraries()}, configs=records)
+        return ModelSizesResult(self, inputs, tuple(map(_size, models)))
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """How large one model is.
+    """The size of a model.
 
     Attributes:
-        name: what it is called.
-        family: transformers' name for its kind.
-        layers, heads, hidden_size, vocabulary_size: heads are those of one layer.
-        tensors: named arrays that hold its parameters.
-        parts: parameters by what they serve, tied ones counted once, in the model's order.
+        name: name of the model.
+        family: its model type in transformers.
+        layers, heads, hidden_size, vocabulary_size: dimensions; heads are those of one layer.
+        tensors: number of named parameter tensors.
+        parts: part → number of parameters, tied ones counted once, in the model's order.
     """
 
     name: str
@@ -76,20 +81,20 @@ class ModelSize:
 
     @property
     def parameters(self) -> int:
-        """Numbers in the model, tied ones counted once."""
+        """Number of parameters, tied ones counted once."""
         return sum(self.parts.values())
 
     def bytes(self, dtype: str) -> int:
-        """Memory of the weights in one of `MEMORY`."""
+        """Return the memory of the weights, in bytes, for a dtype in `MEMORY`."""
         return self.parameters * MEMORY[dtype]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelSizesResult(Result):
-    """How large several models are.
+    """Sizes of several models.
 
     Attributes:
-        sizes: of each, in the order given.
+        sizes: the size of each model, in the order given.
     """
 
     question: ModelSizes
@@ -97,28 +102,31 @@ class ModelSizesResult(Result):
 
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.inputs.configs):
-            raise ShapeError(f"{len(self.sizes)} sizes for {len(self.inputs.configs)} models.")
+            raise ShapeError(f"{len(self.sizes)} sizes do not match {len(self.inputs.configs)} models.")
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """All parts that any of the models has."""
+        """Names of the parts of all models."""
         return tuple(dict.fromkeys(part for size in self.sizes for part in size.parts))
 
     @property
     def finding(self) -> str:
-        """Which is the largest, and how much larger than the smallest, as a sentence."""
-        least, most = (key(self.sizes, key=lambda one: one.parameters) for key in (min, max))
+        """A sentence that compares the largest model with the smallest."""
+        smallest, largest = (key(self.sizes, key=lambda size: size.parameters) for key in (min, max))
         if len(self.sizes) == 1:
-            return f"{most.name} has {most.parameters:,} parameters in {most.tensors:,} tensors."
-        times = most.parameters / least.parameters
+            return f"{largest.name} has {largest.parameters:,} parameters in {largest.tensors:,} tensors."
+        ratio = largest.parameters / smallest.parameters
         return (
-            f"{most.name} has {most.parameters:,} parameters, {times:.3g} times the {least.parameters:,} of "
-            f"{least.name}."
+            f"{largest.name} has {largest.parameters:,} parameters, {ratio:.3g} times the "
+            f"{smallest.parameters:,} of {smallest.name}."
         )
 
     def frame(self) -> pd.DataFrame:
-        """A row for each model: name, family, layers, heads, hidden_size, vocabulary_size, tensors,
-        parameters, a column for each part that any of them has, and bytes of the weights in three types."""
+        """Return a row for each model.
+
+        Columns: name, family, layers, heads, hidden_size, vocabulary_size, tensors, parameters, a column for
+        each part of any model, and the bytes of the weights in three dtypes.
+        """
         rows: list[dict[str, Any]] = []
         for size in self.sizes:
             sizes = {name: value for name, value in vars(size).items() if name != "parts"}
@@ -129,19 +137,20 @@ class ModelSizesResult(Result):
 
 
 def _column(part: str) -> str:
-    """A part as the name of a column."""
+    """Return the column name of a part."""
     return "".join(letter if letter.isalnum() else "_" for letter in part.replace(", ", "_"))
 
 
 def _size(model: ModelConfig | Checkpoint) -> ModelSize:
     if isinstance(model, ModelConfig):
-        config, found, name = model.config, parameters_of_config(model.config), model.name
+        config, parameters, name = model.config, parameters_of_config(model.config), model.name
         sizes = (config.model_type, config.num_hidden_layers, config.num_attention_heads, config.hidden_size)
-        return ModelSize(name, *sizes, config.vocab_size, len(found.rows), _parts(found))
-    about, found = model.description, Parameters().of(model).inventory
-    sizes = (about.family, about.layers, about.heads, about.hidden_size)
-    return ModelSize(about.name, *sizes, about.vocabulary_size, len(found.rows), _parts(found))
+        return ModelSize(name, *sizes, config.vocab_size, len(parameters.rows), _parts(parameters))
+    description, parameters = model.description, Parameters().of(model).inventory
+    sizes = (description.family, description.layers, description.heads, description.hidden_size)
+    count = len(parameters.rows)
+    return ModelSize(description.name, *sizes, description.vocabulary_size, count, _parts(parameters))
 
 
-def _parts(found: Inventory) -> Mapping[str, int]:
-    return found.subtotals(lambda row: row.part)
+def _parts(parameters: Inventory) -> Mapping[str, int]:
+    return parameters.subtotals(lambda row: row.part)

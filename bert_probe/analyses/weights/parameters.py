@@ -1,4 +1,4 @@
-"""Every parameter of a model, grouped as a person thinks of it."""
+"""The parameters of a model, grouped by layer and part."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ COLUMNS = {
     "all": ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to"),
     "main": ("name", "group", "shape", "count", "dtype", "bytes"),
 }
-"""Of the table of parameters, by what the question calls them."""
+"""Value of `Parameters.columns` → columns of the table."""
 
 EMBEDDINGS, POOLER, HEAD, FINAL_NORM = "embeddings", "pooler", "head", "final norm"
 EVERY_LAYER, OTHER = "encoder, all layers", "other"
 ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "feed-forward"
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
-# XLM and FlauBERT keep a list of each part of all layers, instead of a list of layers.
+# XLM and FlauBERT have a list for each part of all layers instead of a list of layers.
 _LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
-# Everything that only the attention of every layer shares: tables of relative positions.
+# Relative position tables, which the attention of all layers shares.
 _RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
 _FINAL_NORM = re.compile(r"(?:encoder\.)?(?:norm|final_norm|LayerNorm|layer_norm|ln|emb_layer_norm_after)\.")
 _PROJECTIONS = re.compile(
     r"query|key|value|Wqkv|qkv|[qkv]_(?:lin|proj|bias|norm)|in_proj|attn\.[qkv]\.|conv_kernel_layer|conv_out_layer"
 )
-# A norm before the feed-forward part, by which a layer that normalises first is told.
+# Norms that only pre-norm layers have.
 _NORM_FIRST = re.compile(
     r"(?:input_layernorm|attn_norm|attention\.self_attn_layer_norm|intermediate\.LayerNorm|"
     r"feed_forward\.layer_norm|LayerNorm|ln)\."
@@ -54,7 +54,7 @@ _ATTENTION_NORM = re.compile(
 
 @dataclass(frozen=True)
 class Parameter:
-    """One named parameter.
+    """A named parameter.
 
     Attributes:
         name: as in ``model.named_parameters()``.
@@ -62,13 +62,13 @@ class Parameter:
             layers" (tables of relative positions), "other"; layers that share weights form one group.
         part: within a layer "attention" (query, key, value and a norm before them), "attention
             output", "feed-forward", "bottleneck" or "convolution"; elsewhere the group.
-        kind: class of the module that owns it, e.g. "Linear".
-        shape: sizes of its axes.
-        count: numbers in it, 0 if it is the same tensor as ``tied_to``.
+        kind: class of its module, e.g. "Linear".
+        shape: its shape.
+        count: number of elements; 0 if it is tied.
         dtype: element type, e.g. "float32".
-        bytes: memory it takes, 0 if tied.
-        share: its part of the model's total, 0 to 1.
-        tied_to: name of the parameter it is shared with and counted under, or None.
+        bytes: size in bytes; 0 if it is tied.
+        share: share of the model's elements, 0 to 1.
+        tied_to: name of the tied parameter that counts the elements, or None.
     """
 
     name: str
@@ -85,51 +85,51 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All parameters of a model, in the model's own order."""
+    """All parameters of a model, in the order of the model."""
 
     rows: tuple[Parameter, ...]
 
     @property
     def total(self) -> int:
-        """Numbers in the model, shared ones counted once."""
+        """Number of elements, tied parameters counted once."""
         return sum(row.count for row in self.rows)
 
     @property
     def bytes(self) -> int:
-        """Memory the parameters take, shared ones counted once."""
+        """Size in bytes, tied parameters counted once."""
         return sum(row.bytes for row in self.rows)
 
     @property
     def megabytes(self) -> float:
-        """The same in millions of bytes."""
+        """Size in millions of bytes, tied parameters counted once."""
         return self.bytes / 1e6
 
     @property
     def tied(self) -> int:
-        """How many are shared with another one and counted there."""
+        """Number of parameters that are tied to an earlier one."""
         return sum(row.tied_to is not None for row in self.rows)
 
-    def subtotals(self, of: Callable[[Parameter], T]) -> dict[T, int]:
-        """Counts by any property, e.g. ``subtotals(lambda row: row.kind)``; they add up to `total`."""
+    def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:
+        """Return counts by any property, e.g. ``subtotals(lambda row: row.kind)``; they add up to `total`."""
         sums: dict[T, int] = {}
         for row in self.rows:
-            sums[of(row)] = sums.get(of(row), 0) + row.count
+            sums[key(row)] = sums.get(key(row), 0) + row.count
         return sums
 
     def by_group(self) -> dict[str, int]:
-        """Counts of embeddings, each layer, pooler and head."""
+        """Return counts of embeddings, each layer, pooler and head."""
         return self.subtotals(lambda row: row.group)
 
     def by_part(self) -> dict[tuple[str, str], int]:
-        """Counts by group and part."""
+        """Return counts by group and part."""
         return self.subtotals(lambda row: (row.group, row.part))
 
     def by_kind(self) -> dict[str, int]:
-        """Counts by module class."""
+        """Return counts by module class."""
         return self.subtotals(lambda row: row.kind)
 
     def frame(self, columns: Iterable[str] = COLUMNS["all"]) -> pd.DataFrame:
-        """One row a parameter: the fields of `Parameter`, ``shape`` written 768×768."""
+        """Return a row for each parameter: fields of `Parameter`, with ``shape`` as text such as 768×768."""
         frame = pd.DataFrame({name: [getattr(row, name) for row in self.rows] for name in columns})
         frame["shape"] = ["×".join(map(str, row.shape)) for row in self.rows]
         return frame
@@ -137,7 +137,7 @@ class Inventory:
 
 @question("parameters")
 class Parameters(Question):
-    """Every named parameter of a model: what it belongs to, its shape, its size.
+    """The named parameters of a model, with their groups, shapes and sizes.
 
     Attributes:
         columns: "all": name, group, part, kind, shape, count, dtype, bytes, share and tied_to; "main": name,
@@ -149,12 +149,12 @@ class Parameters(Question):
     columns: str = param(Choice(COLUMNS), default="all", option="", display_only=True)
 
     def of(self, checkpoint: Checkpoint) -> ParametersResult:
-        """Those of a model."""
+        """Return the parameters of a model."""
         with checkpoint.running() as model:
             return ParametersResult(self, InputRecord.of_model(checkpoint), inventory(model))
 
     def options(self) -> list[str]:
-        """The command gives the main columns unless it is asked for all."""
+        """Return the options; the command's default is the main columns."""
         return ["--all-columns"] if self.columns == "all" else []
 
 
@@ -163,7 +163,7 @@ class ParametersResult(Result):
     """The parameters of a checkpoint.
 
     Attributes:
-        inventory: the parameters, and their sums.
+        inventory: the parameters and their totals.
     """
 
     question: Parameters
@@ -171,26 +171,26 @@ class ParametersResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many numbers there are, shared ones counted once."""
+        """Number of elements, tied parameters counted once."""
         return {"total": self.inventory.total}
 
     def frame(self) -> pd.DataFrame:
-        """One row a parameter."""
+        """Return a row for each parameter."""
         return self.inventory.frame(COLUMNS[self.question.columns])
 
 
 def inventory(model: torch.nn.Module) -> Inventory:
-    """Every named parameter of a transformers model, with or without a task head."""
+    """Return the named parameters of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
-    named = list(model.named_parameters(remove_duplicate=False))
-    places = _ParameterGroups(model, [name for name, _ in named])
-    seen: dict[int, str] = {}
+    parameters = list(model.named_parameters(remove_duplicate=False))
+    groups = _ParameterGroups(model, [name for name, _ in parameters])
+    first_names: dict[int, str] = {}
     rows = []
-    for name, parameter in named:
-        tied_to = seen.get(id(parameter))
-        seen.setdefault(id(parameter), name)
+    for name, parameter in parameters:
+        tied_to = first_names.get(id(parameter))
+        first_names.setdefault(id(parameter), name)
         count = 0 if tied_to else parameter.numel()
-        group, part = places.of(name)
+        group, part = groups.find(name)
         rows.append(
             Parameter(
                 name=name,
@@ -209,63 +209,66 @@ def inventory(model: torch.nn.Module) -> Inventory:
 
 
 def parameters_of_config(config: PretrainedConfig, architecture: str | None = None) -> Inventory:
-    """Every parameter that a config describes, without any weights.
+    """Return the parameters of a config's model without allocating its weights.
 
     Args:
         config: e.g. ``transformers.BertConfig()`` for bert-base-uncased.
-        architecture: a class of transformers, e.g. "BertForSequenceClassification"; None for the
+        architecture: a model class of transformers, e.g. "BertForSequenceClassification"; None for the
             encoder alone.
 
     Raises:
-        ArchitectureError: transformers has no such class, or none for this config; sizes that no model has.
+        ArchitectureError: transformers has no such class, the class does not accept this config, or the
+            config has impossible sizes.
     """
-    kind: Any = AutoModel if architecture is None else getattr(transformers, architecture, None)
-    if architecture is not None and not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+    model_class: Any = AutoModel if architecture is None else getattr(transformers, architecture, None)
+    is_model = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
+    if architecture is not None and not is_model:
         raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
-    if architecture is not None and not isinstance(config, kind.config_class or ()):
-        raise ArchitectureError(f"{architecture} takes no {type(config).__name__}. Give the config it takes.")
-    return inventory(described(config, AutoModel.from_config if architecture is None else kind))
+    if architecture is not None and not isinstance(config, model_class.config_class or ()):
+        raise ArchitectureError(
+            f"{architecture} does not accept a {type(config).__name__}. Give a config of its own class."
+        )
+    return inventory(described(config, AutoModel.from_config if architecture is None else model_class))
 
 
 class _ParameterGroups:
-    """Where the parameters of a model belong, told by their names and those beside them."""
+    """Assigns parameters to groups and parts by their names and those of their layer."""
 
     def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:
         prefix = getattr(model, "base_model_prefix", "")
         self._model = model
         self._start = f"{prefix}." if prefix and hasattr(model, prefix) else ""
         self._names = frozenset(names)
-        self._within: dict[str, set[str]] = {}
+        self._names_by_layer: dict[str, set[str]] = {}
         for name in (name.removeprefix(self._start) for name in self._names if name.startswith(self._start)):
             if layer := _LAYER.search(name):
-                self._within.setdefault(name[: layer.end()], set()).add(name[layer.end() :])
+                self._names_by_layer.setdefault(name[: layer.end()], set()).add(name[layer.end() :])
 
-    def of(self, name: str) -> tuple[str, str]:
-        """Group and part of a parameter."""
+    def find(self, name: str) -> tuple[str, str]:
+        """Return the group and part of a parameter."""
         if not name.startswith(self._start):
             return HEAD, HEAD
         name = name.removeprefix(self._start)
         layer, listed = _LAYER.search(name), _LISTED_PARTS.match(name)
         if layer:
-            part = _part(name[layer.end() :], self._within[name[: layer.end()]])
-            shared = "albert_layer_groups" in layer[0]
-            return _shared_layers(
-                self._model, int(layer[1])
-            ) if shared else f"layer {int(layer[1]) + 1}", part
+            part = _part(name[layer.end() :], self._names_by_layer[name[: layer.end()]])
+            if "albert_layer_groups" in layer[0]:
+                return _shared_layers(self._model, int(layer[1])), part
+            return f"layer {int(layer[1]) + 1}", part
         if listed:
             return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
         if name.startswith("encoder.conv."):
-            return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer alone
+            return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer
         if _RELATIVE_POSITIONS.match(name):
             return (EVERY_LAYER,) * 2
         relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
         if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa normalises its relative positions with it
+            return (EVERY_LAYER,) * 2  # DeBERTa applies it to its relative positions
         return (_outside_layers(name),) * 2
 
 
 def _outside_layers(name: str) -> str:
-    """Group of a parameter that belongs to no layer."""
+    """Return the group of a parameter outside the layers."""
     if _FINAL_NORM.match(name):
         return FINAL_NORM
     if "pooler" in name:
@@ -276,7 +279,7 @@ def _outside_layers(name: str) -> str:
 
 
 def _shared_layers(model: torch.nn.Module, group: int) -> str:
-    """ALBERT's layers share weights by group (Lan et al. 2020)."""
+    """Return the name of a group of ALBERT layers, which share weights (Lan et al. 2020)."""
     config: Any = model.config
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     members = [layer + 1 for layer in range(layers) if int(layer / (layers / groups)) == group]
@@ -285,11 +288,11 @@ def _shared_layers(model: torch.nn.Module, group: int) -> str:
     return f"layers {members[0]} to {members[-1]}, shared"
 
 
-def _part(name: str, beside: Iterable[str]) -> str:
-    """Part of a layer, from the name within it and the names ``beside`` it."""
+def _part(name: str, layer_names: Iterable[str]) -> str:
+    """Return the part of a layer's parameter, from its name within the layer and those of all parameters."""
     if "bottleneck" in name:
         return "bottleneck"
-    norm_first = any(_NORM_FIRST.match(other) for other in beside)
+    norm_first = any(_NORM_FIRST.match(other) for other in layer_names)
     if norm_first and _ATTENTION_NORM.match(name):
         return ATTENTION
     if norm_first and name.startswith("post_attention_layernorm."):

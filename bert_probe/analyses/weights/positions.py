@@ -1,4 +1,4 @@
-"""How a model knows where a token stands: learned positions beside the sinusoids, or what it has instead."""
+"""Position encodings of a model, and learned position embeddings in comparison with sinusoids."""
 
 from __future__ import annotations
 
@@ -36,63 +36,68 @@ from bert_probe.model.trace import Array
 
 COSINES, FREQUENCIES, DISTANCE, SPECTRUM = "cosines", "frequencies", "distance", "spectrum"
 TABLE, BIAS, RELATIVE = "table", "bias", "relative"
-SHOWN = (COSINES, FREQUENCIES, DISTANCE, SPECTRUM, TABLE, BIAS, RELATIVE)
+TABLES = (COSINES, FREQUENCIES, DISTANCE, SPECTRUM, TABLE, BIAS, RELATIVE)
 MATRICES = (COSINES, TABLE, RELATIVE)
-"""Of these, what is a picture of many rows; the others are curves."""
+"""Tables that are shown as matrices; the others are shown as curves."""
 
 
 @question("positions")
 class Positions(Question):
-    """What a model has for positions, and the sinusoids of Vaswani et al. 2017 computed for the same size.
+    """Position encodings of a model, and the sinusoids of Vaswani et al. 2017 of the same size.
 
     Attributes:
-        show: "cosines" of every two positions; "distance", their mean by how far two are apart; "spectrum"
-            and "table" of what was learned; "frequencies" of rotary models; the "bias" by distance; cosines
-            of the "relative" vectors. None for the first of these that the model has.
+        show: "cosines": cosine similarity of all pairs of positions; "distance": its mean by distance;
+            "spectrum" and "table" of learned position embeddings; "frequencies" of rotary embeddings; "bias"
+            by distance; "relative": cosine similarity of relative position embeddings. None for the first of
+            these that the model has.
     """
 
     inputs = OneCheckpoint()
 
     show: str | None = param(
-        Optional(Choice(SHOWN)), default=None, key="positions_show", about="What to list.", display_only=True
+        Optional(Choice(TABLES)),
+        default=None,
+        key="positions_show",
+        about="Table to show.",
+        display_only=True,
     )
 
     def of(self, checkpoint: Checkpoint) -> PositionsResult:
-        """Those of a model.
+        """Return the position encodings of a model.
 
         Raises:
-            UnavailableError: nothing that is known here, or not what is asked for.
+            UnavailableError: the model has no supported position encoding, or not the requested one.
         """
-        about = checkpoint.description
-        most = most_tokens(about.max_tokens)
+        description = checkpoint.description
+        max_positions = most_tokens(description.max_tokens)
         with torch.inference_mode(), checkpoint.running() as model:
-            found = PositionsResult(
+            result = PositionsResult(
                 self,
                 InputRecord.of_model(checkpoint),
-                most,
-                position_table(model, most),
+                max_positions,
+                position_table(model, max_positions),
                 rotaries(model),
-                distance_bias(model, most),
-                relative_table(model, most),
+                distance_bias(model, max_positions),
+                relative_table(model, max_positions),
             )
-        if not found.available:
+        if not result.available:
             raise UnavailableError(
-                f"{about.architecture} has no table of positions, no rotary frequencies and no bias by "
-                "distance that is known here."
+                f"{description.architecture} has no position embeddings, rotary embeddings or relative "
+                "positions that can be shown."
             )
-        return replace(found, question=found.resolve(self))
+        return replace(result, question=result.resolve(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PositionsResult(Result):
-    """What a model has for positions; None, or nothing, for what it does not have.
+    """Position encodings of a model; None or empty for those that it does not have.
 
     Attributes:
-        positions: how many it reads at most.
-        learned: a vector for each position.
-        rotary: frequencies, by the kind of layers.
-        bias: what is added to scores by distance.
-        relative: a vector for each distance.
+        positions: maximum number of positions.
+        learned: learned position embeddings.
+        rotary: rotary embeddings, by layer type.
+        bias: bias on attention scores by distance.
+        relative: relative position embeddings.
     """
 
     question: Positions
@@ -104,8 +109,8 @@ class PositionsResult(Result):
 
     @property
     def available(self) -> tuple[str, ...]:
-        """What can be shown of it."""
-        there = {
+        """Available values of `Positions.show`."""
+        encodings = {
             COSINES: self.learned,
             FREQUENCIES: self.rotary,
             DISTANCE: self.learned or self.rotary,
@@ -114,68 +119,71 @@ class PositionsResult(Result):
             BIAS: self.bias,
             RELATIVE: self.relative,
         }
-        return tuple(name for name, one in there.items() if one)
+        return tuple(name for name, encoding in encodings.items() if encoding)
 
     def resolve(self, question: Positions) -> Positions:
-        """With the first thing that can be shown where none is named.
+        """Return the question with its default: the first available table.
 
         Raises:
-            UnavailableError: the model does not have it.
+            UnavailableError: the model does not have the requested table.
         """
         show = question.show or self.available[0]
         if show not in self.available:
             raise UnavailableError(
-                f"{self.inputs.model['architecture']} has nothing to show as {show}; there is "
-                f"{', '.join(self.available)}. Choose one of them."
+                f"{self.inputs.model['architecture']} has no table {show}. "
+                f"Choose one of {', '.join(self.available)}."
             )
         return replace(question, show=show)
 
     @property
     def table_of_positions(self) -> PositionTable:
-        """The learned one, which is there where cosines, spectrum or table are shown."""
+        """The learned position embeddings; required for cosines, spectrum and table."""
         assert self.learned is not None
         return self.learned
 
     @cached_property
     def sinusoids(self) -> Array:
-        """Those of the learned table's size, float64 [position, dimension]; the model does not use them."""
+        """Sinusoids of the size of the learned embeddings, float64 [position, dimension]."""
         return sinusoids(*self.table_of_positions.vectors.shape)
 
     @cached_property
     def cosines(self) -> Array:
-        """Of every two positions' vectors, [position, position]."""
+        """Cosine similarity of all pairs of position embeddings, [position, position]."""
         return cosine(self.table_of_positions.vectors, self.table_of_positions.vectors)
 
     @cached_property
     def sinusoid_cosines(self) -> Array:
-        """The same of the sinusoids."""
+        """Cosine similarity of all pairs of sinusoids, [position, position]."""
         return cosine(self.sinusoids, self.sinusoids)
 
     @cached_property
     def spectra(self) -> tuple[Array, Array]:
-        """The share of the variance in each principal direction, of what was learned and of the sinusoids."""
+        """Spectra of the learned embeddings and of the sinusoids; see `spectrum`."""
         return spectrum(self.table_of_positions.vectors), spectrum(self.sinusoids)
 
     @cached_property
     def by_distance(self) -> dict[str, Array]:
-        """Mean cosine of two positions that are 0, 1, … apart, by what it is of."""
+        """Name of the encoding → mean cosine of positions at distance 0, 1, …."""
         if self.learned is not None:
-            return {"learned": on_diagonals(self.cosines), "sinusoids": on_diagonals(self.sinusoid_cosines)}
+            return {
+                "learned": diagonal_means(self.cosines),
+                "sinusoids": diagonal_means(self.sinusoid_cosines),
+            }
         distances = np.arange(self.positions)
-        return {one.name: one.alike(distances) for one in self.rotary}
+        return {rotary.name: rotary.rotated_cosines(distances) for rotary in self.rotary}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How far a learned table is from the sinusoids, and in how many directions most of it lies."""
+        """Difference of learned embeddings from the sinusoids, and directions with 90 % of their variance."""
         if self.learned is None:
             return {}
-        learned, fixed = (directions(one) for one in self.spectra)
+        learned, fixed = (directions(shares) for shares in self.spectra)
         off = self.learned.off_sinusoids
         return {"off_sinusoids": off, "directions_90": learned, "directions_90_sinusoids": fixed}
 
     def frame(self) -> pd.DataFrame:
-        """What `Positions.show` names, positions and distances counted from 0."""
-        made = {
+        """Return the table of `Positions.show`; positions and distances are counted from 0."""
+        tables = {
             COSINES: self._cosines,
             DISTANCE: self._by_distance,
             SPECTRUM: self._spectrum,
@@ -184,8 +192,8 @@ class PositionsResult(Result):
             BIAS: self._bias,
             RELATIVE: self._relative,
         }
-        assert self.question.show is not None  # it is resolved
-        return made[self.question.show]()
+        assert self.question.show is not None  # the question is resolved
+        return tables[self.question.show]()
 
     def _cosines(self) -> pd.DataFrame:
         names = [*map(str, range(len(self.cosines)))]
@@ -208,59 +216,59 @@ class PositionsResult(Result):
         parts = [
             pd.DataFrame(
                 {
-                    "layers": one.name,
-                    "pair": np.arange(len(one.frequencies)),
-                    "frequency": one.frequencies,
-                    "wavelength": one.wavelengths,
+                    "layers": rotary.name,
+                    "pair": np.arange(len(rotary.frequencies)),
+                    "frequency": rotary.frequencies,
+                    "wavelength": rotary.wavelengths,
                 }
             )
-            for one in self.rotary
+            for rotary in self.rotary
         ]
         return pd.concat(parts, ignore_index=True)
 
     def _bias(self) -> pd.DataFrame:
-        assert self.bias is not None  # it is there where it is shown
+        assert self.bias is not None  # checked by `resolve`
         heads = [f"head_{head + 1}" for head in range(len(self.bias.values))]
         values = dict(zip(heads, self.bias.values, strict=True))
         return pd.DataFrame({"distance": self.bias.distances, **values})
 
     def _relative(self) -> pd.DataFrame:
-        assert self.relative is not None  # it is there where it is shown
+        assert self.relative is not None  # checked by `resolve`
         names = spans(self.relative)
         return frames.matrix(self.relative_cosines, names, names, "distance")
 
     @cached_property
     def relative_cosines(self) -> Array:
-        """Of every two distances' vectors, [row, row]."""
-        assert self.relative is not None  # it is there where it is shown
+        """Cosine similarity of all pairs of relative position embeddings, [row, row]."""
+        assert self.relative is not None  # checked by `resolve`
         return cosine(self.relative.vectors, self.relative.vectors)
 
 
 def spectrum(vectors: Array) -> Array:
-    """The share of the variance over positions that lies in each principal direction, the largest first.
+    """Return the share of the variance over positions in each principal direction, in descending order.
 
-    With σ the singular values of the table less its mean row: σ² ÷ Σ σ². float64, as many as the smaller of
-    positions and dimensions; zeros for a table whose rows are all the same.
+    The shares are σ² ÷ Σ σ², where σ are the singular values of the table after subtracting its mean row.
+    float64 [min(position, dimension)]; zeros if all rows are equal.
     """
     table = torch.from_numpy(vectors.astype(np.float64))
     squares = torch.linalg.svdvals(table - table.mean(dim=0)).numpy() ** 2
     total = squares.sum()
-    found: Array = squares / total if total > 0 else squares
-    return found
+    shares: Array = squares / total if total > 0 else squares
+    return shares
 
 
 def directions(shares: Array, share: float = 0.9) -> int:
-    """The fewest principal directions in which so much of the variance lies."""
+    """Return the smallest number of principal directions with at least this share of the variance."""
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
-def on_diagonals(square: Array) -> Array:
-    """The mean of each diagonal of [position, position] from the main one upwards, float64."""
-    return np.array([np.diagonal(square, one).mean(dtype=np.float64) for one in range(len(square))])
+def diagonal_means(square: Array) -> Array:
+    """Return the mean of each diagonal of [position, position], from the main diagonal upward, float64."""
+    return np.array([np.diagonal(square, offset).mean(dtype=np.float64) for offset in range(len(square))])
 
 
 def spans(table: RelativeTable) -> list[str]:
-    """The distances of each row as text: −3, or 17…20 where several share it."""
+    """Return the distances of each row as text: −3, or 17…20 if several distances share a row."""
     return [
         str(low).replace("-", "−") if low == high else f"{low}…{high}".replace("-", "−")
         for low, high in table.distances

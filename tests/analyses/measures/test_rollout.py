@@ -1,4 +1,4 @@
-"""Rollout by hand, and what must always hold."""
+"""Rollout by hand, and invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_rollout_multiplies_later_layers_from_the_left() -> None:
     np.testing.assert_array_equal(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]])
     np.testing.assert_array_equal(rollout([first, second], residual=0), [[1, 0], [1, 0]])
     np.testing.assert_array_equal(rollout([first, second], residual=1), np.eye(2))
-    # A quarter kept: [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
+    # Residual weight ¼: [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
     np.testing.assert_array_equal(rollout([first, second], residual=0.25), [[0.8125, 0.1875], [0.75, 0.25]])
 
 
@@ -45,7 +45,7 @@ def test_rows_of_every_rollout_sum_to_one(seed: int, tokens: int, layers: int, r
         assert (reached >= 0).all()
 
 
-def test_a_rollout_of_wrong_layers_or_share_is_refused() -> None:
+def test_invalid_rollout_raises() -> None:
     for wrong in ([], [np.zeros((2, 3))], [np.ones((1, 2, 2)), np.ones((1, 3, 3))]):
         with pytest.raises(ShapeError):
             rollout(wrong)
@@ -57,6 +57,6 @@ def test_a_rollout_of_wrong_layers_or_share_is_refused() -> None:
 def test_the_measure_is_the_rollout_of_all_layers_up_to_one(minilm: Checkpoint) -> None:
     trace = minilm.trace("Mehdi loves Tallahassee, and we love it.")
     for layer in (0, 3, 5):
-        shown = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
+        result = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
         below = [trace.attention(index) for index in range(layer + 1)]
-        np.testing.assert_array_equal(shown, rollout(below, 0.3).astype(np.float32))
+        np.testing.assert_array_equal(result, rollout(below, 0.3).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Value norms against what the model's own output projection is given and returns."""
+"""Value norms against inputs and outputs of the model's own output projection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 def test_values_through_the_output_projection_make_the_layers_output(
     name: str, family_folder: Callable[[str], Path]
 ) -> None:
-    """In float64: the heads' parts, weighted and summed, are what the projection is given."""
+    """In float64, the weighted sum of the heads' values is the input of the projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
         weight.mul_(1 + 1e-9)  # numbers that float32 does not hold
@@ -39,11 +39,11 @@ def test_values_through_the_output_projection_make_the_layers_output(
         hook = module.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0]))
         checkpoint.trace(TEXT)
         hook.remove()
-        # ALBERT's layers share one module, which is then called once a layer.
+        # ALBERT's layers share one module, which is called once for each layer.
         call = given[layer] if len(given) > 1 else given[0]
         values = trace.values[layer]
-        made = np.concatenate(trace.attention(layer) @ values, axis=-1)
-        assert_exact(made, call[0].numpy())
+        created = np.concatenate(trace.attention(layer) @ values, axis=-1)
+        assert_exact(created, call[0].numpy())
         heads, tokens, size = values.shape
         assert module.weight.shape[1] == heads * size
         part = module.weight.numpy()[:, -size:]
@@ -53,12 +53,12 @@ def test_values_through_the_output_projection_make_the_layers_output(
 
 def test_the_measure_is_the_weight_times_the_length(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    shown = Attention(1, 2, "value-norm").of(trace).weights
-    np.testing.assert_array_equal(shown, trace.attention(1, 2) * value_norms(trace, 1)[2])
+    result = Attention(1, 2, "value-norm").of(trace).weights
+    np.testing.assert_array_equal(result, trace.attention(1, 2) * value_norms(trace, 1)[2])
 
 
-def test_hidden_values_and_numbers_without_a_model_are_refused(family: Callable[[str], Checkpoint]) -> None:
-    with pytest.raises(UnavailableError, match="hides its values"):
+def test_hidden_values_or_missing_model_raise(family: Callable[[str], Checkpoint]) -> None:
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         value_norms(family("mpnet").trace("we left"), 0)
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         Attention(0, 0, "value-norm").of(hand_trace([np.full((1, 4, 4), 0.25)]))

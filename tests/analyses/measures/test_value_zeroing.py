@@ -1,4 +1,4 @@
-"""Value zeroing against single passes of the raw model, and what must always hold."""
+"""Value zeroing against single passes of the raw model, and invariants."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from tests.helpers.traces import hand_trace
 TEXT = "We had left the wide ground."
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 NORMALISED_AT_THE_END = ("modernbert", "eurobert", "xlm-roberta-xl", "roberta-prelayernorm")
-"""Families whose last hidden state has passed a norm that belongs to no layer."""
+"""Architectures with a final norm outside the layers."""
 
 
 @pytest.fixture(scope="module")
 def exact() -> Checkpoint:
-    """The built-in in float64, where rounding hides nothing."""
+    """Return the built-in model in float64, to reduce rounding errors."""
     return bert_probe.load(dtype="float64")
 
 
 @contextmanager
 def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
-    """The reference: the value projection of a BERT layer gives zeros for one token."""
+    """Reference implementation: the value projection of a BERT layer returns zeros for one token."""
 
     def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()
@@ -61,23 +61,23 @@ def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("layer", prove_unless({3}, [0, 3, 5]))
-def test_it_equals_a_loop_of_single_passes_of_the_raw_model(exact: Checkpoint, layer: int) -> None:
+def test_value_zeroing_equals_single_passes_of_the_raw_model(exact: Checkpoint, layer: int) -> None:
     trace = exact.trace(TEXT)
     raw = AutoModel.from_pretrained(get_model_path(), attn_implementation="eager", dtype=torch.float64).eval()
     ids = torch.tensor([[token.id for token in trace.tokens]])
     expected = np.empty((len(trace.tokens),) * 2)
     with torch.inference_mode():
-        whole = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
+        full = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
         for token in range(len(trace.tokens)):
             with value_zero(raw.encoder.layer[layer], token):
                 without = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
-            expected[:, token] = 1 - cosine_of_rows(without, whole)
+            expected[:, token] = 1 - cosine_of_rows(without, full)
     assert expected.max() > 0.01, "something must change"
     assert_exact(value_zeroing(trace, layer), expected)
 
 
 def one_by_one(trace: Trace, layer: int) -> np.ndarray:
-    """A whole pass for each key, changed at one layer: nothing is batched, no layer is run by itself."""
+    """Return the result of one full pass for each key, without batching."""
     values = torch.from_numpy(trace.values[layer].copy())  # type: ignore[index]
     weights = torch.from_numpy(trace.attention(layer).copy())
 
@@ -85,9 +85,9 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
         def change(index: int, call: AttentionCall) -> torch.Tensor:
             if index != layer or token is None:
                 return call.output
-            kept = values.clone()
-            kept[:, token] = 0
-            return (weights @ kept).swapaxes(0, 1)[None]
+            indices = values.clone()
+            indices[:, token] = 0
+            return (weights @ indices).swapaxes(0, 1)[None]
 
         checkpoint = trace.checkpoint
         with torch.inference_mode(), checkpoint.running() as model, changing(change):
@@ -95,8 +95,8 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
         states: np.ndarray = output.hidden_states[layer + 1][0].numpy()
         return states
 
-    whole = vectors(None)
-    columns = [1 - cosine_of_rows(vectors(token), whole) for token in range(len(trace.tokens))]
+    full = vectors(None)
+    columns = [1 - cosine_of_rows(vectors(token), full) for token in range(len(trace.tokens))]
     return np.stack(columns, axis=1)
 
 
@@ -110,54 +110,54 @@ def test_every_family_equals_passes_one_by_one(name: str, family_folder: Callabl
 
 def test_batches_of_any_size_give_the_same(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = exact.trace(TEXT)
-    whole = value_zeroing(trace, 2)
+    full = value_zeroing(trace, 2)
     for tokens in (1, 3 * len(trace.tokens)):
         monkeypatch.setattr(module, "BATCH_TOKENS", tokens)
-        assert_exact(value_zeroing(trace, 2), whole)
+        assert_exact(value_zeroing(trace, 2), full)
 
 
-def test_it_tells_how_far_it_is_and_ends_when_nobody_wants_it(
+def test_value_zeroing_reports_progress_and_can_be_canceled(
     exact: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = exact.trace(TEXT)
     length = len(trace.tokens)
     monkeypatch.setattr(module, "BATCH_TOKENS", 4 * length)
-    told: list[tuple[int, int]] = []
-    whole = value_zeroing(trace, 2, lambda done, total: told.append((done, total)))
-    assert told == [(0, length), (4, length), (8, length), (length, length)]
-    assert_exact(whole, value_zeroing(trace, 2))
+    result: list[tuple[int, int]] = []
+    full = value_zeroing(trace, 2, lambda done, total: result.append((done, total)))
+    assert result == [(0, length), (4, length), (8, length), (length, length)]
+    assert_exact(full, value_zeroing(trace, 2))
 
     def give_up(done: int, _total: int) -> None:
         if done:
             raise Cancelled
 
-    asked = Attention(2, measure="value-zeroing")
+    question = Attention(2, measure="value-zeroing")
     with pytest.raises(Cancelled):
-        asked.of(trace, give_up)
+        question.of(trace, give_up)
     assert measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
-    np.testing.assert_array_equal(asked.of(trace).weights, whole)
+    np.testing.assert_array_equal(question.of(trace).weights, full)
 
 
 def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, what = exact.trace(TEXT), measure("value-zeroing")
-    told: list[tuple[int, int]] = []
+    trace, label = exact.trace(TEXT), measure("value-zeroing")
+    answer: list[tuple[int, int]] = []
     length = len(trace.tokens)
-    AttentionLong([-1, 2, 2], measure="value-zeroing").of(trace, lambda *now: told.append(now))
-    assert told == [(0, 2 * length), (length, 2 * length), (length, 2 * length), (2 * length, 2 * length)]
-    assert [what.takes_long(trace, layer) for layer in range(6)] == [True, True, False, True, True, False]
+    AttentionLong([-1, 2, 2], measure="value-zeroing").of(trace, lambda *now: answer.append(now))
+    assert answer == [(0, 2 * length), (length, 2 * length), (length, 2 * length), (2 * length, 2 * length)]
+    assert [label.takes_long(trace, layer) for layer in range(6)] == [True, True, False, True, True, False]
     expected = value_zeroing(trace, 2)
     monkeypatch.delattr(module, "value_zeroing")
-    shown = Attention(2, measure="value-zeroing").of(trace, lambda *now: told.append(now)).weights
-    assert len(told) == 4
-    np.testing.assert_array_equal(shown, expected)
+    result = Attention(2, measure="value-zeroing").of(trace, lambda *now: answer.append(now)).weights
+    assert len(answer) == 4
+    np.testing.assert_array_equal(result, expected)
     assert Attention(2, measure="value-zeroing", words=True, specials=False).of(trace).weights.shape
     assert len(AttentionLong([2, 5], measure="value-zeroing").of(trace).table()) == 2 * length**2
     with pytest.raises(ValueError, match="read-only"):
-        shown[0, 0] = 1
+        result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="no single heads"):
             refused.of(trace)  # before anything is computed
-    assert what.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
+    assert label.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
 
 
 def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[str], Path]) -> None:
@@ -170,22 +170,22 @@ def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[st
     assert value_zeroing(trace, 1).max() > 1e-6
 
 
-def test_it_stands_among_the_measures(minilm: Checkpoint) -> None:
+def test_value_zeroing_is_listed_among_the_measures(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    shown = Attention(2, measure="value-zeroing").of(trace)
-    np.testing.assert_array_equal(shown.weights, value_zeroing(trace, 2))
-    assert shown.weights.dtype == np.float32
+    result = Attention(2, measure="value-zeroing").of(trace)
+    np.testing.assert_array_equal(result.weights, value_zeroing(trace, 2))
+    assert result.weights.dtype == np.float32
     with pytest.raises(SelectionError, match="no single heads"):
         Attention(2, 1, "value-zeroing").of(trace)
 
 
-def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpoint) -> None:
+def test_model_is_unchanged_and_usable_by_other_threads(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     expected, hooks = trace.attention(4), [len(module._forward_hooks) for module in minilm.model.modules()]
-    seen: list[np.ndarray] = []
+    observed: list[np.ndarray] = []
 
     def others() -> None:
-        seen.extend(minilm.trace(TEXT).attention(4) for _ in range(10))
+        observed.extend(minilm.trace(TEXT).attention(4) for _ in range(10))
 
     threads = [threading.Thread(target=others) for _ in range(2)]
     for thread in threads:
@@ -194,32 +194,32 @@ def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpo
         value_zeroing(trace, 3)
     for thread in threads:
         thread.join()
-    assert len(seen) == 20
-    for one in seen:
-        assert_alike(one, expected, "what another thread saw")
+    assert len(observed) == 20
+    for item in observed:
+        assert_alike(item, expected, "what another thread saw")
     assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
 
 
-def test_a_hook_that_is_half_taken_away_does_not_stop_another_thread(minilm: Checkpoint) -> None:
-    """torch puts a hook in, and says that it takes keywords, in two steps; a thread may come in between."""
-    with _watched(minilm.model, lambda: 0) as seen:
+def test_partially_removed_hook_does_not_affect_another_thread(minilm: Checkpoint) -> None:
+    """torch registers a hook with keywords in two steps, between which another thread may run."""
+    with _watched(minilm.model, lambda: 0) as observed:
         for module in minilm.model.modules():
             module._forward_hooks_with_kwargs.clear()
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(minilm.trace, TEXT).result(60).layers == minilm.description.layers
-    assert not seen
+    assert not observed
 
 
-def test_what_cannot_be_zeroed_is_refused(
+def test_unsupported_value_zeroing_raises(
     minilm: Checkpoint, family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError):
         value_zeroing(trace, 6)
-    with pytest.raises(UnavailableError, match="hides its values"):
+    with pytest.raises(UnavailableError, match="does not expose its value vectors"):
         value_zeroing(family("mpnet").trace(TEXT), 0)
     with pytest.raises(UnavailableError):
         value_zeroing(hand_trace([np.full((1, 4, 4), 0.25)]), 0)
-    monkeypatch.setattr(module, "MOST", 5)
-    with pytest.raises(TooLongError, match="takes at most 5"):
+    monkeypatch.setattr(module, "MAX_TOKENS", 5)
+    with pytest.raises(TooLongError, match="reads at most 5"):
         value_zeroing(trace, 0)

@@ -1,6 +1,7 @@
-"""Measures of attention: one file each, found by being here.
+"""Attention measures, one module each.
 
-A file sets ``MEASURE``. Everything else follows: library, command line, pages, head view, files.
+Each module of this package sets ``MEASURE`` and is found by being here. Library, command line, pages, head
+view and files offer all measures.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from bert_probe.model.trace import Array, Trace, resolve
 
 @dataclass(frozen=True)
 class AttentionMeasure:
-    """How much each query has to do with each key, in one of several senses.
+    """A measure of how much each query attends to each key.
 
     Attributes:
-        name: in questions, addresses and on the command line.
-        label: of a button; title: of a picture, which a layer follows.
-        value: what a number is; total: what all of them add up to.
-        meaning: what it says and does not say, in a sentence or two.
-        order: its place among the measures.
-        of_layer: trace, layer, residual share, report → [query, key], the layer as a whole.
-        of_heads: trace, layer, heads → [head, query, key]; None where a layer has no single heads.
-        lengths: trace, layer → [head, key], where the measure is the attention weight times these.
-        shares: rows sum to 1 over all keys; otherwise the largest number depends on the text.
-        rolled: it follows all layers up to this one, with a share for the residual connection.
-        takes_long: trace, layer → whether `of_layer` runs the model for it, and reports meanwhile. What it
-            gives is kept then as long as the trace, and no longer takes long.
-        caveat: trace → a further sentence on this model, or "".
+        name: identifier in questions, URLs and on the command line.
+        label: text of a button; title: start of a picture's title, followed by the layer.
+        value: description of a single number; total: description of a row's sum.
+        meaning: what the measure shows and what it does not show.
+        order: position among the measures.
+        of_layer: (trace, layer, residual weight, progress) → [query, key] for the whole layer.
+        of_heads: (trace, layer, heads) → [head, query, key]; None if the measure has no single heads.
+        lengths: (trace, layer) → [head, key], the factors of a measure that multiplies the weights.
+        shares: rows sum to 1 over all keys; otherwise the largest value depends on the text.
+        rolled: combines all layers up to this one, with a weight for the residual connection.
+        takes_long: (trace, layer) → whether `of_layer` runs the model and reports progress. Its result is
+            cached with the trace, so a second call is fast.
+        caveat: trace → a warning about this model, or "".
     """
 
     name: str
@@ -54,17 +55,19 @@ class AttentionMeasure:
     caveat: Callable[[Trace], str] = lambda _: ""
 
     def single_heads(self) -> Callable[[Trace, int, slice], Array]:
-        """`of_heads`, where there is any.
+        """Return `of_heads`.
 
         Raises:
-            SelectionError: the measure is of whole layers only.
+            SelectionError: the measure is defined for whole layers only.
         """
         if self.of_heads is None:
-            raise SelectionError(f"{self.label} is of a layer as a whole; it has no single heads. Use mean.")
+            raise SelectionError(
+                f"{self.label} is defined for whole layers and has no single heads. Use mean."
+            )
         return self.of_heads
 
     def shared_out(self, trace: Trace) -> bool:
-        """Whether rows sum to 1 here: a measure of shares, on attention whose own rows do."""
+        """Return whether rows sum to 1 for this trace: external attention may have other row sums."""
         return self.shares and not trace.caveat
 
     def of_head(
@@ -75,38 +78,39 @@ class AttentionMeasure:
         residual: float,
         report: Progress = no_progress,
     ) -> Array:
-        """[query, key] of one head, or with "mean" of the layer.
+        """Return the matrix of one head, or of the whole layer for "mean", [query, key].
 
         Raises:
-            SelectionError: no such layer or head; no single heads.
-            UnavailableError: the architecture hides what the measure needs.
+            SelectionError: the layer or head does not exist, or the measure has no single heads.
+            UnavailableError: the architecture does not expose what the measure needs.
         """
         if head == "mean":
             return self.of_layer(trace, layer, residual, report)
         index = resolve(head, trace.heads, "head")
-        one: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
-        return one
+        matrix: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
+        return matrix
 
 
 def measures() -> Mapping[str, AttentionMeasure]:
-    """All of them by name, in their order."""
-    return _found()
+    """Return all measures by name, in their order."""
+    return _load_measures()
 
 
 @cache
-def _found() -> Mapping[str, AttentionMeasure]:
-    found: list[AttentionMeasure] = [
+def _load_measures() -> Mapping[str, AttentionMeasure]:
+    loaded: list[AttentionMeasure] = [
         import_module(f"{__name__}.{module.name}").MEASURE for module in iter_modules(__path__)
     ]
-    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.order)})
+    loaded.sort(key=lambda attention_measure: attention_measure.order)
+    return MappingProxyType({attention_measure.name: attention_measure for attention_measure in loaded})
 
 
 def measure(name: str) -> AttentionMeasure:
-    """The measure of a name.
+    """Return the measure with a name.
 
     Raises:
-        SelectionError: there is none.
+        SelectionError: no measure has this name.
     """
     if name not in measures():
-        raise SelectionError(f"There is no measure {name}; use {', '.join(measures())}.")
+        raise SelectionError(f"Unknown attention measure {name}. Use one of {', '.join(measures())}.")
     return measures()[name]

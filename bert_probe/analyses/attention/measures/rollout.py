@@ -1,4 +1,4 @@
-"""Attention over all layers up to one: rollout."""
+"""Attention rollout: attention combined over all layers up to a layer (Abnar and Zuidema 2020)."""
 
 from __future__ import annotations
 
@@ -13,54 +13,55 @@ from bert_probe.model.trace import Array, Trace, resolve
 
 
 def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
-    """`rollout` up to each layer in turn, float64 [query, key].
+    """Yield the rollout up to each layer, float64 [query, key]; see `rollout`.
 
     Raises:
         ShapeError, SelectionError: see `rollout`.
     """
     if not 0 <= residual <= 1:
-        raise SelectionError(f"The residual share is {residual}; it must be between 0 and 1.")
-    reached: Array | None = None
+        raise SelectionError(f"The residual weight is {residual}, but must be between 0 and 1.")
+    result: Array | None = None
     for weights in layers:
         if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
-            raise ShapeError(f"A layer has shape {weights.shape}; [head, token, token] is needed.")
-        if reached is not None and len(reached) != weights.shape[1]:
+            raise ShapeError(f"A layer has shape {weights.shape}, but must be [head, token, token].")
+        if result is not None and len(result) != weights.shape[1]:
             raise ShapeError(
-                f"A layer is over {weights.shape[1]} tokens, the one before over {len(reached)}."
+                f"All layers must have the same number of tokens: one has {len(result)}, and the next one "
+                f"has {weights.shape[1]}."
             )
-        # Double precision: the products of many layers would add up float32's rounding.
+        # Double precision: products over many layers would accumulate float32 rounding errors.
         mean = weights.mean(axis=0, dtype=np.float64)
         step: Array = (1 - residual) * mean + residual * np.eye(len(mean))
-        reached = step if reached is None else step @ reached
-        yield reached
-    if reached is None:
-        raise ShapeError("There is no layer to roll out.")
+        result = step if result is None else step @ result
+        yield result
+    if result is None:
+        raise ShapeError("Rollout needs the attention of at least one layer.")
 
 
 def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
-    """How much of each input token reaches each token through all layers, float64 [query, key].
+    """Return how much of each input token reaches each token through all layers, float64 [query, key].
 
     R_l = ((1 − r) · mean over heads of A_l + r · I) R_{l−1}, with R_0 = I: later layers multiply from
-    the left; Abnar and Zuidema 2020, section 3. Rows sum to 1. It follows attention alone, so it is no
-    measure of causal importance.
+    the left; Abnar and Zuidema 2020, section 3. Rows sum to 1. Rollout uses attention weights alone, so it
+    does not measure causal importance.
 
     Args:
-        layers: attention of each layer from the first on, [head, query, key].
-        residual: r, the share that the residual connection is taken to carry, 0 to 1.
+        layers: attention of each layer, beginning with the first, [head, query, key].
+        residual: r, the weight of the residual connection, 0 to 1.
 
     Raises:
-        ShapeError: a layer is not [head, query, key] over the same tokens as the one before.
-        SelectionError: a residual share outside 0 to 1.
+        ShapeError: a layer is not [head, query, key], or differs in its number of tokens.
+        SelectionError: a residual weight outside 0 to 1.
     """
     *_, last = rollouts(layers, residual)
     return last
 
 
 def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Array:
-    """One layer in memory at a time."""
     last = resolve(layer, trace.layers, "layer")
-    reached = rollout((trace.attention(below) for below in range(last + 1)), residual)
-    return reached.astype(trace.dtype, copy=False)
+    # A generator, so that only one layer is in memory at a time.
+    result = rollout((trace.attention(below) for below in range(last + 1)), residual)
+    return result.astype(trace.dtype, copy=False)
 
 
 MEASURE = AttentionMeasure(
@@ -70,7 +71,7 @@ MEASURE = AttentionMeasure(
     value="share that reaches",
     total="attention",
     meaning="How much of each input token reaches a token through the attention of all layers up to this "
-    "one (Abnar and Zuidema 2020). It follows the weights alone and is no measure of influence.",
+    "one (Abnar and Zuidema 2020). It uses attention weights alone and does not measure influence.",
     order=3,
     of_layer=_up_to,
     rolled=True,

@@ -1,4 +1,4 @@
-"""Attention weighted by what it carries: the norms of the value vectors behind the weights."""
+"""Value-weighted attention: attention times the norm of the transformed value vectors."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ from bert_probe.model.forward import as_array
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
-_known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Lengths by layer, as long as the trace is there: few numbers, which are asked for head by head."""
+_cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
+"""Norms by layer of each trace; views request them head by head."""
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
-    """Length of what each head would carry from each token, ‖v W_O‖, [head, token], in the trace's type.
+    """Return the norm of each head's transformed values, ‖v W_O‖, [head, token], in the dtype of the trace.
 
     W_O is the head's part of the layer's output projection, without its bias; Kobayashi et al. 2020,
-    section 2.2. Where the architecture has no such projection it is ‖v‖, see `projects`.
+    section 2.2. For an architecture without such a projection the result is ‖v‖; see `projects`.
 
     Raises:
-        SelectionError: no such layer.
-        UnavailableError: the architecture hides its values, or the trace has no model, or its weights have
-            changed since.
+        SelectionError: the layer does not exist.
+        UnavailableError: the architecture does not expose its values, the trace has no model, or the weights
+            have changed since the trace was made.
     """
     layer = resolve(layer, trace.layers, "layer")
     if trace.values is None:
         raise UnavailableError(
-            f"{trace.architecture} hides its values, so attention cannot be weighted by them."
+            f"{trace.architecture} does not expose its value vectors, so attention cannot be weighted by "
+            "them. Choose another measure."
         )
-    known = _known.setdefault(trace, {})
-    if layer not in known:
-        known[layer] = read_only(_lengths(trace, layer, trace.values[layer]))
-    return known[layer]
+    norms = _cache.setdefault(trace, {})
+    if layer not in norms:
+        norms[layer] = read_only(_norms(trace, layer, trace.values[layer]))
+    return norms[layer]
 
 
-def _lengths(trace: Trace, layer: int, values: Array) -> Array:
-    """`value_norms` of values [head, token, dim]."""
+def _norms(trace: Trace, layer: int, values: Array) -> Array:
     checkpoint = trace.checkpoint
     with checkpoint.running():
         projection = checkpoint.projections[layer]
         weight = None if projection is None else as_array(projection.weight.detach())
     if weight is None:
-        lengths: Array = np.linalg.norm(values, axis=-1)
-        return lengths
+        value_norms: Array = np.linalg.norm(values, axis=-1)
+        return value_norms
     heads, _, size = values.shape
     # [hidden, head × size] → one [size, hidden] for each head.
     parts = np.moveaxis(weight.reshape(len(weight), heads, size), 0, -1)
-    carried: Array = np.linalg.norm(values @ parts, axis=-1)
-    return carried
+    norms: Array = np.linalg.norm(values @ parts, axis=-1)
+    return norms
 
 
 def projects(trace: Trace) -> bool:
-    """Whether `value_norms` goes through the output projection in every layer."""
+    """Return whether `value_norms` includes the output projection in every layer."""
     projections = trace.checkpoint.projections
     return bool(projections) and None not in projections
 
 
 def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
-    """‖α v W_O‖, attention times the length of what it carries: [head, query, key], in the trace's type.
+    """Return ‖α v W_O‖, attention times `value_norms`, [head, query, key], in the dtype of the trace.
 
-    Not a share: rows do not sum to 1. A large weight on a short vector, as often on [SEP], moves little.
+    Rows do not sum to 1. A large weight on a short vector, often that of [SEP], contributes little.
 
     Raises:
-        SelectionError, UnavailableError: as `value_norms`.
+        SelectionError, UnavailableError: see `value_norms`.
     """
-    lengths = value_norms(trace, layer)  # refuses before any attention is computed
-    weighted: Array = trace.attention_of(layer, heads) * lengths[heads, None]
+    norms = value_norms(trace, layer)  # raises before any attention is computed
+    weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
 
 
@@ -81,17 +81,17 @@ def _mean(trace: Trace, layer: int, _residual: float, _report: Progress) -> Arra
 def _caveat(trace: Trace) -> str:
     if projects(trace):
         return ""
-    return "This architecture's output projection is not known, so lengths are those of the values."
+    return "This architecture exposes no output projection, so the norms are those of the values alone."
 
 
 MEASURE = AttentionMeasure(
     name="value-norm",
     label="Value-weighted",
     title="Value-weighted attention",
-    value="weight × length carried",
-    total="length carried",
-    meaning="The weight times the length of what the head carries from there (Kobayashi et al. 2020): "
-    "a large weight on a short vector moves little. How much is carried, but not in which direction.",
+    value="weight × value norm",
+    total="weighted norm",
+    meaning="The attention weight times the norm of the transformed value vector (Kobayashi et al. 2020): "
+    "a large weight on a short vector contributes little. It shows how much is read, but not its direction.",
     order=2,
     of_layer=_mean,
     of_heads=value_weighted,

@@ -1,4 +1,4 @@
-"""Value zeroing: what a layer makes of a token when it cannot read another one's value."""
+"""Value zeroing: how a layer's output changes when a token's value vector is zeroed (Mohebbi et al. 2023)."""
 
 from __future__ import annotations
 
@@ -18,44 +18,48 @@ from bert_probe.model.layers import ModuleCall, passing
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
-MOST = 1024
-"""Tokens; the layer runs once for each of them, so the work grows with their square."""
+MAX_TOKENS = 1024
+"""Longest text: the layer runs once for each token, so the cost grows with the square of the length."""
 
-_known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""What was computed, by layer, as long as the trace is there: at most 4 MB of a layer in float32."""
+_cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
+"""Matrices by layer of each trace, at most 4 MB each in float32."""
 
 
 def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> Array:
-    """How much each token's next vector changes when a token's value vector is zeroed, [query, key].
+    """Return how much the output at each query changes when a key's value vector is zeroed, [query, key].
 
-    1 − cosine between what the layer gives for the query with and without the key's value, in all heads at
-    once, while the weights stay as they are; 0 to 2. Mohebbi et al. 2023, section 3. Rows do not sum to 1.
-    It sees the whole layer, its residual connection and feed-forward part included, and no other layer.
+    The change is the cosine distance between the layer's outputs with and without the key's value, zeroed in
+    all heads at once with unchanged attention weights; 0 to 2. Mohebbi et al. 2023, section 3. Rows do not
+    sum to 1. The output includes the residual connection and the feed-forward part of this layer.
 
     Args:
-        report: told how many tokens' values have been zeroed, and of how many.
+        trace: the model's pass over the text.
+        layer: from 0; negative values count from the end.
+        report: called with the number of tokens whose values have been zeroed and their total.
 
     Raises:
-        SelectionError: no such layer.
-        TooLongError: more than `MOST` tokens.
-        UnavailableError: the architecture hides its values or its layers, or the trace has no model, or one
-            that has changed since.
-        OutOfMemoryError: the machine is too small for this text.
+        SelectionError: the layer does not exist.
+        TooLongError: the text has more than `MAX_TOKENS` tokens.
+        UnavailableError: the architecture does not expose its values or layers, or the trace has no model,
+            or the model has changed since.
+        OutOfMemoryError: the text needs more memory than is free.
     """
     layer = resolve(layer, trace.layers, "layer")
     if trace.values is None:
-        raise UnavailableError(f"{trace.architecture} hides its values, so none of them can be zeroed.")
+        raise UnavailableError(
+            f"{trace.architecture} does not expose its value vectors, so they cannot be zeroed. "
+            "Choose another measure."
+        )
     length = len(trace.tokens)
-    if length > MOST:
+    if length > MAX_TOKENS:
         raise TooLongError(
-            f"{length:,} tokens; value zeroing runs a layer once for each, and takes at most {MOST:,}. "
+            f"{length:,} tokens, but value zeroing reads at most {MAX_TOKENS:,}. "
             "Shorten the text or choose another measure."
         )
     no_memory = f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
     with memory_errors(no_memory), torch.inference_mode(), trace.checkpoint.running():
         report(0, length)
         step = passing(trace).layer(layer)
-        # One row of weights and values for each zeroed key, on the model's device.
         weights = from_dlpack(trace.attention(layer)).to(trace.checkpoint.device)
         values = from_dlpack(trace.values[layer]).to(trace.checkpoint.device)
         untouched = _vectors(step, 1)[0]
@@ -72,21 +76,20 @@ def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> A
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Takes from the heads' output what they read from one key, another one in each row of the batch."""
+    """Subtracts from the heads' output what they read from a key; each batch row has its own key."""
 
     keys: torch.Tensor
     weights: torch.Tensor
     values: torch.Tensor
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        read = (
-            self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
-        )  # [head, query, key, dim]
+        # [head, query, key, dim]
+        read = self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
 
 def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
-    """The layer's output, [row, token, hidden]: as it is, or a row for each zeroed key."""
+    """Return the layer's output, [row, token, hidden]: unchanged, or with a zeroed key in each row."""
     states = layer.given.expand(rows, -1, -1)
     if zeroed is None:
         output = layer.on(states)
@@ -97,29 +100,28 @@ def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Arr
     return vectors
 
 
-def _kept(trace: Trace, layer: int, _residual: float, report: Progress) -> Array:
-    """`value_zeroing`, once for each layer of a trace: words, and special tokens left out, come from it."""
-    known = _known.setdefault(trace, {})
+def _cached_value_zeroing(trace: Trace, layer: int, _residual: float, report: Progress) -> Array:
+    matrices = _cache.setdefault(trace, {})
     layer = resolve(layer, trace.layers, "layer")
-    if layer not in known:
-        known[layer] = read_only(value_zeroing(trace, layer, report))
-    return known[layer]
+    if layer not in matrices:
+        matrices[layer] = read_only(value_zeroing(trace, layer, report))
+    return matrices[layer]
 
 
 def _takes_long(trace: Trace, layer: int) -> bool:
-    return resolve(layer, trace.layers, "layer") not in _known.get(trace, {})
+    return resolve(layer, trace.layers, "layer") not in _cache.get(trace, {})
 
 
 MEASURE = AttentionMeasure(
     name="value-zeroing",
     label="Value zeroing",
     title="Value zeroing in",
-    value="1 − cosine without the value",
+    value="cosine distance without the value",
     total="change",
     meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
-    "(Mohebbi et al. 2023). It counts the whole layer, but not what later layers make of it.",
+    "(Mohebbi et al. 2023). It covers the whole layer, but not the effect on later layers.",
     order=4,
-    of_layer=_kept,
+    of_layer=_cached_value_zeroing,
     shares=False,
     takes_long=_takes_long,
 )

@@ -1,4 +1,4 @@
-"""Attention weights, as the softmax gives them."""
+"""Attention weights: the output of the softmax."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MEASURE = AttentionMeasure(
     title="Attention",
     value="attention weight",
     total="attention",
-    meaning="How a token divides its attention over all tokens: where a head reads from, but neither "
-    "what it reads there nor whether the output depends on it.",
+    meaning="How a token distributes its attention over all tokens. It shows where a head reads from, but "
+    "not what it reads there or whether the output depends on it.",
     order=1,
     of_layer=lambda trace, layer, _residual, _report: trace.mean_attention(layer),
     of_heads=lambda trace, layer, heads: trace.attention_of(layer, heads),

@@ -1,8 +1,8 @@
-"""Findings: what may be worth saying of a text; a file for a kind, or for a few alike, found by being here.
+"""Kinds of highlights: what may be remarkable about a text.
 
-A file sets ``KINDS``. Each is a number that can be measured on any text, so that the same number of the
-shipped sentences says how unusual it is, and a sentence that says what was measured and no more. Everything
-else follows: the overview's page, table, files and command line.
+Each module of this package sets ``HIGHLIGHT_TYPES`` and is found by being here. A highlight type measures one
+number on any text, so that the same number of the reference sentences says how unusual it is, and puts it
+into a sentence. Page, table, files and command line follow from that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 from bert_probe.analyses.attention.head_measures import is_punctuation, measure_heads
 from bert_probe.analyses.highlights.thumbnails import Picture
@@ -21,25 +20,25 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, WordLens, word_lens
 
-MOST_TOKENS = 512
-"""Of a text whose attention, or every two of whose tokens, are looked at."""
+MAX_TOKENS = 512
+"""Longest text whose attention and pairs of tokens are examined."""
 
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text as the kinds look at it; what several of them need is made once."""
+    """A text with the numbers that several highlight types need, each computed once."""
 
     trace: Trace
 
     @property
-    def attends(self) -> bool:
-        """Whether shares of attention can be told: its rows sum to 1, and there are not too many of them."""
+    def has_attention_shares(self) -> bool:
+        """Whether attention can be read as shares: rows sum to 1 and the text is short enough."""
         return not self.trace.caveat and self.is_short
 
     @property
     def is_short(self) -> bool:
-        """Whether every two tokens can be looked at."""
-        return len(self.trace.tokens) <= MOST_TOKENS
+        """Whether the text has at most `MAX_TOKENS` tokens."""
+        return len(self.trace.tokens) <= MAX_TOKENS
 
     @cached_property
     def heads(self) -> Mapping[str, Array]:
@@ -52,30 +51,29 @@ class HighlightContext:
         return word_lens(self.trace)
 
     @cached_property
-    def own(self) -> tuple[Token, ...]:
-        """Tokens that are of the text itself, and no punctuation."""
+    def content_tokens(self) -> tuple[Token, ...]:
+        """Tokens that are neither special nor punctuation."""
         return tuple(token for token in self.trace.tokens if not token.special and not is_punctuation(token))
 
     def vectors(self, layer: int) -> Array:
-        """Of the tokens that are the text's `own`, after a layer, [token, hidden]."""
-        return self.trace.vectors(layer)[[token.position for token in self.own]]
+        """Return the hidden states of the content tokens after a layer, [token, hidden]."""
+        return self.trace.vectors(layer)[[token.position for token in self.content_tokens]]
 
 
 @dataclass(frozen=True, eq=False)
 class HighlightCandidate:
-    """What a kind found in a text.
+    """A number measured on a text, with the sentence that states it.
 
     Attributes:
         value: the number.
-        said: a sentence that says it, with its ".".
-        page, choices: where it is to be seen: the name of a page, and parameters of its address, as this will
-            be then: without what goes without saying.
-        picture: makes the small picture.
-        clear: whether it is worth the sentence at all; a number has a value on any text.
+        sentence: states the number, with its final period.
+        page, choices: the view that shows it: name of a page and its URL parameters, without defaults.
+        picture: makes the thumbnail.
+        clear: whether the number is worth a sentence; every text has a number of unknown tokens.
     """
 
     value: float
-    said: str
+    sentence: str
     page: str
     choices: Mapping[str, str]
     picture: Callable[[], Picture]
@@ -84,40 +82,47 @@ class HighlightCandidate:
 
 @dataclass(frozen=True)
 class HighlightType:
-    """Something that may be found in a text.
+    """A kind of highlight and how to measure it.
 
     Attributes:
-        name: in tables; several numbers may be of one kind.
-        measure: what the number is. No two have the same.
-        order: its place where it is not known how unusual a number is.
-        of: what was found in a text, or in two; None where there is nothing to measure.
-        texts: 1, or 2 that are read by themselves.
-        alone: of a text by itself only, as the page where it is to be seen compares two with each other.
-        sentences: of so many of the shipped ones it is measured; None for all. Fewer where it runs the model.
+        name: shown in tables; several types may share it.
+        measure: describes the number; unique.
+        order: rank while percentiles are unknown.
+        find: returns the candidate of one context, or of two; None if the text has no such number.
+        texts: 1, or 2 for a comparison of two separate texts.
+        single_text_only: left out when two texts are given, because the linked page then compares the two.
+        sentences: how many reference sentences it is measured on; None for all. Fewer where it runs the
+            model.
     """
 
     name: str
     measure: str
     order: int
-    of: Callable[..., HighlightCandidate | None]
+    find: Callable[..., HighlightCandidate | None]
     texts: int = 1
-    alone: bool = False
+    single_text_only: bool = False
     sentences: int | None = None
 
 
-def kinds(texts: int) -> tuple[HighlightType, ...]:
-    """Those of one text, or of two."""
-    return tuple(kind for kind in _found() if kind.texts == texts)
+def highlight_types(texts: int) -> tuple[HighlightType, ...]:
+    """Return the highlight types for one text or for two, in their order."""
+    return tuple(highlight_type for highlight_type in _load_types() if highlight_type.texts == texts)
 
 
 @cache
-def _found() -> tuple[HighlightType, ...]:
-    modules: list[Any] = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
-    found = [kind for module in modules for kind in module.KINDS]
-    return tuple(sorted(found, key=lambda kind: kind.order))
+def _load_types() -> tuple[HighlightType, ...]:
+    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+    types: list[HighlightType] = [item for module in modules for item in module.HIGHLIGHT_TYPES]
+    return tuple(sorted(types, key=lambda highlight_type: highlight_type.order))
 
 
-def quoted(unit: Token | Unit, among: Sequence[Token | Unit] = ()) -> str:
-    """A word in quotation marks, with its position where another is written the same."""
+def quote(unit: Token | Unit, units: Sequence[Token | Unit] = ()) -> str:
+    """Return a word in quotation marks, with its position if several of `units` are written the same."""
     name = f"“{truncate_text(unit.display)}”"
-    return f"{name} ({unit.position})" if sum(one.display == unit.display for one in among) > 1 else name
+    same = sum(other.display == unit.display for other in units)
+    return f"{name} ({unit.position})" if same > 1 else name
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, with one decimal below 10 %."""
+    return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"

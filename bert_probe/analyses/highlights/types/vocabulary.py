@@ -1,4 +1,4 @@
-"""Words that the vocabulary does not hold as a whole, or not at all."""
+"""Words that the tokenizer splits, and tokens that are not in the vocabulary."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightCo
 from bert_probe.model.encoding import Token
 from bert_probe.text.truncation import truncate_text
 
-_LISTED = 5
+_MAX_LISTED = 5
 
 
-def _split(seen: HighlightContext) -> HighlightCandidate | None:
-    tokens, words = seen.trace.tokens, seen.trace.encoding.words
+def _find_split(context: HighlightContext) -> HighlightCandidate | None:
+    tokens, words = context.trace.tokens, context.trace.encoding.words
     if not words:
         return None
-    most = max(words, key=lambda word: len(word.positions))
-    pieces = [tokens[position].display for position in most.positions]
+    longest = max(words, key=lambda word: len(word.positions))
+    pieces = [tokens[position].display for position in longest.positions]
     split = sum(len(word.positions) > 1 for word in words)
-    others = f"{split} of {len(words)} words {'is' if split == 1 else 'are'} read in pieces"
     return HighlightCandidate(
         len(pieces),
-        f"{others}; “{truncate_text(most.text)}” in the most, {len(pieces)}: {_listed(pieces)}.",
+        f"{split} of {len(words)} words {'is' if split == 1 else 'are'} split into subword tokens. "
+        f"“{truncate_text(longest.text)}” has the most ({len(pieces)}): {_listed(pieces)}.",
         "tokens",
         {},
         lambda: TextSegments(pieces),
@@ -28,36 +28,36 @@ def _split(seen: HighlightContext) -> HighlightCandidate | None:
     )
 
 
-def _unknown(seen: HighlightContext) -> HighlightCandidate | None:
-    trace = seen.trace
+def _find_unknown(context: HighlightContext) -> HighlightCandidate | None:
+    trace = context.trace
     if trace.made_by is None:
         return None
-    unknown = trace.made_by.tokenizer.unk_token_id
-    found = [token for token in trace.tokens if token.id == unknown and not token.special]
-    texts = [_written(seen, token) for token in found]
-    are = "is" if len(found) == 1 else "are"
+    tokenizer = trace.made_by.tokenizer
+    unknown = [token for token in trace.tokens if token.id == tokenizer.unk_token_id and not token.special]
+    texts = [_source_text(context, token) for token in unknown]
+    count, are = len(unknown), "is" if len(unknown) == 1 else "are"
     return HighlightCandidate(
-        len(found),
-        f"{len(found)} of {len(trace.tokens)} tokens {are} unknown to the vocabulary, which holds one entry "
-        f"for all such: {_listed([f'“{truncate_text(text)}”' for text in texts])}.",
+        count,
+        f"{count} of {len(trace.tokens)} tokens {are} not in the vocabulary and {are} read as "
+        f"{tokenizer.unk_token}: {_listed([f'“{truncate_text(text)}”' for text in texts])}.",
         "tokens",
         {},
-        lambda: TextSegments([str(token) for token in found]),
-        bool(found),
+        lambda: TextSegments([str(token) for token in unknown]),
+        bool(unknown),
     )
 
 
-def _written(seen: HighlightContext, token: Token) -> str:
-    encoding = seen.trace.encoding
+def _source_text(context: HighlightContext, token: Token) -> str:
+    encoding = context.trace.encoding
     return (encoding.text, encoding.pair or "")[token.segment][token.start : token.end]
 
 
 def _listed(texts: list[str]) -> str:
-    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
-    return ", ".join(texts[:_LISTED]) + more
+    more = f" and {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
+    return ", ".join(texts[:_MAX_LISTED]) + more
 
 
-KINDS = (
-    HighlightType("words in pieces", "pieces of a word, most of all words", 5, _split),
-    HighlightType("unknown tokens", "tokens that are not in the vocabulary", 0, _unknown),
+HIGHLIGHT_TYPES = (
+    HighlightType("split words", "subword tokens of a word (maximum over words)", 5, _find_split),
+    HighlightType("unknown tokens", "tokens that are not in the vocabulary", 0, _find_unknown),
 )
