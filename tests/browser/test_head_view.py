@@ -298,7 +298,7 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays
     page.get_by_role("radio", name=re.compile("^knew")).click()
     settled(page)
-    picture = page.get_by_role("application", name="How much of knew (4) is in each token, layer by layer")
+    picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")
     begins_high(page, picture)
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):

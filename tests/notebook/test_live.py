@@ -97,7 +97,7 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     described, _ = opened(payloads_of(page_of(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
     assert described["shown"]["view"]["words"] is True
-    view._told(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
+    view._on_report(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
     assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
 

@@ -113,7 +113,7 @@ def steps_of(steps: Any) -> list[Any]:
 
 
 def test_what_has_no_picture_says_so(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match=r"Tokens has no picture\. Its table is result\.table\(\)"):
+    with pytest.raises(UnavailableError, match=r"Tokens has no visualization\. Use result\.table\(\)"):
         bert_probe.Tokens().of(minilm.trace(TEXT)).show()
 
 
@@ -165,8 +165,8 @@ def test_no_text_leaves_its_place_and_the_frame_reaches_nothing(view: Any) -> No
         ({"heads": 12}, SelectionError, "no head 12"),
         ({"heads": "all"}, SelectionError, "or 'mean', not 'all'"),
         ({"pins": [99]}, SelectionError, "no pin 99"),
-        ({"layout": "rows"}, SelectionError, "no layout 'rows'; use columns or reading"),
-        ({"side": "value"}, SelectionError, "use query or key"),
+        ({"layout": "rows"}, SelectionError, "layout must be columns or reading, not 'rows'"),
+        ({"side": "value"}, SelectionError, "side must be query or key"),
         ({"measure": "wonder"}, SelectionError, "wonder"),
     ],
 )
@@ -186,11 +186,9 @@ def test_a_measure_that_given_attention_has_not_is_refused() -> None:
 def test_a_page_that_no_notebook_should_hold_is_refused(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(views, "MAX_BYTES", 50_000)
     head_view(minilm.trace("a"))
-    with pytest.raises(
-        TooLongError, match=r"6 layers over 102 tokens .* Give a shorter text, or use the app"
-    ):
+    with pytest.raises(TooLongError, match=r"6 layers and 102 tokens .* Shorten the text, or use the app"):
         head_view(minilm.trace("word " * 100))
 
 
@@ -201,5 +199,5 @@ def test_it_is_saved_as_a_page(minilm: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is there already"):
         frame.save(file, overwrite=False)
     assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()
-    with pytest.raises(ExportError, match=r"view\.gif does not end in \.html, \.htm, \.svg, \.png"):
+    with pytest.raises(ExportError, match=r"view\.gif must end in \.html, \.htm, \.svg or \.png"):
         frame.save(tmp_path / "view.gif")

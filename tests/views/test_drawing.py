@@ -80,7 +80,10 @@ def test_queries_and_keys_make_the_same_picture_as_weights(minilm: Checkpoint) -
 def test_all_steps_stand_one_beneath_the_other(minilm: Checkpoint) -> None:
     found = bert_probe.AttentionSteps(2, 3).of(minilm.trace(TEXT))
     shown = texts_of(found.show().page.svg())
-    captions = ["The query and the key, a colour for each number", "The head's output, computed in two ways"]
+    captions = [
+        "The query vector and the key vector",
+        "The head's output, computed by the model and step by step",
+    ]
     assert [shown.count(caption) for caption in captions] == [1, 1]
 
 
@@ -147,7 +150,7 @@ def test_the_command_line_draws_what_it_is_asked_for(minilm: Checkpoint, tmp_pat
         ),
         (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
         (("attention", TEXT, "--csv-safe", "--out", "a.svg"), "--csv-safe is for CSV"),
-        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no picture"),
+        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(

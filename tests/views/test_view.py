@@ -195,9 +195,9 @@ def test_wrong_parts_of_a_view_become_the_usual_ones(trace: Trace) -> None:
     ("wrong", "sentence"),
     [
         ({"layer": 0}, "counted from 1"),
-        ({"series": ()}, "are no heads"),
-        ({"series": (-1,)}, "are no heads"),
-        ({"options": Options(step=0.3)}, "no threshold 0.3"),
+        ({"series": ()}, "series must be indices of heads"),
+        ({"series": (-1,)}, "series must be indices of heads"),
+        ({"options": Options(step=0.3)}, "threshold must be one of .* not 0.3"),
         ({"measure": "nope"}, "no measure nope"),
     ],
 )
