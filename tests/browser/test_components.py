@@ -203,7 +203,7 @@ def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App)
 def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
     expect(page.locator(".legend-text")).to_have_text(
-        "attention weight, fixed scale 0 to 1, square-root colours"
+        "attention weight, fixed scale 0 to 1, square-root colors"
     )
     ticks = page.locator(".ticks span")
     expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
