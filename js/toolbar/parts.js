@@ -15,7 +15,7 @@ export function barParts() {
     up: button("Next layer", "›"),
     chips: element("div", { class: "chips", role: "group", "aria-label": "Heads" }),
     words: button(
-      "Merge tokens into words: attention is summed over the tokens of a key and averaged over those of a query",
+      "Whole words: attention is summed over the tokens of a key and averaged over those of a query",
       "Words",
     ),
     specials: button("Show special tokens such as [CLS] and [SEP]", "Special tokens"),

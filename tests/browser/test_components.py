@@ -238,7 +238,7 @@ def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
     shown(page, demos, "show=512")
     page.get_by_role("button", name="SVG").click()
     assert readout(page) == (
-        "This matrix has 262,144 cells; an SVG here holds at most 40,000. Save it as PNG instead."
+        "This matrix has 262,144 cells, but an SVG is limited to 40,000. Save a PNG instead."
     )
 
 

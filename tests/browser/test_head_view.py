@@ -262,7 +262,7 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
     assert box is not None
     assert box["height"] < 900
     page.get_by_role("button", name="More").click()
-    page.get_by_role("button", name="Show the whole text at once").click()
+    page.get_by_role("button", name="Fit the whole text into the view").click()
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
 
 
