@@ -1,1 +1,1 @@
-"""What BERT Probe costs beside its rivals: ratios of medians, each from one paired run. `make bench`."""
+"""Benchmarks against other libraries: ratios of medians from paired runs. Run them with `make bench`."""

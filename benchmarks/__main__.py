@@ -1,4 +1,4 @@
-"""``python -m benchmarks [name …]``: measure, print, and write it into RESULTS.md, a part each."""
+"""``python -m benchmarks [name …]``: run benchmarks, print the results, and update RESULTS.md."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def main(names: list[str]) -> None:
 
 
 def _write(name: str, lines: list[Line]) -> None:
-    """Put a part in its place; the others stay as they were measured."""
+    """Replace a section of the report, and keep the others."""
     parts = machine.sections(_RESULTS)
     parts[name] = f"\n## {name}\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}"
     _RESULTS.write_text(_HEAD + "".join(parts[one] for one in _ALL if one in parts), encoding="utf-8")

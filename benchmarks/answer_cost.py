@@ -1,4 +1,4 @@
-"""What an answer with its trace costs beside the plain model's own pass, and a grid of patches."""
+"""Time of a prediction with its trace against a plain forward pass, and of a grid of activation patches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program waits for an answer over HTTP: one that asks alone, and eight that ask at once."""
+"""Latency and throughput of the HTTP API with one client and with eight concurrent clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from benchmarks.pairs import Line
 
 CLIENTS: Final = 8
 ROUNDS: Final = 5
-"""In which one and eight ask in turn, so that a busy machine is equally unkind to both."""
+"""Rounds, in which one and eight clients alternate, so that other load affects both equally."""
 SECONDS: Final = 6.0
-"""Of each turn."""
+"""Duration of a turn."""
 PAUSE: Final = 0.25
-"""Seconds in which a client does something with an answer before it asks again."""
+"""Pause of a client between a response and the next request."""
 TARGET: Final = 3.0
 
 _WORDS: Final = ("small", "boat", "crosses", "wide", "river", "under", "bridge", "at", "night", "with")
@@ -35,12 +35,12 @@ _lock = threading.Lock()
 
 @dataclass
 class Turns:
-    """What clients of one kind found, over all rounds.
+    """The measurements of a number of clients over all rounds.
 
     Attributes:
-        took: seconds of each answer.
-        seconds: that the turns lasted.
-        worked: seconds that cores of the machine were busy with the app meanwhile.
+        took: Seconds of each response.
+        seconds: Total duration of the turns.
+        worked: CPU seconds of the app during the turns.
     """
 
     took: list[float] = field(default_factory=list)
@@ -49,18 +49,18 @@ class Turns:
 
     @property
     def p95(self) -> float:
-        """Seconds within which 95 in 100 answers came."""
+        """The 95th percentile of the response times in seconds."""
         return statistics.quantiles(self.took, n=20)[-1]
 
     @property
     def each(self) -> float:
-        """Seconds of one core for an answer."""
+        """CPU seconds per response."""
         return self.worked / len(self.took)
 
 
 def lines() -> Iterator[Line]:
     with running_app.started() as app:
-        _client(app.port, 0.0, 0.0)  # imports, and opens the model
+        _client(app.port, 0.0, 0.0)  # the first request imports modules and opens the model
         for pause, who in (
             (PAUSE, f"each pausing {PAUSE:.2f} s after an answer"),
             (0.0, "each asking on at once"),
@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """What an answer costs, and, where nobody pauses, what the ratio is at least for that."""
+    """CPU time per response, and the lower limit of the ratio without pauses."""
     cost = f"{together.each * 1e3:.0f} ms of a core an answer"
     if pause:
         return cost
@@ -89,7 +89,7 @@ def _work(alone: Turns, together: Turns, pause: float) -> str:
 
 
 def _measured(app: running_app.Served, pause: float) -> tuple[Turns, Turns]:
-    """One client, and eight."""
+    """Measure one client, and eight."""
     process, found = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
     for _ in range(ROUNDS):
         for clients, turns in found.items():
@@ -108,7 +108,7 @@ def _busy(process: psutil.Process) -> float:
 
 
 def _client(port: int, seconds: float, pause: float) -> list[float]:
-    """Ask on one connection until the time is over."""
+    """Send requests on one connection until the time is over."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     took: list[float] = []
     end = time.monotonic() + seconds
@@ -127,7 +127,7 @@ def _client(port: int, seconds: float, pause: float) -> list[float]:
 
 
 def _text() -> str:
-    """A text that nobody asked about before."""
+    """Return a text that is not in the cache."""
     with _lock:
         number = next(_numbers)
     return " ".join(_WORDS[(number // len(_WORDS) ** place) % len(_WORDS)] for place in range(len(_WORDS)))

@@ -1,4 +1,4 @@
-"""What it costs to read a corpus into a store: beside sentence-transformers, by two workers, in memory."""
+"""Time and memory of building a corpus store, against sentence-transformers and with two workers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.model.checkpoint import Checkpoint
 
 LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)
-"""Tokens, as sentences of English on the web have them: 19 on average."""
+"""Numbers of tokens, like those of English sentences on the web: 19 on average."""
 ROUNDS, PART = 10, 2_000
-"""20,000 sentences, so many at a time on both sides, so that a busy minute hits both."""
+"""20,000 sentences in alternating parts, so that other load affects both sides equally."""
 WORKED = 8_000
 FEW, MANY = 20_000, 200_000
 SHORT = (4, 5, 6, 7, 8)
@@ -69,7 +69,7 @@ def lines() -> Iterator[Line]:
 
 
 def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
-    """All that the command does but for opening the model, digests and files included."""
+    """Measure the whole command, with checksums and files but without opening the model."""
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
     rival.encode(_texts(200, LENGTHS), show_progress_bar=False)
     build_corpus(checkpoint, IngestConfig(), [_file(folder, "warm", _texts(200, LENGTHS))], folder / "warm")
@@ -116,7 +116,7 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
-    """What worker processes would do at best: nothing is passed between them, and each has its own half."""
+    """Measure ideal worker processes: each has half of the texts, and they exchange nothing."""
     warm, texts = _file(folder, "warm", _texts(200, LENGTHS)), _texts(WORKED, LENGTHS)
     whole = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
@@ -142,7 +142,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
-    """Seconds until both processes are through, from when both were ready."""
+    """Return the seconds from when both processes are ready until both are done."""
     both = [
         subprocess.Popen(
             [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],

@@ -1,4 +1,4 @@
-"""A corpus read by actors of Ray on this machine, beside threads of one process."""
+"""Time of building a corpus with Ray actors on this machine, against threads of one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGET = 1.15
 
 
 def lines() -> Iterator[Line]:
-    """Either side twice, ours in the middle; each of the workers computes in one thread on both sides."""
+    """Measure both sides twice, ours in the middle, with one thread per worker on both sides."""
     before = torch.get_num_threads()
     torch.set_num_threads(WORKERS)
     try:
@@ -43,7 +43,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     digests: set[str] = set()
 
     def read(on: ShardRunner) -> tuple[float, float]:
-        """Seconds until the first shard, and from there to the end."""
+        """Return the seconds until the first shard, and from then until the end."""
         begun, first = time.perf_counter(), list[float]()
         store = build_corpus(
             checkpoint,

@@ -1,4 +1,4 @@
-"""What it costs to profile every head, and to switch each one off, beside the model's own forward pass."""
+"""Time of profiling all heads and of ablating each head, against the model's forward pass."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def _ablation(checkpoint: Checkpoint) -> Line:
 def against_passes(
     what: str, work: Work, checkpoint: Checkpoint, text: str, count: int, most: int, target: float
 ) -> Line:
-    """Some work against as many passes as it is of, each of them one ÷ the gain of batching.
+    """Measure work against the equivalent number of forward passes, divided by the gain of batching.
 
     Args:
-        count: passes that the work stands for.
-        most: of them that may share a batch.
+        count: Number of forward passes that the work is equivalent to.
+        most: Maximum batch size.
     """
     batch = min(most, BATCH_TOKENS // len(checkpoint.encode(text)))
     batched = passes(checkpoint, text, batch)
     one = paired(passes(checkpoint, text, 1), batched)
-    # One pass ÷ gain is a batched pass ÷ its texts: timed against that directly, a busy minute hits both.
+    # One pass ÷ gain equals a batched pass ÷ its texts; timing that directly exposes both to the same load.
     timed = paired(work, batched)
     share = batch / count
     ratio, (low, high) = timed.ratio * share, timed.spread
@@ -76,7 +76,7 @@ def against_passes(
 
 
 def passes(checkpoint: Checkpoint, text: str, count: int) -> Callable[[], object]:
-    """The same text ``count`` times in one forward pass, keeping nothing but the model's output."""
+    """Run the same text ``count`` times in one forward pass, and keep only the output."""
     inputs = pad([checkpoint.encode(text)] * count, {})
 
     def forward() -> object:

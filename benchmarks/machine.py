@@ -1,4 +1,4 @@
-"""What a report says of the machine it was written on, and its table."""
+"""The description of the machine and the tables in reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERDICT = {True: "yes", False: "**no**", None: ""}
 
 
 def described() -> str:
-    """Processor, day and versions, in one line."""
+    """Return the processor, the date and versions in one line."""
     device = "CUDA" if torch.cuda.is_available() else "CPU"
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "streamlit"))
     today = datetime.datetime.now(tz=datetime.UTC).date()
@@ -25,12 +25,12 @@ def described() -> str:
 
 
 def sections(report: Path) -> dict[str, str]:
-    """Parts of a report as they stand, by their headings in small letters."""
+    """Return the sections of an existing report: heading in lower case -> text."""
     _, *parts = report.read_text(encoding="utf-8").split("\n## ")
     return {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in parts}
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Rows of a table in Markdown, one a line."""
+    """Return the rows of a Markdown table."""
     cells = ((line.what, line.rival, line.measured, line.target, _VERDICT[line.met]) for line in lines)
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -1,4 +1,4 @@
-"""The contexts nearest to a word among a million vectors: how long it takes, and what an index finds of them.
+"""Nearest contexts of a word among a million vectors: search time, and recall of an index.
 
 The store is a true one of a few thousand texts, whose shards are then written again with other row numbers
 and with vectors that are moved a little, each by a difference of two others: in ways that vectors differ.
@@ -41,7 +41,7 @@ def lines() -> Iterator[Line]:
         asked = [*_asked(checkpoint)]
 
         def timed(exact: bool) -> tuple[float, list[NearestContextsResult]]:
-            """Median seconds of a question, the text's own pass included; the first one does not count."""
+            """Return the median seconds of a search with its forward pass, after a warm-up."""
             took, found = [], []
             for text, word in asked:
                 start = time.perf_counter()
@@ -76,13 +76,13 @@ def _share(found: NearestContextsResult, exact: NearestContextsResult) -> float:
 
 
 def _texts() -> list[str]:
-    """Everyday sentences, two by two."""
+    """Return pairs of everyday sentences."""
     sentences, drawn = [row.text for row in everyday_topics().rows], random.Random(0)
     return [f"{drawn.choice(sentences)} {drawn.choice(sentences)}" for _ in range(TEXTS)]
 
 
 def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
-    """Texts and a word of each."""
+    """Return texts, and a word of each."""
     drawn = random.Random(1)
     for text in drawn.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)
@@ -91,7 +91,7 @@ def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
 
 
 def _store(folder: Path) -> Store:
-    """A store of so many vectors."""
+    """Build a store with a given number of vectors."""
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in _texts()), encoding="utf-8")
     store = bert_probe.build_corpus(
         bert_probe.load(),
@@ -115,7 +115,7 @@ def _store(folder: Path) -> Store:
 
 
 def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:
-    """All tables of each shard."""
+    """Yield all tables of each shard."""
     for number in range(len(store.shards)):
         rows = ds.field("row")
         here = (rows > number * SHARD_ROWS) & (rows <= (number + 1) * SHARD_ROWS)
@@ -123,12 +123,12 @@ def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:
 
 
 def _later(table: pa.Table, rows: int) -> pa.Table:
-    """The same of later rows."""
+    """Return a copy with other row numbers."""
     return table.set_column(0, "row", pa.array(table["row"].to_numpy() + rows))
 
 
 def _moved(table: pa.Table, drawn: np.random.Generator) -> pa.Table:
-    """The same with other vectors."""
+    """Return a copy with other vectors."""
     stored = table["vector"].combine_chunks()
     vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
     one, other = (drawn.permutation(len(vectors)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Timing two things side by side, so that a busy machine is equally unkind to both."""
+"""Paired timing of two functions, so that other load affects both equally."""
 
 from __future__ import annotations
 
@@ -13,45 +13,37 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Line:
-    """One measured line of the report.
+    """A result in the report."""
 
-    Attributes:
-        what: what is measured.
-        rival: what it is measured against, or in what circumstances.
-        measured: the number with its unit, and what it was made of.
-        target: the limit in words.
-        met: whether the number keeps to it; None where there is no limit.
-    """
-
-    what: str
-    rival: str
-    measured: str
-    target: str
-    met: bool | None
+    what: str  # what is measured
+    rival: str  # what it is compared with, or the conditions
+    measured: str  # the number with its unit
+    target: str  # the limit
+    met: bool | None  # whether the limit is met; None without a limit
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Seconds that each side took, in the order measured; entry i of both was measured back to back."""
+    """The seconds of each side; entries with the same index were measured back to back."""
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """Median of ours ÷ median of the rival's."""
+        """The median of ours ÷ the median of the rival's."""
         return statistics.median(self.ours) / statistics.median(self.rival)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """First and third quartile of the ratio within a pair."""
+        """The first and third quartile of the ratios of pairs."""
         ratios = [ours / rival for ours, rival in zip(self.ours, self.rival, strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
         return low, high
 
 
 def paired(ours: Work, rival: Work, seconds: float = 8.0, least: int = 15, most: int = 400) -> Paired:
-    """Run both in turn, who begins alternating, for about ``seconds``; three rounds before do not count."""
+    """Run both alternately for about ``seconds``, with alternating order, after three warm-up rounds."""
     for _ in range(3):
         ours()
         rival()
@@ -79,5 +71,5 @@ def _timed(work: Work) -> float:
     start = time.perf_counter()
     result = work()
     took = time.perf_counter() - start
-    del result  # freed outside of the time measured
+    del result  # freed outside of the measured time
     return took

@@ -1,7 +1,7 @@
 """``python -m benchmarks.probes FOLDER``: probes and relations on the English Web Treebank.
 
-The folder holds train, dev and test of Universal Dependencies, each as .conllu.gz or .conllu; they are not of
-this project. Figures to be met were measured on the built-in model by independent code, heads and offsets
+The folder contains train, dev and test of Universal Dependencies as .conllu.gz or .conllu; they are not part
+of this project. Figures to be met were measured on the built-in model by independent code, heads and offsets
 chosen and reported on test.
 """
 
@@ -21,12 +21,12 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 UPOS = (88.9, 92.4, 95.0, 94.9, 94.2, 92.5, 87.1)
-"""Accuracy of every layer, in percent."""
+"""Accuracy of each layer in percent."""
 WITHIN = 0.7
 BEST_LAYER, AT_LEAST = 2, 94.5
 SECONDS = 180
 HEADS = {"obj": 70.0, "det": 75.0}
-"""What the best head must reach, chosen on dev and reported on test."""
+"""Minimum accuracy of the best head, selected on dev and reported on test."""
 OFFSETS = {
     "obj": 35.0,
     "det": 57.6,
@@ -45,7 +45,7 @@ ON_TEST = {
     "aux": 66.9,
     "xcomp": 71.3,
 }
-"""Of the best head from dependent to head, chosen and reported on test."""
+"""Accuracy of the best head from dependent to head, selected and reported on test."""
 
 
 def lines(folder: Path) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""How long a reader waits after choosing another layer or head, in the running app and a real Chromium.
+"""Response time after a change of layer or head, in the running app with Chromium.
 
 Three spans of the same interaction, all on the browser's clock:
 
@@ -22,9 +22,9 @@ from benchmarks.trace_cost import text_of
 
 TARGET = 0.200
 TOKENS = 128
-ROUNDS = 40  # of a layer and a head each
+ROUNDS = 40  # of a layer and of a head
 
-# Notes when a key or click arrives, and when the script is finished after it.
+# Records when a key or click arrives, and when the script has finished afterwards.
 _WATCH = """
 () => {
   const app = document.querySelector('[data-testid="stApp"]');
@@ -41,7 +41,7 @@ _WATCH = """
   }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
 }
 """
-# The page's own policy forbids Playwright's wait_for_function, which needs eval.
+# The page's policy forbids eval, which Playwright's wait_for_function needs.
 _FINISHED = """
 () => new Promise((resolve, reject) => {
   const end = performance.now() + 30000;
@@ -57,7 +57,7 @@ _FINISHED = """
 
 @dataclass
 class Socket:
-    """When messages of interest passed, seconds on the browser's clock; None until they do."""
+    """Times of relevant messages, in seconds on the browser's clock; None until they occur."""
 
     asked: float | None = None
     started: float | None = None
@@ -82,7 +82,7 @@ class Socket:
 
 @dataclass
 class Spans:
-    """Seconds, one entry a change."""
+    """Seconds for each change."""
 
     seen: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ def lines() -> Iterator[Line]:
 
 
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
-    """Spans of changes of the layer by key, and of the head by click, in turn."""
+    """Measure changes of the layer by key and of the head by click, in turn."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()
@@ -143,7 +143,7 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             sockets.append(Socket())
             act()
             page.evaluate(_FINISHED)
-            page.wait_for_timeout(150)  # let the picture be drawn, as a reader would
+            page.wait_for_timeout(150)  # wait until the picture is painted
             noted = sockets[-1]
             if spans is None:
                 return
@@ -154,7 +154,7 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             spans.script.append(noted.finished - noted.started)
 
         for turn in range(ROUNDS + 10):
-            counts = turn >= 10  # before, everything warms up
+            counts = turn >= 10  # the previous ones are a warm-up
             # Six layers: down from the last to the first, and up again; heads one after the other.
             key = "ArrowLeft" if turn % 10 < 5 else "ArrowRight"
             change(layers if counts else None, lambda key=key: layer.press(key))

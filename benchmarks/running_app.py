@@ -1,4 +1,4 @@
-"""The app on a free port, and the Chromium that drives it."""
+"""The app on a free port, and Chromium."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BROWSERS = ("chromium", "google-chrome")
 
 
 def browser() -> str | None:
-    """Path of a Chromium, or None where there is none."""
+    """Return the path of Chromium, or None if it is not installed."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
@@ -38,8 +38,8 @@ class Served:
     """The running app.
 
     Attributes:
-        process: the server.
-        port: where it listens, on 127.0.0.1.
+        process: The server process.
+        port: Port on 127.0.0.1.
     """
 
     process: subprocess.Popen[bytes]
@@ -47,24 +47,24 @@ class Served:
 
     @property
     def origin(self) -> str:
-        """Its address."""
+        """The origin of the app."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The app's address, until the block ends."""
+    """Run the app, and yield its origin."""
     with started() as app:
         yield app.origin
 
 
 @contextmanager
 def started(log: Path | None = None, **variables: str) -> Iterator[Served]:
-    """The app, until the block ends.
+    """Run the app, and yield it.
 
     Args:
-        log: file for what it prints.
-        variables: of its environment, beside those of this process.
+        log: File for its output.
+        variables: Additional environment variables.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Many sentences as vectors, beside sentence-transformers, which gives the same numbers."""
+"""Time of sentence embeddings against sentence-transformers, with equal results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines() -> Iterator[Line]:
     drawn = random.Random(0)
     texts = [f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
-    batch = round(BATCH_TOKENS * COUNT / tokens)  # as many tokens in a batch as ours
+    batch = round(BATCH_TOKENS * COUNT / tokens)  # as many tokens per batch as ours
 
     def ours(some: list[str]) -> np.ndarray:
         return bert_probe.Sentences("model").of(checkpoint, some).vectors
@@ -67,5 +67,5 @@ def _seconds(work: Callable[[list[str]], np.ndarray], texts: list[str]) -> float
 
 
 def _peak() -> float:
-    """The most memory that this process ever held, in MB."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

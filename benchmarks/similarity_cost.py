@@ -1,4 +1,4 @@
-"""Token similarity from one pass, beside the notebook way of two passes for every cell of the table."""
+"""Time of token similarity from one pass, against two passes per cell as in common notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to keep everything a forward pass does: a trace beside the same pass, keeping nothing."""
+"""Time of a trace, which stores all activations, against a plain forward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TARGET = 1.10
 
 
 def text_of(tokens: int) -> str:
-    """English words, each one piece of the vocabulary, that make this many tokens with [CLS] and [SEP]."""
+    """Return a text with this many tokens including [CLS] and [SEP], one per word."""
     words = (
         "almost",
         "before",

@@ -1,4 +1,4 @@
-"""What a trace holds in memory: hidden states, queries, keys and values, but no attention matrix."""
+"""Memory of a trace: hidden states, queries, keys and values, but no attention matrices."""
 
 from __future__ import annotations
 

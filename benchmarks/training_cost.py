@@ -1,4 +1,4 @@
-"""What teaching costs: steps beside a plain PyTorch loop, and a head alone beside scikit-learn."""
+"""Time of training steps against a plain PyTorch loop, and of a linear head against scikit-learn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _data(count: int) -> LabeledTexts:
 
 
 def _steps(checkpoint: Checkpoint) -> Line:
-    """All of the model, in the same batches; neither side evaluates."""
+    """Measure full fine-tuning in the same batches, without evaluation."""
     data = _data(STEPS * BATCH)
     asked = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
     plan = asked.plan(checkpoint, data)

@@ -1,4 +1,4 @@
-"""Our head view and model view against BertViz's: first paint, another layer, bytes; and longer texts.
+"""Head view and model view against BertViz: first paint, change of layer, bytes, and longer texts.
 
 Both in one Chromium, with the weights of one trace. BertViz's page is what it returns for a notebook, its
 scripts from this machine instead of a CDN, timed from opening the page. Ours runs in the app, timed from the
@@ -30,13 +30,13 @@ from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 from bert_probe.server import bertviz_frames
 
-ROUNDS = 3  # of BertViz, half a minute each
-OURS = 5  # of ours in each of them
+ROUNDS = 3  # rounds of BertViz, half a minute each
+OURS = 5  # rounds of ours in each of them
 
 _SHIM = Path(bertviz_frames.__file__).with_name("static") / "frame_before.js"
-# A frame is shown when the one after it is asked for.
+# A frame is visible when the next one is requested.
 _FRAME = "for (let i = 0; i < 2; i++) await new Promise((resolve) => requestAnimationFrame(resolve));"
-# From opening the page to a line being shown; BertViz draws all of them in one go.
+# From opening the page to the first line; BertViz draws all lines at once.
 _BERTVIZ_PAINTED = f"""
 async () => {{
   while (!document.querySelector('line')) await new Promise((resolve) => setTimeout(resolve, 2));
@@ -54,7 +54,7 @@ async (layer) => {{
   return performance.now() - start;
 }}
 """
-# Components live in shadow roots. A view is there when its picture's label says what it shows.
+# Components have shadow roots. A view is ready when its picture has the expected label.
 _OURS = f"""
 async ([action, label]) => {{
   const find = (name) => {{
@@ -74,7 +74,7 @@ async ([action, label]) => {{
   return performance.now() - start;
 }}
 """
-# Of the layer that was fetched last: its body, without the headers.
+# Size of the body of the layer that was fetched last.
 _FETCHED = """
 () => {
   const every = performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize]);
@@ -102,7 +102,7 @@ async () => {
 
 @dataclass
 class Ours:
-    """Milliseconds of our views, and bytes that the server sent for each."""
+    """Milliseconds of our views, and bytes sent by the server."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Ours:
 
 @dataclass
 class Theirs:
-    """Milliseconds of BertViz's views."""
+    """Milliseconds of the views of BertViz."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -139,7 +139,9 @@ def lines() -> Iterator[Line]:
             browser, f"{files}/head.html", origin, 128, "Head view", "Attention in layer", True
         )
         yield from _head_view_lines(theirs, ours, size)
-        cell = checkpoint.trace(text_of(128)).head_view(0, range(12))._repr_html_()  # all, as BertViz draws
+        cell = (
+            checkpoint.trace(text_of(128)).head_view(0, range(12))._repr_html_()
+        )  # all lines, as in BertViz
         Path(folder, "cell.html").write_text(f"<!doctype html><meta charset=utf-8>{cell}", encoding="utf-8")
         yield from _notebook_lines(theirs, _cells(browser, f"{files}/cell.html"), len(cell), size)
         theirs, ours = _paired(browser, f"{files}/model.html", origin, 64, "Model view", "", False)
@@ -173,7 +175,7 @@ def _notebook_lines(theirs: Theirs, opened: list[float], bytes_of_ours: int, siz
 
 
 def _cells(browser: Any, address: str) -> list[float]:
-    """Milliseconds from opening a page that holds a cell's output until the picture in it is shown."""
+    """Return the milliseconds from opening a page with a cell's output until its picture is visible."""
     took = []
     for _ in range(ROUNDS * OURS):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -234,14 +236,14 @@ def _measure_ours(
 
 
 def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
-    """The app with a text traced and its table shown, and the sizes of all that it gets."""
+    """Open the app with a traced text and its table, and record the sizes of all responses."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     sent: list[int] = []
     events = page.context.new_cdp_session(page)
     events.send("Network.enable")
     events.on("Network.webSocketFrameReceived", lambda event: sent.append(_size(event["response"])))
     events.on("Network.loadingFinished", lambda event: sent.append(int(event["encodedDataLength"])))
-    heads = ".".join(str(head) for head in range(1, 13))  # all, as BertViz draws
+    heads = ".".join(str(head) for head in range(1, 13))  # all lines, as in BertViz
     query = {"a": text_of(tokens), "show": "table", "layer": "1", "heads": heads}
     page.goto(f"{origin}/attention?{urllib.parse.urlencode(query)}")
     page.get_by_text("Row sum", exact=False).or_(page.get_by_test_id("stDataFrame")).first.wait_for()
@@ -250,7 +252,7 @@ def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
 
 
 def _to_table(page: Any) -> None:
-    """Back to where the view is opened from, at layer 1; the warm-up is the same for every round."""
+    """Return to the table at layer 1, from which the view is opened, so that all rounds are equal."""
     page.get_by_test_id("stButtonGroup").get_by_text("Table", exact=True).click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
@@ -263,7 +265,7 @@ def _size(frame: dict[str, Any]) -> int:
 
 
 def _long(browser: Any, origin: str) -> Iterator[Line]:
-    """512 tokens beside our own 64."""
+    """Measure 512 tokens against 64 tokens."""
     short, long = Ours(), Ours()
     took: list[float] = []
     for _ in range(ROUNDS):
@@ -285,7 +287,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
         f"at most twice that + 300 ms: {limit:.0f} ms",
         own <= limit,
     )
-    # The median, as a message of the view before may still come in.
+    # The median, because a late message of the previous view may be included.
     worst, sent = statistics.quantiles(took, n=20)[-1], statistics.median(long.sent)
     yield Line(
         "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the row's numbers",
@@ -304,7 +306,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
 
 
 def _bertviz(trace: bert_probe.Trace, view: str) -> str:
-    """BertViz's own page of a trace, as it is returned for a notebook but for where its scripts come from."""
+    """Return BertViz's page of a trace, as for a notebook but with local scripts."""
     from bertviz import head_view, model_view
 
     draw: Callable[..., Any] = head_view if view == "head" else model_view
@@ -320,11 +322,11 @@ def _bertviz(trace: bert_probe.Trace, view: str) -> str:
 
 @contextmanager
 def _files(folder: Path) -> Iterator[str]:
-    """A folder served on this machine, until the block ends."""
+    """Serve a folder on this machine."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))

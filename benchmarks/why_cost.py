@@ -1,4 +1,4 @@
-"""What explanations cost, and how well each method foretells what taking a word away does."""
+"""Time of attribution methods, and their correlation with leave-one-out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines() -> Iterator[Line]:
 def _effects(checkpoint: Checkpoint) -> Line:
     text = text_of(EFFECTS)
     a, b = checkpoint.trace(text), checkpoint.trace("The other text of the pair.")
-    # Every head, every layer, and the model as it is.
+    # All heads, all layers, and the unmodified model.
     passes = a.layers * a.heads + a.layers + 1
     what = f"Effect of each of {a.layers * a.heads} heads on an answer, {EFFECTS} tokens, all-MiniLM-L6-v2"
     work = partial(bert_probe.HeadAttribution().of, a, b)
@@ -48,7 +48,7 @@ def _effects(checkpoint: Checkpoint) -> Line:
 
 
 def _gradients(checkpoint: Checkpoint) -> Line:
-    """Both with as many rows in a batch, on weights of their own."""
+    """Measure both with equal batch sizes, on separate copies of the weights."""
     text, other = text_of(GRADIENTS), checkpoint.trace("The other text of the pair.")
     trace = checkpoint.trace(text)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
@@ -80,7 +80,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
 
 
 def _foretold(checkpoint: Checkpoint) -> Iterator[Line]:
-    """Rank correlation of what a method says of each word with what leaving it out does."""
+    """Return the rank correlation of a method's attributions with leave-one-out."""
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))

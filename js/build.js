@@ -1,4 +1,4 @@
-// Builds what a browser loads: one module and one style sheet for each component, into the Python package or a given folder.
+// Builds a module and a style sheet for each component, into the Python package or a given folder.
 
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -31,7 +31,7 @@ await build({
 
 await build({ ...options, entryPoints: [{ in: "notebook/bridge.js", out: "bridge" }], format: "esm" });
 
-// What an engine within Python runs has one function, and none of a browser's own: of what it lacks, `shims.js` makes.
+// The bundle for the JavaScript engine embedded in Python, which lacks browser APIs; see `shims.js`.
 await build({
   ...options,
   entryPoints: [{ in: "files.js", out: "files" }],
@@ -40,7 +40,7 @@ await build({
   globalName: "files",
 });
 
-// A page that is opened from disk begins by itself.
+// The scripts of self-contained pages start by themselves.
 await build({
   ...options,
   entryPoints: ["matrix", "head_view", "model_view", "layer_map", "report"].map((name) => ({

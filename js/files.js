@@ -1,4 +1,4 @@
-// Pictures as files without a browser: what an engine within Python runs. The views' own painting, one beneath the other.
+// Renders views as files without a browser, in the JavaScript engine embedded in Python.
 
 import { svgOf } from "./core/saving.js";
 import { textMeasured, themeOf } from "./core/theme.js";
@@ -13,19 +13,19 @@ import { gridFile } from "./model_view/file.js";
 const FILES = { matrix: matrixFile, head_view: headFile, model_view: gridFile, layer_map: mapFile };
 
 /**
- * What `views/drawing.py` gives, where no browser does.
+ * The arguments from `views/drawing.py`, in place of a browser.
  *
  * @typedef {object} Given
  * @property {string} component
- * @property {"png" | "svg"} kind what becomes of the SVG
+ * @property {"png" | "svg"} kind format of the file
  * @property {import("./core/theme.js").Paints} paints
  * @property {import("./core/text.js").Measure} measure
- * @property {(width: number, height: number, pixels: string) => string} encoded address of an image, given base64 of
- *   red, green, blue and alpha of its pixels
+ * @property {(width: number, height: number, pixels: string) => string} encoded the data URL of an image, from its
+ *   base64-encoded RGBA pixels
  */
 
 /**
- * The picture of some payloads, base64, as SVG; `ratio` is what a PNG of it has.
+ * The SVG of base64-encoded payloads, and the pixel ratio for a PNG.
  *
  * @param {string[]} payloads
  * @param {Given} given
@@ -37,12 +37,12 @@ export function drawn(payloads, { component, kind, paints, measure, encoded }) {
   const address = (/** @type {import("./core/pen.js").Pixels} */ { width, height, words }) => {
     return encoded(width, height, toBase64(new Uint8Array(words.buffer)));
   };
-  // As a PNG it is not enlarged: what is finer than its pixels need not be drawn.
+  // A PNG is not enlarged, so details smaller than its pixels can be omitted.
   const resolution = kind === "png" ? whole.ratio : Number.POSITIVE_INFINITY;
   return JSON.stringify({ svg: svgOf(whole, address, resolution), ratio: whole.ratio });
 }
 
-/** One beneath the other. @param {Saved[]} pictures @returns {Saved} */
+/** Stacks pictures below each other. @param {Saved[]} pictures @returns {Saved} */
 function stacked(pictures) {
   const tops = pictures.map((_, i) => pictures.slice(0, i).reduce((sum, one) => sum + one.height, 0));
   const [first] = pictures;
@@ -60,7 +60,7 @@ function stacked(pictures) {
   };
 }
 
-// Both are the engine's own, which TypeScript does not know yet.
+// Built-ins of the engine that TypeScript does not know yet.
 
 /** @param {string} text @returns {Uint8Array} */
 function fromBase64(text) {

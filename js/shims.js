@@ -1,6 +1,6 @@
-// What the JavaScript engine within Python lacks of what a payload is read with.
+// Replacements for browser APIs that the embedded JavaScript engine lacks.
 
-/** UTF-8 as text. */
+/** Decodes UTF-8. */
 class Decoder {
   /** @param {Uint8Array} bytes */
   decode(bytes) {

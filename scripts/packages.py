@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# pip's option -> uv's environment variable, and the separator if it takes several values.
+# pip's option -> uv's environment variable, and the separator if it accepts several values.
 VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", None),
     "extra-index-url": ("UV_INDEX", " "),

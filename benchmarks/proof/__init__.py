@@ -1,1 +1,1 @@
-"""The standing proof: hostile texts, checkpoints, requests and crowds, and what breaks beneath the app."""
+"""Stress tests: hostile texts, checkpoints and requests, many users, and failures of the environment."""

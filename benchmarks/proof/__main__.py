@@ -1,9 +1,9 @@
-"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: attack, print, write PROOF.md.
+"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests, print, and write PROOF.md.
 
-All themes at once make the file anew; themes that were named take the place of what it said of them.
+A run of all themes rewrites the file; a run of single themes replaces their sections.
 
-Each theme runs in a process of its own, with a folder of its own. When its time is over it is killed with
-whatever it started, so that the whole ends by itself and leaves nothing behind.
+Each theme runs in a process and a folder of its own. After its time limit it is killed together with its
+child processes, so that the run always ends and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ SECONDS = {
     "start": 500,
     "ray": 280,
 }
-"""Theme → its time limit in seconds at scale 1; an hour together."""
-_LEAST = 60
-"""Seconds that a theme has at any scale: some start a server, or import torch."""
-_WHOLE = ("faults",)
-"""Themes that no scale makes shorter."""
+"""Theme -> time limit in seconds at scale 1; one hour in total."""
+_MIN_SECONDS = 60
+"""Minimum time limit of a theme at any scale, because some start a server or import torch."""
+_UNSCALED = ("faults",)
+"""Themes that ignore the scale."""
 _GRACE = 150
-"""Seconds beside its budget for imports, and to finish what it has begun; then it is killed."""
+"""Extra seconds for imports and for finishing the current step, after which a theme is killed."""
 
 _ENDS = 10
-"""Seconds in which what was killed must be gone."""
-_TOLD = 30
-"""Failures of a theme that are told one by one."""
+"""Seconds to wait for killed processes."""
+_MAX_FAILURES = 30
+"""Maximum number of failures of a theme in the report."""
 
 _PROOF = Path(__file__).parents[1] / "PROOF.md"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 @dataclass
-class Found:
-    """What came of a theme."""
+class ThemeResult:
+    """The results of a theme."""
 
     name: str
     seconds: float = 0.0
@@ -72,69 +72,69 @@ class Found:
 
 
 def main(arguments: list[str]) -> int:
-    """Run themes; 1 if anything did not hold."""
+    """Run themes, and return 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof")
     parser.add_argument("themes", nargs="*", metavar="theme", help=f"of {', '.join(SECONDS)}; else all")
     parser.add_argument("--scale", type=float, default=1.0, help="0.1 for a run of about a tenth")
     parser.add_argument("--within", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    unknown = [name for name in given.themes if name not in SECONDS]
-    if unknown or not 0 < given.scale <= 1:
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.themes if name not in SECONDS]
+    if unknown or not 0 < options.scale <= 1:
         parser.error(f"there is no theme {', '.join(unknown)}" if unknown else "a scale is above 0, up to 1")
-    if given.within:
-        _run(given.themes[0], given.scale, given.within)
+    if options.within:
+        _run(options.themes[0], options.scale, options.within)
         return 0
     _adopt()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of what cleans up
-    every = []
-    for name in given.themes or SECONDS:
-        print(f"{name}: at most {_budget(name, given.scale) + _GRACE:.0f} s", flush=True)
-        every.append(_apart(name, given.scale))
-    if not given.themes or given.scale == 1:
-        _PROOF.write_text(_report(every, given.scale), encoding="utf-8")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # runs the clean-up handlers
+    results = []
+    for name in options.themes or SECONDS:
+        print(f"{name}: at most {_budget(name, options.scale) + _GRACE:.0f} s", flush=True)
+        results.append(_apart(name, options.scale))
+    if not options.themes or options.scale == 1:
+        _PROOF.write_text(_report(results, options.scale), encoding="utf-8")
         print(f"Written to {_PROOF.relative_to(Path.cwd())}")
-    return int(any(found.failures or any(line.met is False for line in found.lines) for found in every))
+    return int(any(result.failures or any(line.met is False for line in result.lines) for result in results))
 
 
 def _budget(name: str, scale: float) -> float:
-    return max(_LEAST, SECONDS[name] * (1 if name in _WHOLE else scale))
+    return max(_MIN_SECONDS, SECONDS[name] * (1 if name in _UNSCALED else scale))
 
 
 # In the process of a theme
 
 
 def _run(name: str, scale: float, folder: Path) -> None:
-    """Run a theme, and tell what it finds on what was standard output."""
-    telling = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else is printed stands in nobody's way
+    """Run a theme, and write its results to the original standard output."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # other output goes to standard error
 
-    def tell(kind: str, what: object) -> None:
-        telling.write(json.dumps([kind, what]) + "\n")
-        telling.flush()
+    def send(kind: str, content: object) -> None:
+        output.write(json.dumps([kind, content]) + "\n")
+        output.flush()
 
     lines: Callable[[Run], Iterator[Line]] = import_module(f"benchmarks.proof.{name}").lines
-    run = Run(scale, _budget(name, scale), folder)  # from here on its time counts
+    run = Run(scale, _budget(name, scale), folder)  # starts the time limit
     for line in lines(run):
-        tell("line", asdict(line))
-    for failure in run.failures[:_TOLD]:
-        tell("failure", failure)
-    if len(run.failures) > _TOLD:
-        tell("failure", f"… and {len(run.failures) - _TOLD:,} more")
-    tell("over", None)
+        send("line", asdict(line))
+    for failure in run.failures[:_MAX_FAILURES]:
+        send("failure", failure)
+    if len(run.failures) > _MAX_FAILURES:
+        send("failure", f"… and {len(run.failures) - _MAX_FAILURES:,} more")
+    send("over", None)
 
 
-# Outside of it
+# In the parent process
 
 
 def _adopt() -> None:
-    """Let processes whose parents end become this one's, so that they are found and ended."""
+    """Become the parent of orphaned descendants, so that they can be found and killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def _apart(name: str, scale: float) -> Found:
-    """Run a theme in a process of its own, and end it when its time is over."""
-    found, start, over = Found(name), time.monotonic(), False
+def _apart(name: str, scale: float) -> ThemeResult:
+    """Run a theme in a process of its own, and kill it after its time limit."""
+    result, start, over = ThemeResult(name), time.monotonic(), False
     folder = Path(tempfile.mkdtemp(prefix="bert-probe-proof-"))
     command = [sys.executable, "-m", "benchmarks.proof", name, f"--scale={scale}", f"--within={folder}"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -144,64 +144,64 @@ def _apart(name: str, scale: float) -> Found:
     watch.start()
     try:
         assert process.stdout is not None
-        for told in process.stdout:
-            kind, what = json.loads(told)
+        for message in process.stdout:
+            kind, content = json.loads(message)
             over = over or kind == "over"
             if kind == "line":
-                found.lines.append(line := Line(**what))
+                result.lines.append(line := Line(**content))
                 print(
-                    f"  {line.what}: {line.measured}{'' if line.met is not False else '  NOT HELD'}",
+                    f"  {line.what}: {line.measured}{'' if line.met is not False else '  FAILED'}",
                     flush=True,
                 )
             elif kind == "failure":
-                found.failures.append(what)
-                print(f"  FAILED: {what}", flush=True)
+                result.failures.append(content)
+                print(f"  FAILED: {content}", flush=True)
     finally:
         watch.cancel()
         _end_all()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-    found.seconds = time.monotonic() - start
+    result.seconds = time.monotonic() - start
     if not over:
-        found.failures.append(f"{name} did not come to its end (status {process.returncode}).")
-        print(f"  FAILED: {found.failures[-1]}", flush=True)
-    return found
+        result.failures.append(f"{name} did not finish (status {process.returncode}).")
+        print(f"  FAILED: {result.failures[-1]}", flush=True)
+    return result
 
 
 def _end_all() -> None:
-    """Kill every process that comes from this one, those too that begin meanwhile."""
+    """Kill all descendants of this process, including those that start meanwhile."""
     end = time.monotonic() + _ENDS
-    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < end:
-        for process in left:
+    while (descendants := psutil.Process().children(recursive=True)) and time.monotonic() < end:
+        for process in descendants:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=1)
+        psutil.wait_procs(descendants, timeout=1)
 
 
-def _report(every: list[Found], scale: float) -> str:
-    """The head and a section for each theme; those that were not run now are kept as they stand."""
+def _report(results: list[ThemeResult], scale: float) -> str:
+    """Return the report, with the existing sections of themes that were not run."""
     from benchmarks import machine  # which imports torch
 
-    sections = {found.name: _section(found, machine.table(found.lines)) for found in every}
-    if len(every) < len(SECONDS):
+    sections = {result.name: _section(result, machine.table(result.lines)) for result in results}
+    if len(results) < len(SECONDS):
         sections = machine.sections(_PROOF) | sections
     head = f"""# Proof
 
-{machine.described()} Scale {scale:g}{" (not the whole)" if scale < 1 else ""}. Written by `make prove`; \
-each part bears the day on which it was run.
+{machine.described()} Scale {scale:g}{" (not complete)" if scale < 1 else ""}. Written by `make prove`; \
+each section has the date of its run.
 
-What is drawn by lot is the same in every run. Everything stays on this machine and is gone afterwards.
+Random choices are the same in each run. All data stays on this machine and is deleted afterwards.
 """
     return head + "".join(sections[name] for name in SECONDS if name in sections)
 
 
-def _section(found: Found, rows: str) -> str:
-    failures = "".join(f"- `{failure.replace('`', ' ')}`\n" for failure in found.failures)
-    broken = f"\nWhat did not hold:\n\n{failures}" if failures else ""
+def _section(result: ThemeResult, rows: str) -> str:
+    failures = "".join(f"- `{failure.replace('`', ' ')}`\n" for failure in result.failures)
+    broken = f"\nFailures:\n\n{failures}" if failures else ""
     return f"""
-## {found.name.capitalize()}
+## {result.name.capitalize()}
 
-{date.today()}, {found.seconds:.0f} s.
+{date.today()}, {result.seconds:.0f} s.
 
 | what | how | measured | bound | held |
 |---|---|---|---|---|

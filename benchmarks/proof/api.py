@@ -1,4 +1,4 @@
-"""The HTTP API attacked and fuzzed from its own OpenAPI file, and the tools of agents over standard input."""
+"""Attacks on the HTTP API, fuzzing from its OpenAPI file, and the MCP tools over standard input."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.fuzzing import fuzzed
 
 EXAMPLES = 20
-"""Bodies that keep to the schema, and as many that do not, for each question, at scale 1."""
+"""Number of valid and of invalid bodies for each question at scale 1."""
 SECONDS = 130.0
-"""That one answer may take: the app's own bound, and a little."""
+"""Time limit for a response, slightly above that of the app."""
 TEXT = "The small boat crosses the wide river."
 _ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def lines(run: Run) -> Iterator[Line]:
 def _fuzzed(run: Run) -> Line:
     with running_app.started(run.folder / "app.log") as app:
         session = Session()
-        session.trust_env = False  # a proxy of the environment is for other addresses
+        session.trust_env = False  # ignores proxies in the environment
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Response:
             address = f"{app.origin}{path}"

@@ -1,4 +1,4 @@
-"""Ways to break a checkpoint's folder, or to make it hostile: each a name and what it does to a copy."""
+"""Modifications that break a checkpoint's folder or make it hostile."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Change = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Broken:
-    """A way to break a folder.
+    """A modification of a folder.
 
     Attributes:
-        name: what is done.
-        change: does it to a copy.
-        must: how opening it may end. "refused" in a sentence; "same", with the numbers of the folder as it
-            was; "either", in a sentence, or with those that transformers gives for the changed folder.
+        name: Description.
+        change: Modifies a copy of the folder.
+        must: Expected result of opening it: "refused" with an error message; "same" numbers as the original;
+            "either" refused, or the same numbers as transformers for the modified folder.
     """
 
     name: str
@@ -78,15 +78,15 @@ _KINDS: tuple[Any, ...] = (
 
 
 def every(lots: random.Random, total: int) -> list[Broken]:
-    """So many ways, at most all that there are, drawn by lot; few of the many sizes."""
+    """Return a random sample of modifications, with only a few of the many config sizes."""
     sizes = [
         Broken(f"config {name} = {_short(value)}", _config(name, value), "either")
         for name in _SIZES
         for value in _VALUES
     ]
-    rest = [*_configs(), *_weights(), *_tokenizers(), *_shards()]
-    whole = [*rest, *lots.sample(sizes, max(0, 150 - len(rest)))]
-    return lots.sample(whole, min(total, len(whole)))
+    other_changes = [*_configs(), *_weights(), *_tokenizers(), *_shards()]
+    candidates = [*other_changes, *lots.sample(sizes, max(0, 150 - len(other_changes)))]
+    return lots.sample(candidates, min(total, len(candidates)))
 
 
 def _short(value: Any) -> str:
@@ -107,7 +107,7 @@ def _configs() -> Iterator[Broken]:
     )
     for kind in _KINDS:
         yield Broken(f"config model_type = {_short(kind)}", _config("model_type", kind), "refused")
-    for what, content in {
+    for kind, content in {
         "empty": b"",
         "bytes": bytes(range(256)) * 10,
         "a list": b"[1, 2]",
@@ -119,7 +119,7 @@ def _configs() -> Iterator[Broken]:
         "30 MB of names": json.dumps({f"name {i}": i for i in range(1_200_000)}).encode()[:31_000_000],
         "a number of 100,000 digits": b'{"model_type": "bert", "vocab_size": ' + b"9" * 100_000 + b"}",
     }.items():
-        yield Broken(f"config is {what}", _content("config.json", content), "refused")
+        yield Broken(f"config is {kind}", _content("config.json", content), "refused")
     for device in (
         "/dev/zero",
         "/dev/random",
@@ -136,56 +136,58 @@ def _weights() -> Iterator[Broken]:
     name = "model.safetensors"
     for share in (0.0, 0.001, 0.3, 0.99):
         yield Broken(f"weights cut to {share:.1%}", _cut(name, share), "refused")
-    for what, content in {
+    for kind, content in {
         "bytes": bytes(range(256)) * 100,
         "a header of 2^63 bytes": struct.pack("<Q", 2**63) + b"{}",
         "a header of 90 MB": struct.pack("<Q", 90_000_000) + b"{" + b" " * 90_000_000,
         "a header in a header": struct.pack("<Q", 20_000) + b'{"a":' * 4_000,
         "a pickle": b"\x80\x04\x95cos\nsystem\n(S'x'\ntR.",
     }.items():
-        yield Broken(f"weights are {what}", _content(name, content), "refused")
+        yield Broken(f"weights are {kind}", _content(name, content), "refused")
     for device in ("/dev/zero", "/dev/random", "/proc/self/mem", "nowhere", "pipe"):
         yield Broken(f"weights are a link to {device}", _device(name, device), "refused")
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "int8": lambda one: (one * 10).to(torch.int8),
-        "float8": lambda one: one.to(torch.float8_e4m3fn),
-        "bool": lambda one: one > 0,
-        "flat": lambda one: one.reshape(-1),
-        "turned": lambda one: one.T.contiguous() if one.ndim == 2 else one,
-        "cut": lambda one: one[: max(1, len(one) // 2)].contiguous(),
-        "empty": lambda one: one[:0].contiguous(),
+        "int8": lambda tensor: (tensor * 10).to(torch.int8),
+        "float8": lambda tensor: tensor.to(torch.float8_e4m3fn),
+        "bool": lambda tensor: tensor > 0,
+        "flat": lambda tensor: tensor.reshape(-1),
+        "turned": lambda tensor: tensor.T.contiguous() if tensor.ndim == 2 else tensor,
+        "cut": lambda tensor: tensor[: max(1, len(tensor) // 2)].contiguous(),
+        "empty": lambda tensor: tensor[:0].contiguous(),
     }
-    for what, change in changes.items():
-        yield Broken(f"weights are {what}", _all_weights(change), "refused")
-    for what, value in (("NaN", float("nan")), ("infinite", float("inf")), ("huge", 3e38)):
-        yield Broken(f"one tensor is {what}", _one_weight(value), "either")
-    for what, wide in (("float16", torch.float16), ("bfloat16", torch.bfloat16), ("float64", torch.float64)):
-        yield Broken(f"weights are {what}", _all_weights(lambda one, wide=wide: one.to(wide)), "either")  # type: ignore[misc]
+    for kind, change in changes.items():
+        yield Broken(f"weights are {kind}", _all_weights(change), "refused")
+    for kind, value in (("NaN", float("nan")), ("infinite", float("inf")), ("huge", 3e38)):
+        yield Broken(f"one tensor is {kind}", _one_weight(value), "either")
+    for kind, wide in (("float16", torch.float16), ("bfloat16", torch.bfloat16), ("float64", torch.float64)):
+        yield Broken(f"weights are {kind}", _all_weights(lambda tensor, wide=wide: tensor.to(wide)), "either")  # type: ignore[misc]
     yield Broken("half of the tensors", _some_weights(2), "refused")
     yield Broken("no tensors", lambda folder: change_weights(folder, lambda _: {}), "refused")
     yield Broken(
         "tensors of other names",
-        lambda folder: change_weights(folder, lambda held: {f"x.{name}": one for name, one in held.items()}),
+        lambda folder: change_weights(
+            folder, lambda tensors: {f"x.{name}": tensor for name, tensor in tensors.items()}
+        ),
         "refused",
     )
     yield Broken(
         "further tensors",
         lambda folder: change_weights(
-            folder, lambda held: held | {f"x{i}\x1b[2J": torch.ones(2) for i in range(500)}
+            folder, lambda tensors: tensors | {f"x{i}\x1b[2J": torch.ones(2) for i in range(500)}
         ),
         "same",
     )
 
 
 def _tokenizers() -> Iterator[Broken]:
-    for what, content in {
+    for kind, content in {
         "empty": b"",
         "bytes": bytes(range(256)),
         "an empty object": b"{}",
         "100,000 brackets": b"[" * 100_000,
         "101 MB": b" " * 101_000_000,
     }.items():
-        yield Broken(f"tokenizer.json is {what}", _content("tokenizer.json", content), "refused")
+        yield Broken(f"tokenizer.json is {kind}", _content("tokenizer.json", content), "refused")
     for device in ("/dev/zero", "/proc/self/mem", "nowhere", "pipe"):
         yield Broken(f"tokenizer.json is a link to {device}", _device("tokenizer.json", device), "either")
     for file in ("vocab.txt", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
@@ -228,14 +230,14 @@ def _shards() -> Iterator[Broken]:
         "a NUL": {"a": "a\x00b"},
         "200,000 files": {f"t{i}": f"model-{i}.safetensors" for i in range(200_000)},
     }
-    for what, where in maps.items():
-        yield Broken(f"shards: {what}", _index(where), "refused")
+    for kind, where in maps.items():
+        yield Broken(f"shards: {kind}", _index(where), "refused")
     yield Broken("shards, as they should be", shard, "same")
     yield Broken("shards, one gone", _shard_gone, "refused")
     yield Broken("shards, one a link to /dev/zero", _shard_device, "refused")
 
 
-# What is done to a folder
+# Modifications
 
 
 def _content(file: str, content: bytes) -> Change:
@@ -272,20 +274,20 @@ def _without(*files: str) -> Change:
 
 def _all_weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
     return lambda folder: change_weights(
-        folder, lambda held: {name: change(one) for name, one in held.items()}
+        folder, lambda tensors: {name: change(tensor) for name, tensor in tensors.items()}
     )
 
 
 def _one_weight(value: float) -> Change:
-    def change(held: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        name = sorted(name for name, one in held.items() if one.ndim == 2)[0]
-        return held | {name: torch.full_like(held[name], value)}
+    def change(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        name = sorted(name for name, tensor in tensors.items() if tensor.ndim == 2)[0]
+        return tensors | {name: torch.full_like(tensors[name], value)}
 
     return lambda folder: change_weights(folder, change)
 
 
 def _some_weights(every: int) -> Change:
-    return lambda folder: change_weights(folder, lambda held: dict(sorted(held.items())[::every]))
+    return lambda folder: change_weights(folder, lambda tensors: dict(sorted(tensors.items())[::every]))
 
 
 def _tokenizer(name: str, value: Any) -> Change:

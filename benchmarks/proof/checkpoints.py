@@ -1,4 +1,4 @@
-"""Broken and hostile checkpoints, each opened in a process with bounds on memory and time."""
+"""Broken and hostile checkpoints, each opened in a process with limits on memory and time."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from tests.helpers.families import TEXT, build
 
 CHECKPOINTS = 150
 MEMORY = 2_000_000_000
-"""Bytes of address space that an opening gets beyond those of what is imported."""
+"""Limit of additional address space for opening a checkpoint, in bytes."""
 SECONDS = 30
-"""Until an opening must have ended."""
+"""Time limit for opening a checkpoint."""
 FAMILIES = ("bert", "roberta", "albert", "modernbert", "deberta-v2", "distilbert")
 KINDS = ("built-in", *FAMILIES)
-"""What is broken, in turn: the built-in, and tiny ones."""
+"""The checkpoints to modify, in turn: the built-in one, and tiny ones."""
 _NAMES = [family.replace("-", "_") for family in FAMILIES]
 _MODULES = [f"transformers.models.{name}.modeling_{name}" for name in _NAMES]
 _PROCESSES = multiprocessing.get_context("forkserver")
-"""Its processes are copies of one that has computed nothing: torch's threads would not come along."""
+"""Forked before any computation, because torch's threads do not survive a fork."""
 
 
 @dataclass(frozen=True)
 class End:
-    """How an opening ended.
+    """The result of opening a checkpoint.
 
     Attributes:
         how: "refused", "opened", "wrong", "raised" (no sentence), "killed" (by a signal, or by us).
@@ -62,7 +62,7 @@ class End:
 def lines(run: Run) -> Iterator[Line]:
     _quieten()
     sources = _sources(run)
-    # To import takes longer than to open a model; what is imported here is there in each.
+    # Imports take longer than opening a model; forked processes inherit these.
     _PROCESSES.set_forkserver_preload([__name__, *_MODULES])
     cases = every(run.lots("checkpoints"), run.times(CHECKPOINTS))
     ends: list[tuple[str, End]] = []
@@ -108,7 +108,7 @@ def _sources(run: Run) -> dict[str, Path]:
 
 
 def _opened(run: Run, case: Broken, source: Path) -> End:
-    """Break a copy, open it in a process of its own, and say how that ended."""
+    """Modify a copy, open it in a process of its own, and return the result."""
     folder = run.folder / "broken"
     shutil.copytree(source, folder)
     case.change(folder)
@@ -137,7 +137,7 @@ def _apart(folder: Path, source: Path, same: bool) -> End:
     return End(how, said, peak, seconds)
 
 
-# In the process of one opening
+# In the process that opens a checkpoint
 
 
 def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
@@ -153,7 +153,7 @@ def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
 
 
 def _memory(name: str) -> int:
-    """Bytes that this process has, by the name that Linux gives them."""
+    """Return a memory statistic of this process in bytes, by its name in /proc/self/status."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -169,14 +169,14 @@ def _end(folder: Path, reference: Path) -> tuple[str, str]:
         text = str(error)
         sentence = "\n" not in text and text.endswith(".") and len(text) < 2_000
         return ("refused", text) if sentence else ("wrong", f"no sentence: {text}")
-    except BaseException as error:  # any other end is what is looked for
+    except BaseException as error:  # any other exception is a failure
         return "raised", f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return _compared(trace.vectors(-1), reference)
 
 
 def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
-    """Whether transformers gives the same vectors for a folder."""
+    """Return whether transformers computes the same vectors for a folder."""
     try:
         model: Any = AutoModel.from_pretrained(
             reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True

@@ -1,4 +1,4 @@
-"""Stores: made by a process that is killed, of a million rows, and from a stranger."""
+"""Corpus stores: interrupted builds, a million rows, and stores from untrusted sources."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _killed(run: Run, model: Path) -> Line:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, env=_environment())
         while process.poll() is None and _shards(out) < kill:
             time.sleep(0.001)
-        time.sleep(lots.random() * 0.05)  # anywhere within what comes next
+        time.sleep(lots.random() * 0.05)  # anywhere within the next steps
         process.send_signal(signal.SIGKILL)
         status = process.wait()
         if status != -signal.SIGKILL:
@@ -112,7 +112,7 @@ def _killed(run: Run, model: Path) -> Line:
 
 
 def _no_room(run: Run, model: Path) -> Line:
-    """A limit on the size of a file stands for a disk that is full."""
+    """Simulate a full disk by a limit on the file size."""
     file, out = run.folder / "lines.txt", run.folder / "full"
     done = subprocess.run(
         _command(file, out, model),
@@ -151,7 +151,7 @@ def _hostile(run: Run, model: Path) -> Line:
         change(folder)
         try:
             refused += bool(list(asked_of(folder, checkpoint)))
-        except Exception as error:  # anything that is not a ProbeError is what is looked for
+        except Exception as error:  # anything other than a ProbeError is a failure
             run.failed(f"{name}: {type(error).__name__} {error}")
         shutil.rmtree(folder)
     if unnoticed := _unnoticed(made):
@@ -166,7 +166,7 @@ def _hostile(run: Run, model: Path) -> Line:
 
 
 def _changes_of_json(made: Path) -> Iterator[tuple[str, Change]]:
-    """Each member of the JSON files removed, and set to each wrong value."""
+    """Yield modifications that remove each member of the JSON files or set it to wrong values."""
     for name in ("manifest.json", "shards/00000.json"):
         for path in members(json.loads((made / name).read_text())):
             for value in ((), *((one,) for one in WRONG)):
@@ -178,7 +178,7 @@ def _changes_of_json(made: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
-    """A null in each column of each table, and another type of it."""
+    """Yield modifications with a null in, or another type of, each column of each table."""
     for table, layout in store.layouts.items():
         for column in layout.schema.names:
             for way in (nulls(column), cast(column, pa.date32())):
@@ -202,7 +202,7 @@ def _unnoticed(made: Path) -> list[str]:
 
 
 def _million(run: Run, model: Path) -> Line:
-    """Shards of a real run, copied with other row numbers; without vectors, of which nothing is read."""
+    """Build a large store by copying real shards with other row numbers, without vectors."""
     file, folder = run.folder / "some.txt", run.folder / "million"
     lots = run.lots("million")
     file.write_text("".join(f"{text_of(lots.randint(4, 12))}\n" for _ in range(SHARD_ROWS)))
@@ -240,7 +240,7 @@ def _million(run: Run, model: Path) -> Line:
 
 
 def _moved(tables: Mapping[str, pa.Table], by: int) -> dict[str, pa.Table]:
-    """The same tables, of other rows."""
+    """Return copies of the tables with other row numbers."""
     moved = {}
     for name, table in tables.items():
         if "row" in table.column_names:

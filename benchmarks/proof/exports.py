@@ -1,4 +1,4 @@
-"""Files with hostile texts, opened from disk in a browser: no script of theirs runs or asks for anything."""
+"""Exported files with hostile texts, opened in a browser: no injected script runs or sends a request."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.view import View
 
 TEXTS = 60
-"""Besides one for each injection. Each becomes six files."""
+"""Number of texts in addition to the injections; each becomes six files."""
 _SETTLES = 0.05
-"""Seconds in which a page of a file could still run or ask for something, beside its loading."""
+"""Seconds after loading in which a page could still run a script or send a request."""
 _DRAWN = ".head-view canvas.marks"
 
 
@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _written(folder: Path, trace: Trace) -> list[Path]:
-    """The files that a reader can take along; CSV as text, as a browser only puts it elsewhere."""
+    """Write all kinds of exported files; CSV as text, because a browser would only download it."""
     folder.mkdir()
     found = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])
@@ -94,7 +94,7 @@ def _look(run: Run, browser: Any, file: Path, text: str) -> None:
         page.evaluate("new Promise(requestAnimationFrame)")
         if page.evaluate("window.__pwned") is not None:
             said.append("a script of the text ran")
-    except Exception as error:  # of Playwright, whose types are in no module of their own
+    except Exception as error:  # Playwright's types are not in a public module
         said.append(f"{type(error).__name__}: {error}")
     finally:
         page.close()

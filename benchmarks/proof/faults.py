@@ -1,4 +1,4 @@
-"""What breaks beneath the app: disks, folders, files, downloads, signals, the clock."""
+"""Failures of the environment: disks, folders, files, downloads, signals, the clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROOT = Path(__file__).parents[2]
 _SECONDS = 100
 _SENTENCES = 3_000
 _BUSY = 5.0
-"""Seconds of computing after which a command on so many sentences is in the middle of them."""
+"""Seconds after which a command is in the middle of its sentences."""
 
 _CHANGED = """
 import sys, numpy as np, bert_probe
@@ -109,7 +109,7 @@ def _bert_probe(
     variables: Mapping[str, str] | None = None,
     cwd: Path = _ROOT,
 ) -> tuple[int, str, str]:
-    """Status, standard output and standard error of a command."""
+    """Return the status, standard output and standard error of a command."""
 
     def bounded() -> None:
         if file_bytes is not None:
@@ -131,7 +131,7 @@ def _bert_probe(
 
 
 def _must_refuse(run: Run, what: str, ended: tuple[int, str, str]) -> str:
-    """The sentence of a command that must have refused."""
+    """Return the error message of a command that must fail."""
     status, _, error = ended
     if status != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
         run.failed(f"{what}: status {status}, {error[-300:]}")
@@ -164,7 +164,7 @@ def _unwritable(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Train and gather where the disk is full at some point, and see that what was there is unchanged."""
+    """Train and build on a disk that becomes full, and check that existing files are unchanged."""
     data, out = _data(run), run.folder / "models"
     out.mkdir()
     train = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}", "--epochs=1", "--force")
@@ -186,7 +186,7 @@ def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _must_end_in_a_sentence(run: Run, what: str, ended: tuple[int, str, str]) -> None:
-    """Check the last line of a command that says other things before it fails."""
+    """Check the last line of output of a command that fails."""
     status, _, error = ended
     last = (error.splitlines() or [""])[-1]
     if status != 2 or not last.startswith("bert-probe: ") or "Traceback" in error:
@@ -207,7 +207,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
-    """Reserve each kind of output as an ordinary user, where only root can write."""
+    """Try to write each kind of output as an ordinary user where only root can write."""
 
     def entered(reservation: AbstractContextManager[None]) -> None:
         with reservation:
@@ -231,7 +231,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
 
 
 def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Start two commands with one output at the same moment: one writes it, the other is refused."""
+    """Start two commands with the same output at the same time: one succeeds, the other is refused."""
     data, out = _data(run), run.folder / "raced"
     out.mkdir()
     rounds = run.times(2)
@@ -247,7 +247,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
             refused = "is being written by another command|is there already"
             statuses = sorted(status for status, _ in endings)
             if what == "corpus run" and statuses == [0, 0]:
-                continue  # the second found the store of the first complete
+                continue  # the second command found the complete store of the first
             if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
                 run.failed(f"two of {what}: {endings}")
     if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
@@ -270,7 +270,7 @@ main(sys.argv[1:])
 
 
 def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
-    """Run a command twice at the same moment; return status and standard error of both."""
+    """Run a command twice at the same time, and return the status and standard error of both."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _WAITING, *words],
@@ -294,7 +294,7 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Kill a training while it holds its reservation, and train again."""
+    """Kill a training run that has reserved its output, and train again."""
     data, out = _data(run), run.folder / "killed"
     out.mkdir()
     words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}")
@@ -319,7 +319,7 @@ def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Force a training into folders with files of a person, in all ways that they may lie among a model's."""
+    """Train with --force into folders that contain other files next to those of a model."""
     data, out = _data(run), run.folder / "mine"
     words = ("train", str(data), f"--model={folder}", f"--out={out}", "--epochs=1", "--force")
     lots, rounds = run.lots("foreign files"), run.times(40)
@@ -353,7 +353,7 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Give every command that reads texts a file whose content is not what its ending says."""
+    """Pass every command that reads texts a file whose content does not match its extension."""
     contents = {
         "jsonl": '{"text": "We left", "label": "a"}\n{"text": "We came", "label": "b"}\n',
         "csv": "text,label\nWe left,a\nWe came,b\n",

@@ -1,4 +1,4 @@
-"""Requests that aim at the memory, the time or the privacy of the app, and messages that are not MCP."""
+"""Requests that attack the memory, the time or the privacy of the app, and invalid MCP messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.api.test_mcp_stdio import REFUSED
 from tests.text.test_matching import HOSTILE
 
 SECONDS = 10.0
-"""The longest that the app may take for a hostile expression, or for a question during an attack."""
+"""Time limit for a hostile regular expression, or for a request during an attack."""
 GROWTH = 400_000_000
-"""Bytes by which hostile expressions may make the app grow; RE2 keeps the last 128 of them."""
+"""Memory limit for hostile regular expressions in bytes; RE2 caches the last 128."""
 HALVES = 64
 _ROOT = Path(__file__).parents[2]
 _BODY = b'{"text": "a boat"}'

@@ -1,4 +1,4 @@
-"""A corpus read by actors of Ray: the same store, whatever ends them meanwhile."""
+"""Corpus builds with Ray actors that are killed or interrupted: the store is the same."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.helpers.families import SENTENCES, build
 
 FAMILIES = ("bert", "roberta", "mpnet")
 ROWS = 40
-"""Sentences of a store."""
+"""Number of sentences of a store."""
 SHARD = 8
 KEEP = ("profiles", "vectors", "neighbours")
 NEAR = 4 * ULP
-"""How far from the loop, as a share of the largest number: computed in float64, stored as float32."""
+"""Relative tolerance: computed in float64, stored as float32."""
 _ACTOR = "ray::Actor"
 PATIENCE = 120
-"""Seconds that Ray has to start, or to end."""
+"""Time limit for the start and the end of Ray."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -86,7 +86,7 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
 
 
 def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list[str], words: bool) -> float:
-    """The largest difference from single traces, as a share of the largest number."""
+    """Return the maximum relative difference from single traces."""
     tables = {name: store.table(name).to_table().to_pandas() for name in KEEP}
     far = [0.0]
     for row, text in enumerate(texts, 1):
@@ -107,7 +107,7 @@ def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list
 
 
 def _killed(run: Run, file: Path) -> Line:
-    """An actor is killed in the middle; Ray starts another, which does its part again."""
+    """Kill an actor; Ray must start another one that repeats its part."""
     checkpoint, question = bert_probe.load(), IngestConfig(keep=KEEP)
     lines = file.with_name("more.txt")
     lines.write_text(file.read_text(encoding="utf-8") * 20, encoding="utf-8")
@@ -141,7 +141,7 @@ def _killed(run: Run, file: Path) -> Line:
 
 
 def _interrupted(run: Run) -> Line:
-    """Ctrl+C on the command: it ends with all that it started, and goes on where it was."""
+    """Interrupt the command: it must end with all its processes, and continue in the next run."""
     store, log, temporary = run.folder / "interrupted", run.folder / "log.jsonl", _temporary()
     command = [sys.executable, "-m", "bert_probe", "corpus", "run", str(run.folder / "more.txt")]
     command += ["--out", str(store), "--shard-rows", "50", "--keep", ",".join(KEEP), "--on", "ray"]
@@ -176,7 +176,7 @@ def _interrupted(run: Run) -> Line:
 
 
 def _processes(name: str) -> list[psutil.Process]:
-    """Those that come from this one and are called so."""
+    """Return the descendants of this process with a given name."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Forged and hostile reports: `verify` reports every change, and refuses every hostile file in a sentence."""
+"""Forged and hostile reports: `verify` reports every change, and refuses every hostile file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.helpers.forgeries import RememberedModels, opened_as, rendered, seale
 _ROOT = Path(__file__).parents[2]
 TEXT = "the small boat crosses the wide river"
 PAGES, LEAVES, ZIPS = 1_000, 1_000, 150
-"""Forgeries of each kind at scale 1."""
+"""Number of forgeries of each kind at scale 1."""
 _BOMB = 1_000_000_000
 _SPACE = 3_000_000_000
 """Bytes of address space of a process that reads a hostile file; torch alone takes more than one gigabyte."""
@@ -78,7 +78,7 @@ def _line(
     verified: Verify,
     total: int,
 ) -> Line:
-    """Verify forgeries; what is refused in a sentence counts as reported."""
+    """Verify forged reports; a refusal with an error message counts as reported."""
     failed = len(run.failures)
     reported = refused = 0
     for name, content in forge(run, report, run.times(total)):
@@ -122,7 +122,7 @@ def _of_leaves(run: Run, report: Report, total: int) -> Iterator[tuple[str, byte
     for path in lots.sample(paths, min(total, len(paths))):
         try:
             content = rendered(forgeries.with_leaf(stated, path, lots))
-        except Exception:  # data of which no page can be made
+        except Exception:  # data from which no page can be created
             continue
         yield ".".join(map(str, path)), content
 
@@ -139,7 +139,7 @@ def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]
 
 
 def _hostile(run: Run) -> Line:
-    """Let the command read hostile files, each in a process with little memory."""
+    """Read hostile files with the command, each in a process with limited memory."""
     failed, longest, most = len(run.failures), 0.0, 0
     files = [*hostile_reports.pages(), *hostile_reports.zips(_BOMB)]
     files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))

@@ -1,4 +1,4 @@
-"""Raw requests, as no browser sends them, against the app."""
+"""Raw malformed requests to the app."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REQUESTS = 300
 HEADERS = (b"content-security-policy", b"x-content-type-options", b"referrer-policy", b"permissions-policy")
 _SECONDS = 10.0
 _SILENCE = 0.5
-"""Seconds until the first byte, and from then until no more is expected."""
+"""Seconds without data after which a response is considered complete."""
 _MOST_BYTES = 8_000_000
 
 _BEFORE_THE_APP = (b"Invalid HTTP request received.", b"Failed to open a WebSocket connection")
-"""How the server's own parsers begin their answers to what is no request; the app does not see these."""
+"""Starts of responses from the server's parsers to invalid requests, which the app never sees."""
 _CUT_SHORT = "h11._util.LocalProtocolError: can't handle event type Response"
-"""What the server's parser says when it has refused the body of a request that the app was answering."""
+"""Error of the server's parser for an invalid body of a request in progress."""
 _FILES = (rb"root:[^:]*:0:0:", rb"\[build-system\]", rb"# Settings of the app", rb"from __future__ import")
-"""What stands in files of this machine and of the app that nobody is served."""
+"""Content of files that must never be served."""
 
 _METHODS = (
     "GET",
@@ -110,7 +110,7 @@ _ORIGINS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: the head's lines in small letters, and the body."""
+    """A response: the lines of its head in lower case, and its body."""
 
     status: int
     head: bytes
@@ -143,7 +143,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _requests(lots: random.Random, port: int, total: int) -> Iterator[tuple[str, bytes]]:
-    """As many requests, kinds in turn."""
+    """Yield requests, alternating between kinds."""
     makers: tuple[tuple[str, Callable[[random.Random, int], bytes]], ...] = (
         ("path", lambda lots, port: _plain(lots.choice(_METHODS), lots.choice(_PATHS), port)),
         ("outside", lambda lots, port: _plain("GET", lots.choice(_OUTSIDE), port)),
@@ -219,7 +219,7 @@ def _websocket(lots: random.Random, port: int) -> bytes:
         "Sec_WebSocket_Key": lots.choice((*["AAAAAAAAAAAAAAAAAAAAAA=="] * 4, "x", "")),
         "Sec_WebSocket_Protocol": lots.choice(("streamlit", "streamlit, x, ../../y", ", ,", "a" * 2_000)),
     }
-    # Masked, of unknown kinds and lengths; an app that takes the connection must not fall over it.
+    # Masked frames with invalid opcodes and lengths, which must not crash the app.
     frames = lots.choice(
         (b"", b"\x82\xfe\xff\xff" + lots.randbytes(80), b"\x82\x84\0\0\0\0" + lots.randbytes(4), b"\xff\xff")
     )
@@ -240,7 +240,7 @@ def _body(lots: random.Random, port: int) -> bytes:
 
 
 def _asked(port: int, request: bytes) -> Answer | None:
-    """The answer, or None where the connection was closed without one."""
+    """Return the response, or None if the connection was closed without one."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as connection:
         connection.settimeout(_SILENCE)
@@ -248,7 +248,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
             connection.sendall(request)
             while len(received) < _MOST_BYTES and (block := connection.recv(1 << 16)):
                 received += block
-        except OSError:  # closed or silent; what came before is the answer
+        except OSError:  # closed or silent: the response is complete
             pass
     head, _, body = received.partition(b"\r\n\r\n")
     first = re.match(rb"HTTP/1\.[01] (\d{3})", head)
@@ -256,7 +256,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
 
 
 def _judged(run: Run, kind: str, request: bytes, answer: Answer | None) -> str:
-    """What kind of answer that is; what it should not be is a failure."""
+    """Return the kind of a response, and record unexpected ones as failures."""
     told = f"{kind} request {request[:150]!r} of {len(request):,} bytes"
     if answer is None:
         return "closed"

@@ -1,4 +1,4 @@
-"""A reader of the app without a browser: its websocket, and what came of each page."""
+"""A client of the app without a browser, over its WebSocket."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bert_probe.server.asgi import FRONT_PAGE
 
 
 class Session:
-    """A connection like that of a browser's page.
+    """A connection like that of a page in a browser.
 
     Attributes:
-        messages: those of the last run of a page's script.
+        messages: Messages of the last run of the page's script.
     """
 
     def __init__(self, port: int) -> None:
@@ -47,22 +47,22 @@ class Session:
         self._socket.close()
 
     def break_off(self) -> None:
-        """End the connection without a word, as a browser that is killed does."""
+        """Abort the connection, like a browser that is killed."""
         self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.socket.close()
 
     def ask(self, page: str, **address: str) -> None:
-        """Ask for a page, as its address does."""
+        """Request a page by its URL."""
         message = BackMsg()
         message.rerun_script.query_string = urlencode(address)
         message.rerun_script.page_name = "" if page == FRONT_PAGE else page
         self._socket.send(message.SerializeToString())
 
     def open(self, page: str, seconds: float = 60, **address: str) -> list[ForwardMsg]:
-        """What the app sends for a page until its script is done and nothing is being computed.
+        """Open a page, and wait until its script and its jobs are done.
 
         Raises:
-            TimeoutError: it is not done within that many seconds.
+            TimeoutError: The page is not done in time.
         """
         self.ask(page, **address)
         end = time.monotonic() + seconds
@@ -78,13 +78,13 @@ class Session:
                 return self.messages
 
     def elements(self) -> Iterator[Any]:
-        """What the last run put on the page."""
+        """Return the elements of the last run."""
         for message in self.messages:
             if message.WhichOneof("type") == "delta" and message.delta.WhichOneof("type") == "new_element":
                 yield message.delta.new_element
 
     def tables(self) -> list[pd.DataFrame]:
-        """Tables of the last run."""
+        """Return the tables of the last run."""
         return [
             pyarrow.ipc.open_stream(element.dataframe.arrow_data.data).read_pandas()
             for element in self.elements()
@@ -92,7 +92,7 @@ class Session:
         ]
 
     def raised(self) -> list[str]:
-        """Errors that the last run showed."""
+        """Return the errors of the last run."""
         return [
             element.exception.type for element in self.elements() if element.WhichOneof("type") == "exception"
         ]

@@ -1,4 +1,4 @@
-"""Many readers at once, each with its own texts: every answer right and its own, in time, within memory."""
+"""Many concurrent users with different texts: correctness, response times and memory."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from tests.helpers.exactness import ULP
 
 READERS = 50
 SECONDS = 600
-"""In which they read, at scale 1."""
+"""Duration at scale 1."""
 KILLED = 5
-"""Browsers that are killed while their pages compute."""
+"""Number of browsers that are killed while their pages compute."""
 PAGES = ("tokens", "heads", "attention", "steps", "similarity", "embeddings")
 PATIENCE = 120.0
-"""Seconds that a reader waits for a page."""
+"""Time limit for a page."""
 LIKE = 64
-"""Roundings that may lie between the app and here, where a pass has other threads."""
+"""Tolerance in rounding errors, because the app uses a different number of threads."""
 SESSION_BYTES = 8_000_000
-"""What an open page takes beside what is cached, by docs/caching.md."""
+"""Memory limit of an open page without caches, see docs/caching.md."""
 BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION_BYTES
-"""Bytes that all may add, by what docs/caching.md states."""
+"""Memory limit of all users in bytes, see docs/caching.md."""
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 
 
 class Crowd:
-    """What all readers found.
+    """The results of all users.
 
     Attributes:
-        took: page → seconds of each answer.
-        wrong: what was not right.
+        took: Page -> seconds of each response.
+        wrong: Descriptions of wrong results.
     """
 
     def __init__(self, checkpoint: Checkpoint, port: int, end: float) -> None:
@@ -59,7 +59,7 @@ class Crowd:
         self._computing = threading.Lock()
 
     def read(self, number: int) -> None:
-        """One reader: page after page, with another text each time, until the end."""
+        """Simulate a user who opens page after page, with a new text each time."""
         try:
             with Session(self.port) as session:
                 turn = 0
@@ -72,7 +72,7 @@ class Crowd:
     def _one(self, session: Session, number: int, turn: int) -> None:
         page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
         start = time.monotonic()
-        # As going back or forward does; else a session keeps the text that it has.
+        # Like "Back" and "Forward"; otherwise a session keeps its text.
         session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
         said = b"".join(message.SerializeToString() for message in session.messages)
@@ -131,7 +131,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[int]:
-    """Bytes of the server each second, while all read."""
+    """Record the memory of the server in bytes each second."""
     memory = []
     with ThreadPoolExecutor(readers) as pool:
         reading = [pool.submit(crowd.read, number) for number in range(readers)]
@@ -182,7 +182,7 @@ def _flat(run: Run, memory: list[int], warm: int) -> Line:
 
 
 def _killed(run: Run, port: int, server: psutil.Process) -> Line:
-    """Connections that break off in the middle of a job, as those of browsers that are killed."""
+    """Abort connections in the middle of a job, like browsers that are killed."""
     sentences = "\n".join(f"We left the ground {number} times." for number in range(400))
     idle, before = server.num_threads(), server.memory_info().rss
     broken = []

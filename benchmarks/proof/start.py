@@ -1,4 +1,4 @@
-"""Time to the first useful view: the benchmark of it, within the proof."""
+"""Time to the first useful view, measured by the benchmark."""
 
 from __future__ import annotations
 

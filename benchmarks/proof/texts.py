@@ -1,4 +1,4 @@
-"""Hostile texts through library, command line and pages: nothing but right numbers or a sentence."""
+"""Hostile texts in the library, the command line and the pages: correct numbers or an error message."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.helpers.pages import opened, refusal
 
 TEXTS = 10_000
 ON_PAGES = 200
-"""Of these on a page each, in turn."""
+"""Number of texts that are opened on a page."""
 TOKENS_APART = 500
-"""Of these by the command that opens no model, which opens a tokenizer each time."""
+"""Number of texts for the tokens command, which loads the tokenizer each time."""
 ROUNDINGS = 8
-"""Of one weight: its score, exp, sum and quotient; beside one for each term of the row's sum."""
+"""Roundings of a weight (score, exp, sum, quotient), in addition to one per term of the row's sum."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -45,20 +45,20 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
-    """All of them in the library and on the command line; also by one of the tiny families, in turn."""
-    others = _families(run)
+    """Run all texts in the library and the command line, with the built-in model and tiny models in turn."""
+    family_checkpoints = _families(run)
     failed, done, refused = len(run.failures), 0, 0
     every = max(1, len(hostile) // run.times(TOKENS_APART))
     for number, text in enumerate(hostile):
         if run.left < 0:
             break
-        for checkpoint in (own, others[number % len(others)]):
+        for checkpoint in (own, family_checkpoints[number % len(family_checkpoints)]):
             try:
-                said = _traced(run, checkpoint, text)
+                outcome = _traced(run, checkpoint, text)
                 if checkpoint is own:
-                    _commanded(run, own, text, said, apart=number % every == 0)
-                    refused += isinstance(said, TextError)
-            except Exception as error:  # of any type, which none may raise
+                    _commanded(run, own, text, outcome, apart=number % every == 0)
+                    refused += isinstance(outcome, TextError)
+            except Exception as error:  # no exception of any type is expected
                 run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
         done += 1
     return Line(
@@ -71,28 +71,28 @@ def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
 
 
 def _families(run: Run) -> list[Checkpoint]:
-    made = []
+    checkpoints = []
     for name in FAMILIES:
         build(name, run.folder / name)
-        made.append(load(run.folder / name))
-    return made
+        checkpoints.append(load(run.folder / name))
+    return checkpoints
 
 
 def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
-    """The trace, whose numbers are looked at, or the refusal."""
+    """Return the trace after checking its numbers, or the error."""
     try:
         trace = checkpoint.trace(text, truncate=True)
     except TextError as error:
         if "\n" in str(error) or not str(error).endswith("."):
             run.failed(f"{text[:100]!r}: no sentence: {error}")
         return error
-    for what in _wrong(trace):
-        run.failed(f"{checkpoint.description.name}, {text[:100]!r} of {len(text):,} characters: {what}")
+    for problem in _wrong(trace):
+        run.failed(f"{checkpoint.description.name}, {text[:100]!r} of {len(text):,} characters: {problem}")
     return trace
 
 
 def _wrong(trace: Trace) -> Iterator[str]:
-    """What cannot be so, whatever the text."""
+    """Yield violated invariants of a trace."""
     length, description = len(trace.tokens), trace.checkpoint.description
     if not all(0 <= token.id < description.vocabulary_size for token in trace.tokens):
         yield "a token outside the vocabulary"
@@ -115,36 +115,36 @@ def _wrong(trace: Trace) -> Iterator[str]:
         before = start
 
 
-def _commanded(run: Run, own: Checkpoint, text: str, said: Trace | TextError, *, apart: bool) -> None:
-    """The command line says the same: the weights of the last layer; tokens too, without the model."""
+def _commanded(run: Run, own: Checkpoint, text: str, outcome: Trace | TextError, *, apart: bool) -> None:
+    """Check that the command line prints the same weights of the last layer and the same tokens."""
     ended = command("attention", "--truncate", "--", text, built_in=own)
-    if isinstance(said, TextError):
+    if isinstance(outcome, TextError):
         _same(run, text, "attention", ended.status, 2)
         _same(run, text, "attention", ended.err.count("\n"), 1)
         return
-    found = Attention().of(said)
+    result = Attention().of(outcome)
     header, *rows = _rows(ended)
-    _same(run, text, "attention", [row[0] for row in rows], [str(token) for token in said.tokens])
-    _same(run, text, "attention", header[1:], [str(token) for token in said.tokens])
+    _same(run, text, "attention", [row[0] for row in rows], [str(token) for token in outcome.tokens])
+    _same(run, text, "attention", header[1:], [str(token) for token in outcome.tokens])
     numbers = np.array([row[1:] for row in rows], dtype=np.float32)
-    _same(run, text, "attention", np.array_equal(numbers, found.weights), True)
-    if apart and said.encoding.dropped == 0:
+    _same(run, text, "attention", np.array_equal(numbers, result.weights), True)
+    if apart and outcome.encoding.dropped == 0:
         _, *rows = _rows(command("tokens", "--", text))
-        _same(run, text, "tokens", [row[1] for row in rows], [str(token) for token in said.tokens])
-        _same(run, text, "tokens", [int(row[2]) for row in rows], [token.id for token in said.tokens])
+        _same(run, text, "tokens", [row[1] for row in rows], [str(token) for token in outcome.tokens])
+        _same(run, text, "tokens", [int(row[2]) for row in rows], [token.id for token in outcome.tokens])
 
 
 def _rows(ended: Ended) -> list[list[str]]:
     return list(csv.reader(io.StringIO(ended.text, newline="")))
 
 
-def _same(run: Run, text: str, what: str, one: object, other: object) -> None:
-    if one != other:
-        run.failed(f"bert-probe {what}, {text[:100]!r}: {str(one)[:100]} is not {str(other)[:100]}")
+def _same(run: Run, text: str, what: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        run.failed(f"bert-probe {what}, {text[:100]!r}: {str(actual)[:100]} is not {str(expected)[:100]}")
 
 
 def _has_utf8(text: str) -> bool:
-    """Whether a browser could send it: half of a pair of surrogates only comes from a file or from Python."""
+    """Return whether a browser could send a text; lone surrogates only occur in files and Python."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -153,8 +153,8 @@ def _has_utf8(text: str) -> bool:
 
 
 def _pages(run: Run, hostile: list[str]) -> Line:
-    """Some of them on the pages, each on one."""
-    jobs.PATIENCE = workbench.PATIENCE = 100.0  # one run of a page shows its answer
+    """Open some of the texts on a page each."""
+    jobs.PATIENCE = workbench.PATIENCE = 100.0  # a single run of a page waits for its result
     sent = [text for text in hostile if _has_utf8(text)]
     some = run.lots("pages").sample(sent, min(len(sent), run.times(ON_PAGES)))
     done, failed, half = 0, len(run.failures), run.left / 2
@@ -165,9 +165,9 @@ def _pages(run: Run, hostile: list[str]) -> Line:
         app = opened(page, a=text)
         for raised in app.exception:
             run.failed(f"/{page}, {text[:100]!r}: {raised.message}")
-        said = refusal(app)
-        if said and not said.rstrip().endswith("."):
-            run.failed(f"/{page}, {text[:100]!r}: no sentence: {said}")
+        outcome = refusal(app)
+        if outcome and not outcome.rstrip().endswith("."):
+            run.failed(f"/{page}, {text[:100]!r}: no sentence: {outcome}")
         done += 1
     return Line(
         "The same on the pages",

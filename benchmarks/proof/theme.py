@@ -1,4 +1,4 @@
-"""What a theme of the proof is given, and how it tells what it found."""
+"""The context of a stress test, and its report of failures."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SHOWN = 500
-"""Characters of a failure that are told."""
+"""Maximum length of a failure in the report."""
 
 
 @dataclass
 class Run:
-    """One run of a theme.
+    """A run of a theme.
 
     Attributes:
-        scale: 1 for the whole, less for a shorter run.
-        seconds: its budget; a theme begins nothing new when they are over.
-        folder: an empty one for its files, which goes when the theme ends.
-        seed: of everything that is drawn by lot.
-        failures: what did not hold, each with what makes it happen again.
+        scale: 1 for a complete run, less for a shorter run.
+        seconds: Time limit, after which a theme starts nothing new.
+        folder: Empty folder for files, deleted at the end.
+        seed: Seed of all random choices.
+        failures: Descriptions of failures, with the data to reproduce them.
     """
 
     scale: float
@@ -32,18 +32,18 @@ class Run:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left; below 0 when it is spent."""
+        """The remaining seconds; negative after the time limit."""
         return self.began + self.seconds - time.monotonic()
 
     def times(self, whole: int) -> int:
-        """How many of something there are at this scale; at least one."""
+        """Scale a count, at least to 1."""
         return max(1, round(whole * self.scale))
 
     def lots(self, of: str) -> random.Random:
-        """The same draws in every run, other ones for each name."""
+        """Return a random generator for a name, the same in every run."""
         return random.Random(f"{self.seed} {of}")
 
     def failed(self, what: str) -> None:
-        """Something did not hold; the proof goes on."""
+        """Record a failure, and continue."""
         text = ascii(what)[1:-1]
         self.failures.append(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")

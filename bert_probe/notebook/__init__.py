@@ -1,4 +1,4 @@
-"""Views in a notebook: offline, and without a kernel once the notebook is saved."""
+"""Views in a notebook, which work offline and, in a saved notebook, without a kernel."""
 
 from bert_probe.notebook.frame import Frame as Frame
 from bert_probe.notebook.live import HeadView as HeadView

@@ -1,4 +1,4 @@
-"""What takes messages between a view's frame and the kernel; its other half is `js/notebook/bridge.js`."""
+"""The widget that passes messages between a view's frame and the kernel, with `js/notebook/bridge.js`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bert_probe.views import built
 
 
 class Bridge(anywidget.AnyWidget):
-    """A model without a view: its picture is the frame, which is there without it.
+    """A widget model without a visible view; the frame works without it.
 
     Attributes:
-        key: names the frames that it listens to.
-        view: what a frame last said that it shows.
-        wish: what the frames are to show.
+        key: Key of the frames that it communicates with.
+        view: The view that a frame reported last.
+        wish: The view that the kernel sets.
     """
 
     _esm = built.script("bridge")

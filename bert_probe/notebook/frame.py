@@ -1,4 +1,4 @@
-"""A page of its own inside a notebook's page, or inside any other."""
+"""A view in a sandboxed frame, for notebooks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from bert_probe.views.page import Page
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
 
-# Scripts of its own and files to be saved; no forms, no other windows, and an origin of its own, so that
-# nothing in it reaches the notebook, whose server runs code.
+# Without allow-same-origin the frame has an opaque origin and cannot reach the notebook, whose server runs
+# code.
 _SANDBOX = "allow-scripts allow-downloads"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A view as HTML that needs nothing else: no network, no kernel, no package.
+    """A view as self-contained HTML, which a notebook displays as the output of a cell and saves.
 
-    A notebook shows it as the output of a cell and saves it there. It is HTML, and no widget, because a
-    widget's picture is gone when the notebook is opened without a kernel.
+    It is HTML and not a widget, because a widget disappears when the notebook is opened without a kernel.
 
     Attributes:
-        page: the web page.
-        height: of the frame, in CSS pixels.
+        page: The web page.
+        height: Height of the frame in CSS pixels.
     """
 
     page: Page
@@ -36,27 +35,27 @@ class Frame:
 
     def _repr_html_(self) -> str:
         page = self.page
-        if not page.key:  # of a bridge that somebody else holds
+        if not page.key:  # otherwise a bridge exists already
             bridge = bridged(lambda _view: None)
             page = page if bridge is None else replace(page, key=bridge.key)
-        # Between double quotes only these two would end the attribute, or be read as something else.
-        written = page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
+        # In a double-quoted attribute only these two characters need escaping.
+        escaped = page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
         return (
-            f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{written}" '
+            f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{escaped}" '
             f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
         )
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
-        """Write it to a file: .html, .svg or .png; see `Page.save`.
+        """Write the view to a file (.html, .svg or .png); see `Page.save`.
 
         Raises:
-            ExportError: another ending, a place that cannot be written, or, not to be overwritten, taken.
+            ExportError: The extension is unknown, or the file cannot be written or exists already.
         """
         return self.page.save(path, overwrite)
 
 
-def bridged(told: Callable[[Any], None]) -> Bridge | None:
-    """A bridge to the frames of a view, which `told` hears of, in a notebook's kernel that has anywidget."""
+def bridged(on_view: Callable[[Any], None]) -> Bridge | None:
+    """Return a bridge that calls `on_view` with each reported view, or None without a kernel or anywidget."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
@@ -67,5 +66,5 @@ def bridged(told: Callable[[Any], None]) -> Bridge | None:
     except ImportError:
         return None
     bridge = Bridge(key=uuid.uuid4().hex)
-    bridge.observe(lambda change: told(change["new"]), "view")
+    bridge.observe(lambda change: on_view(change["new"]), "view")
     return bridge

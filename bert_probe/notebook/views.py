@@ -1,4 +1,4 @@
-"""The views of the pages, as outputs of a cell."""
+"""The views of the app as cell outputs of a notebook."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bert_probe.views import pictures
 from bert_probe.views.asking import asked_picture
 from bert_probe.views.matrix import Heatmap
 
-MOST_BYTES = 64_000_000
-"""Largest page: a notebook holds it as text, and every editor reads it whole."""
+MAX_BYTES = 64_000_000
+"""Maximum size of a page; a notebook contains it as text, and every editor reads it completely."""
 
 
 _MAP_HEIGHT = 760
-_MOST_HEIGHT = 900
-"""Of a frame: as high as a window, so that it is scrolled within where it holds more."""
+_MAX_HEIGHT = 900
+"""Maximum height of a frame, about that of a window; larger content scrolls within the frame."""
 
 
 def head_view(
@@ -42,32 +42,34 @@ def head_view(
     exact: bool = False,
     height: int = 640,
 ) -> HeadView:
-    """Attention as lines from token to token, with every layer and head to go through.
+    """Return an interactive view of attention as lines between tokens, for all layers and heads.
 
-    Hover over a token, click to pin it; arrow keys move between tokens, square brackets between layers,
-    comma and full stop between heads. What is shown can be read and
-    set while a kernel runs: `view.layer`, `view.heads`, `view.words`, `view.pins`.
+    Hover over a token to see its attention, click to pin it. Arrow keys move between tokens, square brackets
+    between layers, comma and period between heads. While a kernel runs, the state can be read and set:
+    `view.layer`, `view.heads`, `view.words`, `view.pins`.
 
     Args:
-        trace: whose attention.
-        layer: shown first, from 0; negative ones count from the end.
-        heads: shown first: one, several, or the mean over all of them; from 0.
-        measure, words, residual: see `Attention`.
-        layout: two columns, or the direction of reading.
-        specials: whether special tokens are shown at first.
-        pins: positions, from 0, of tokens (or words) that are pinned at first; their attention is added up.
-        side: whether these are pinned as those that look ("query") or that are looked at ("key").
-        exact: whether every bit of queries and keys is kept. Otherwise they are rounded so far that no
-            number is off by more than 0.000025, a quarter of the last decimal shown, which makes the notebook
-            a third smaller.
-        height: of the frame, in CSS pixels.
+        trace: The text and its attention.
+        layer: Index of the initial layer; negative ones count from the end.
+        heads: Initial heads: an index, several indices, or "mean" for the mean over all heads.
+        measure: Name of the measure; see `Attention` for this and the next two.
+        words: Whether to merge tokens into words.
+        residual: Share of the residual connection, for rollout.
+        layout: Tokens in two columns, or once in reading direction.
+        specials: Whether special tokens are visible at first.
+        pins: Indices of tokens (or words) that are pinned at first; their attention is summed.
+        side: Whether the pinned tokens are queries ("query") or keys ("key").
+        exact: Whether to store queries and keys exactly. Otherwise they are rounded so that no weight is off
+            by more than 0.000025, a quarter of the last visible decimal, which makes the notebook a third
+            smaller.
+        height: Height of the frame in CSS pixels.
 
     Raises:
-        SelectionError: a layer, head, measure or pin that is not there.
-        UnavailableError: a measure that this model or attention does not have.
-        TooLongError: the page would be larger than `MOST_BYTES`.
+        SelectionError: A layer, head, measure or pin does not exist.
+        UnavailableError: This model or its attention does not have the measure.
+        TooLongError: The page would be larger than `MAX_BYTES`.
     """
-    picture, shown = asked_picture(
+    data, view = asked_picture(
         trace,
         layer,
         heads,
@@ -79,44 +81,45 @@ def head_view(
         pins=pins,
         side=side,
     )
-    most = trace.layers * len(head_views.payload(picture, shown.layer - 1, key="page", both=True))
-    if most > MOST_BYTES:
+    size = trace.layers * len(head_views.payload(data, view.layer - 1, key="page", both=True))
+    if size > MAX_BYTES:
         raise TooLongError(
-            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of {most / 1e6:,.0f} MB, "
-            f"and a notebook takes up to {MOST_BYTES / 1e6:.0f}. Give a shorter text, or use the app, which "
-            "sends a layer when it is looked at."
+            f"The page of {trace.layers} layers and {len(trace.tokens):,} tokens would have "
+            f"{size / 1e6:,.0f} MB, but the limit is {MAX_BYTES / 1e6:.0f} MB. Shorten the text, or use the "
+            "app, which loads single layers."
         )
-    return HeadView(picture, shown, exact, height)
+    return HeadView(data, view, exact, height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
-    """All heads of all layers at once, small: sort them by what they do, hover over one to see it larger.
+    """Return thumbnails of all heads of all layers, which can be sorted by measures and enlarged by hovering.
 
     Args:
-        trace: whose attention.
-        measure, words: see `Attention`.
-        height: of the frame, in CSS pixels.
+        trace: The text and its attention.
+        measure: Name of the measure, see `Attention`.
+        words: Whether to merge tokens into words.
+        height: Height of the frame in CSS pixels.
 
     Raises:
-        SelectionError: no such measure, or one of a layer as a whole.
-        UnavailableError: a measure that this model or attention does not have.
+        SelectionError: The measure does not exist or is of whole layers.
+        UnavailableError: This model or its attention does not have the measure.
     """
     return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
 
 
 def show(result: Result) -> Frame:
-    """The pictures of a result, as its page has them: heatmaps of attention, similarity, steps, …, or a map.
+    """Return the visualization of a result: its heatmaps, or the map of a token map.
 
     Raises:
-        UnavailableError: there is no picture of it.
+        UnavailableError: The result has no visualization.
     """
     if isinstance(result, TokenMapResult):
         return Frame(pictures.page(result), _MAP_HEIGHT)
-    drawn = pictures.heatmaps_of(result)
-    return Frame(pictures.page(result, drawn), min(90 + sum(map(_height, drawn)), _MOST_HEIGHT))
+    heatmaps = pictures.heatmaps_of(result)
+    return Frame(pictures.page(result, heatmaps), min(90 + sum(map(_height, heatmaps)), _MAX_HEIGHT))
 
 
-def _height(drawn: Heatmap) -> int:
-    """About what a heatmap takes, with its labels, readout and legend; what is more is scrolled."""
-    pitch = min(max(800 / len(drawn.columns), 18), 30)
-    return 240 + round(pitch * len(drawn.rows))
+def _height(heatmap: Heatmap) -> int:
+    """Return the approximate height of a heatmap with its labels, readout and legend."""
+    cell = min(max(800 / len(heatmap.columns), 18), 30)
+    return 240 + round(cell * len(heatmap.rows))

@@ -1,4 +1,4 @@
-"""The web server around the pages: routes of our own and the headers that keep a page to itself."""
+"""The ASGI app: Streamlit with additional routes, security headers, and limits."""
 
 from __future__ import annotations
 
@@ -39,20 +39,19 @@ from bert_probe.server import (
     message_cache,
     paths,
     report_preview,
-    sockets,
     uploads,
 )
 from bert_probe.server.responses import may_be_answered, sentence
 from bert_probe.views.addresses import PARAMETERS
 
 MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
-"""The Streamlit script; absolute, so that the server may be started from any folder."""
+"""Absolute path of the Streamlit script, so that the server can be started from any folder."""
 
 FRONT_PAGE = "overview"
-"""The page that the main script makes the default one."""
+"""Name of the default page."""
 
 OF_ATTENTION = frozenset(("show", *PARAMETERS))
-"""What an address holds for the page of attention alone; that of the front page holds none of it."""
+"""URL parameters that only the attention page reads; the front page has none of them."""
 
 SECTIONS = {
     "": ("overview", "report"),
@@ -62,14 +61,14 @@ SECTIONS = {
     "Answer": ("answer", "train"),
     "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
 }
-"""The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
-"" are entries by themselves, before all others."""
+"""Navigation: menu title -> page names, which are also the names of their files and their URL paths. The
+pages under "" are top-level entries before all menus."""
 
 PAGES = tuple(page for pages in SECTIONS.values() for page in pages)
-"""Names of all pages, in the order of the navigation."""
+"""Names of all pages, in navigation order."""
 
 _STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2callback", "vendor")
-"""First parts of the paths that Streamlit answers itself."""
+"""First segments of the paths that Streamlit serves itself."""
 
 _STATIC = Path(__file__).with_name("static")
 _SCRIPT = _STATIC.joinpath("index.js").read_text(encoding="utf-8")
@@ -77,16 +76,19 @@ _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
-    """A path that is neither a file nor one of Streamlit's own routes, where it would show its front page."""
+    """A path converter that matches what is neither a file nor a route of Streamlit.
+
+    Streamlit would answer such a path with the front page.
+    """
 
     regex = rf"(?!(?:{'|'.join(_STREAMLIT)})(?:/|$))[^.]+"
 
     def convert(self, value: str) -> str:
-        """The path."""
+        """Return the path unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """The path."""
+        """Return the path unchanged."""
         return value
 
 
@@ -94,11 +96,14 @@ register_url_convertor("nowhere", _MissingPath())
 
 
 def app_policy() -> str:
-    """What a page may load: this server and nothing else, so that no text can leave by way of the browser."""
+    """Return the Content-Security-Policy of the pages.
+
+    A page can load from and connect to this server only, so the browser cannot send a text anywhere else.
+    """
     return "; ".join(
         (
             "default-src 'self'",
-            # blob: because components bring their module as one.
+            # Components load their module from a blob: URL.
             " ".join(("script-src 'self' blob:", *_inline_scripts())),
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data: blob:",
@@ -115,7 +120,7 @@ def app_policy() -> str:
 
 
 def _inline_scripts() -> list[str]:
-    """Digests of the scripts written into the index page, which would be refused otherwise."""
+    """Return the CSP hashes of the inline scripts of the index page."""
     page = _INDEX.read_text(encoding="utf-8")
     scripts = [*re.findall(r"<script>(.*?)</script>", page, re.S), _SCRIPT]
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
@@ -130,27 +135,27 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
 }
-"""Sent with every response."""
+"""Headers of every response."""
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every HTTP response, Streamlit's own and errors included.
+    """ASGI middleware that adds `HEADERS` to every HTTP response, including errors and those of Streamlit.
 
-    A header that a response already carries is kept: BertViz frames bring a stricter policy.
+    A header that a response already has is kept: BertViz frames have a stricter policy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; add the headers where the response starts."""
+        """Forward the request, and add the headers to the start of the response."""
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and may_be_answered(scope):
-                # The server would answer by itself, without the headers.
-                await _NO_CONNECTION(scope, receive, send_with_headers)
+                # Otherwise uvicorn would answer, without the headers.
+                await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -162,40 +167,39 @@ class SecurityHeaders:
         try:
             await self.app(scope, receive, send_with_headers)
         except Exception:
-            # Starlette answers outside of all middleware, and so without the headers.
+            # Starlette's own error response bypasses all middleware, so it would lack the headers.
             if scope["type"] == "http" and not started:
-                await _FAILED(scope, receive, send_with_headers)
+                await _SERVER_ERROR(scope, receive, send_with_headers)
             raise
 
 
 class WithoutMetrics:
-    """ASGI middleware that hides Streamlit's own metrics, which ask for no token; those of the API do."""
+    """ASGI middleware that hides Streamlit's metrics, which need no token, unlike those of the API."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer that nothing is here."""
-        # Not a route: Streamlit keeps paths under _stcore for itself. A base path may come before it.
+        """Forward the request, or answer 404 for the metrics of Streamlit."""
+        # A route would not do: Streamlit reserves paths under _stcore. A base path may precede it.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
 
-_NO_METRICS = sentence("Nothing is here. The numbers of the app are at /metrics.", 404)
-_NO_CONNECTION = PlainTextResponse("There is nothing to connect to here.\n", status_code=403)
-_FAILED = sentence(
-    "This could not be answered; the reason is in the log of the app. Reload the page, or try again.", 500
-)
+_NO_METRICS = sentence("Not found. The app's metrics are at /metrics.", 404)
+_NO_WEBSOCKET = PlainTextResponse("There is no WebSocket at this address.\n", status_code=403)
+_SERVER_ERROR = sentence("Internal error; the app's log has the details. Reload the page, or try again.", 500)
 
 
 async def health(_request: Request) -> JSONResponse:
-    """Answer that the server is up, and which version it is."""
+    """Return the status of the server and its version."""
     content = {"status": "ok", "version": bert_probe.__version__}
     return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
 
 async def index(_request: Request) -> HTMLResponse:
-    """Streamlit's own index page with our few styles in it; sent by a script they would come too late."""
+    """Return Streamlit's index page with an additional script and styles, so that they apply from the
+    start."""
     style = _STATIC.joinpath("page.css").read_text(encoding="utf-8")
     head = f"<script>{_SCRIPT}</script><style>{style}</style></head>"
     page = _INDEX.read_text(encoding="utf-8").replace("</head>", head, 1)
@@ -203,35 +207,43 @@ async def index(_request: Request) -> HTMLResponse:
 
 
 async def missing(request: Request) -> HTMLResponse:
-    """Say that there is no such page, and offer those that there are, with what was asked for."""
+    """Return a 404 page that links to all pages; the links keep the query string."""
     query = f"?{request.url.query}" if request.url.query else ""
     links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in PAGES)
     text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
-    for name, written in (("path", html.escape(request.url.path[:200])), ("pages", "".join(links))):
-        text = text.replace(f"<!--{name}-->", written)
+    for name, content in (("path", html.escape(request.url.path[:200])), ("pages", "".join(links))):
+        text = text.replace(f"<!--{name}-->", content)
     return HTMLResponse(text, status_code=404, headers={"Cache-Control": "no-store"})
 
 
 async def front_page(request: Request) -> Response:
-    """The front page; an address from when that was attention leads on to what it shows."""
+    """Return the front page, or redirect to the attention page if the query has its parameters.
+
+    Attention used to be the front page, so old links to it have no path.
+    """
     if not OF_ATTENTION.isdisjoint(request.query_params):
         return RedirectResponse(f"/attention?{request.url.query}")
     return await index(request)
 
 
 async def to_front_page(request: Request) -> RedirectResponse:
-    """Lead on to the front page with what it can have in its address."""
-    given = request.query_params.multi_items()
-    query = urlencode([(name, value) for name, value in given if name not in OF_ATTENTION])
+    """Redirect to the front page, with the parameters that it reads."""
+    parameters = request.query_params.multi_items()
+    query = urlencode([(name, value) for name, value in parameters if name not in OF_ATTENTION])
     return RedirectResponse(f"/?{query}" if query else "/")
 
 
 def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
-    """The routes beside Streamlit's own."""
+    """Return the routes in addition to those of Streamlit.
+
+    Args:
+        names: Further host names that the app answers to, next to those of `hosts.VARIABLE`.
+        token: Token that other machines need for the API; "" keeps the API to this machine.
+    """
     return [
         Route("/health", health),
         *api_routes(authorization.Authorization(hosts.given(names), token).refusal, bert_probe.__version__),
-        # Streamlit knows its default page by the bare address only; by its name it would not be found.
+        # Streamlit serves its default page at / only.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
         *(Route(f"/{page}", index) for page in PAGES if page != FRONT_PAGE),
@@ -245,7 +257,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """The middleware around Streamlit's own, first the outermost."""
+    """Return the middleware around that of Streamlit, outermost first."""
     return [
         Middleware(SecurityHeaders),
         Middleware(hosts.AllowedHosts, hosts.given(names), address),
@@ -256,24 +268,26 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
 
 @asynccontextmanager
 async def lifespan(_app: object) -> AsyncIterator[None]:
-    """What is done when the server has its socket and before it answers."""
-    sockets.send_at_once()
+    """Apply the patches of uvicorn and Streamlit once the socket is bound, before the first request."""
+    connections.disable_nagle()
     connections.limit()
     callbacks.keep_clicks()
-    message_cache.refer_to_recent_messages()
+    message_cache.limit_references()
     yield
 
 
 def parts(names: Sequence[str] = (), token_file: Path | None = None, address: str = "") -> dict[str, Any]:
-    """What `st.App` is made of, for every way to start it.
+    """Return the keyword arguments of `st.App`, the same for every way to start the app.
 
     Args:
-        names: what the app answers to beside its own names and those of `hosts.VARIABLE`.
-        token_file: holds what others than this machine need for the API; else `authorization.VARIABLE` may.
-        address: where the server listens, if that is not an address for all; see `hosts.AllowedHosts`.
+        names: Host names that the app answers to, next to its own and those of `hosts.VARIABLE`.
+        token_file: File with the token that other machines need for the API. By default the token is read
+            from `authorization.VARIABLE`.
+        address: Address that the server listens on, "" if that is a wildcard address; see
+            `hosts.AllowedHosts`.
 
     Raises:
-        AddressError: something that is no name of a machine, or no token.
+        AddressError: A host name or the token is invalid.
     """
     return {
         "script_path": MAIN_SCRIPT,
@@ -284,9 +298,10 @@ def parts(names: Sequence[str] = (), token_file: Path | None = None, address: st
 
 
 def use_settings() -> None:
-    """The app's settings, also under a server that is not Streamlit's and was started from another folder.
+    """Apply the app's settings, also under another server than Streamlit's, started from any folder.
 
-    Streamlit would look for them there, and beside its main script. Options of its command line are kept.
+    Streamlit reads settings from the current folder and the folder of its main script only. Settings from its
+    command line and from environment variables take precedence.
     """
     try:
         settings = paths.settings() | {"server.allowedHosts": [*hosts.own(), *hosts.given()]}
@@ -294,6 +309,6 @@ def use_settings() -> None:
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")
     for name, value in settings.items():
-        where = config.get_where_defined(name)
-        if where == ConfigOption.DEFAULT_DEFINITION or Path(where).is_file():
+        source = config.get_where_defined(name)
+        if source == ConfigOption.DEFAULT_DEFINITION or Path(source).is_file():
             config.set_option(name, value, str(paths.settings_file()))

@@ -1,7 +1,7 @@
-"""Who may ask over HTTP: programs of this machine, and from elsewhere those that have the token.
+"""Authorization of API requests: programs on this machine, and on other machines those that have the token.
 
-A page of another site can make a reader's browser send requests here. It cannot send JSON without being
-allowed to, which nobody is, and says in Origin where it comes from.
+A page of another site can make a user's browser send requests here. It cannot send JSON, because no CORS
+header allows that, and the browser states the page's site in Origin.
 """
 
 from __future__ import annotations
@@ -24,49 +24,52 @@ from bert_probe.server import hosts
 
 VARIABLE: Final = "BERT_PROBE_TOKEN"
 """Environment variable with the token."""
-LEAST: Final = 16
-"""Characters of a token: a shorter one can be guessed."""
-MOST: Final = 512
-_LEAST_DIFFERENT: Final = 8
-_TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{LEAST},{MOST}}}={{0,2}}")
-"""What may follow `Bearer` in a header (RFC 6750, section 2.1)."""
+MIN_CHARACTERS: Final = 16
+"""Minimum length of a token; a shorter one can be guessed."""
+MAX_CHARACTERS: Final = 512
+_MIN_DISTINCT: Final = 8
+_TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{MIN_CHARACTERS},{MAX_CHARACTERS}}}={{0,2}}")
+"""Syntax of a Bearer token (RFC 6750, section 2.1)."""
 
-_PASSED_ON: Final = re.compile(
+_PROXY_HEADER: Final = re.compile(
     r"forwarded|via|x-forwarded-.*|x-real-ip|x-(original|cluster|envoy)-.*|(x-|true-|cf-|fastly-)[a-z-]*-ip"
 )
-"""What a proxy adds to the requests of others."""
+"""Headers that a proxy adds to the requests of its clients."""
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token of `file`, else of the environment variable `VARIABLE`; "" if there is none.
+    """Return the token in `file`, by default that in the environment variable `VARIABLE`, or "" without one.
 
     Raises:
-        AddressError: a file that cannot be read, that other users can read, or that holds no token.
+        AddressError: The file cannot be read, other users can read it, or it does not contain a token.
     """
     if file is None:
         text, source = os.environ.get(VARIABLE, "").strip(), VARIABLE
         if not text:
             return ""
     else:
-        text, source = _text_of(file), str(file)
-    if not _TOKEN.fullmatch(text) or len(set(text)) < _LEAST_DIFFERENT:
+        text, source = _read_token(file), str(file)
+    if not _TOKEN.fullmatch(text) or len(set(text)) < _MIN_DISTINCT:
         raise AddressError(
-            f"{source} holds {len(text):,} characters that are not a token. A token is a single line of "
-            f"{LEAST} to {MOST} characters, at least {_LEAST_DIFFERENT} different ones, of A-Z, a-z, 0-9 and "
-            ". _ ~ + / = -. Use what this prints: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            f"{source} contains {len(text):,} characters that are not a token. A token is a single line of "
+            f"{MIN_CHARACTERS} to {MAX_CHARACTERS} characters, at least {_MIN_DISTINCT} of them different, "
+            "from A-Z, a-z, 0-9 and . _ ~ + / = -. To generate one: "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     return text
 
 
-def _text_of(file: Path) -> str:
-    """Return the contents of a token file without the end of its line."""
+def _read_token(file: Path) -> str:
+    """Return the content of a token file without its line ending."""
     try:
         with file.open("rb") as stream:
             mode = os.fstat(stream.fileno()).st_mode
-            content = stream.read(MOST + 3)
+            content = stream.read(MAX_CHARACTERS + 3)
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:
-        raise AddressError(f"The token file {file} cannot be read: {_reason(error)}. Give another.") from None
+        raise AddressError(
+            f"The token file {file} cannot be read: {_reason(error)}. Choose another file."
+        ) from None
     if os.name == "posix" and mode & 0o077:
         raise AddressError(
             f"The token file {file} can be read or changed by other users of this machine (mode "
@@ -80,58 +83,59 @@ def _reason(error: Exception) -> str:
 
 
 class Authorization:
-    """Looks at each request.
+    """Decides for each request whether the API may answer it.
 
     Args:
-        names: what the app answers to beside the names of this machine.
-        token: what others have to give; "" lets nobody else in.
+        names: Host names that the app answers to, next to those of this machine.
+        token: Token that requests from other machines need; "" refuses them all.
     """
 
     def __init__(self, names: Sequence[str], token: str) -> None:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Why this is not answered, or None."""
+        """Return the error to answer with, or None if the request is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):
             return Problem(
                 errors.NOT_FROM_HERE,
-                "Pages of other sites may not ask. Ask from a program, or from a page of the app itself.",
+                "Pages of other sites cannot use the API. Send the request from a program or from a page of "
+                "the app.",
             )
-        if self._is_here(request) or self._has_token(request):
+        if self._is_local(request) or self._has_token(request):
             return None
         if not self._token:
             return Problem(
                 errors.NOT_FROM_HERE,
-                f"The API answers to this machine alone. Start the app with a token, in {VARIABLE} or with "
-                "bert-probe app --token-file, and send it as Authorization: Bearer.",
+                "The API answers only programs on this machine. To use it from elsewhere, start the app with "
+                f"a token, in {VARIABLE} or with bert-probe app --token-file, and send it as "
+                "Authorization: Bearer.",
             )
         return Problem(
             errors.NO_TOKEN,
-            "From another machine the token is needed. Send it as Authorization: Bearer, then the token.",
+            "Requests from other machines need the token. Send the header Authorization: Bearer <token>.",
             headers={"WWW-Authenticate": 'Bearer realm="BERT Probe"'},
         )
 
-    def _is_here(self, request: Request) -> bool:
-        """Whether a program of this machine asks, and for itself: a proxy asks for others."""
-        if any(map(_PASSED_ON.fullmatch, request.headers.keys())):
+    def _is_local(self, request: Request) -> bool:
+        """Return whether a program on this machine sent the request, and not a proxy for another client."""
+        if any(map(_PROXY_HEADER.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(
             request.headers.get("host", "")
         )
 
     def _has_token(self, request: Request) -> bool:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        # In the same time whatever is given, so that no part of it can be guessed by itself.
-        right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
-        return bool(self._token) and scheme.lower() == "bearer" and right
+        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+        # compare_digest takes constant time, so the token cannot be guessed part by part.
+        is_equal = hmac.compare_digest(credentials.strip().encode("utf-8", "replace"), self._token)
+        return bool(self._token) and scheme.lower() == "bearer" and is_equal
 
 
 def _is_loopback(address: str) -> bool:
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback

@@ -1,9 +1,10 @@
-"""No click is lost to a quicker one: callbacks run to their end, and clicks on buttons reach the script.
+"""Patches of Streamlit against lost clicks: callbacks run to completion, and clicks on buttons reach the
+script.
 
-Streamlit drops a running script as soon as the reader clicks again. It checks for that at every access to
-``st.session_state``, also within callbacks and right before the first, and calls no callback twice. And it
-reports a click on a button to a single run, even if that is dropped before it comes to the button. A late
-request of the page that the reader leaves can undo the change of page.
+Streamlit stops a running script as soon as the user clicks again. It checks for that at every access to
+``st.session_state``, also within callbacks and right before the first one, and it does not repeat a callback.
+It also reports a click on a button to a single run, even if that run is stopped before it reaches the button.
+And a late request from the previous page can undo a page change.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ _MARK: Final = "keeps clicks"
 
 
 def keep_clicks() -> None:
-    """Change Streamlit's script runner accordingly, once for the process."""
+    """Patch Streamlit's script runner once per process."""
     if not hasattr(ScriptRunner, _MARK):
         setattr(ScriptRunner, _MARK, True)
         _finish_callbacks()
-        _remember_buttons()
+        _replay_clicks()
         _skip_fragments_of_other_pages()
 
 
 def _finish_callbacks() -> None:
-    """Ignore newer requests while callbacks run; Streamlit looks for one as soon as they are done."""
+    """Ignore newer requests while callbacks run; Streamlit checks for them again afterwards."""
     run_callbacks = SafeSessionState.on_script_will_rerun
 
     @wraps(run_callbacks)
     def run_all(self: SafeSessionState, *args: Any, **options: Any) -> None:
-        with _uninterrupted(self):
+        with _ignore_requests(self):
             run_callbacks(self, *args, **options)
 
     SafeSessionState.on_script_will_rerun = run_all  # type: ignore[method-assign]
@@ -47,54 +48,54 @@ def _finish_callbacks() -> None:
 
 @contextmanager
 def to_the_end() -> Iterator[None]:
-    """Run what follows a click on a button to its end, also if the reader clicks again meanwhile."""
+    """Run the body to completion even if the user clicks again meanwhile."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         yield
         return
-    with _uninterrupted(context.session_state):
+    with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # a newer request, or a change of page, takes over now
+    context.session_state._yield_callback()  # now a newer request or a page change takes over
 
 
 @contextmanager
-def _uninterrupted(state: SafeSessionState) -> Iterator[None]:
+def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # as in tests without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in tests without a browser
         yield
         return
-    runner._execing = False  # the check for a newer request then does nothing
+    runner._execing = False  # turns off the check for a newer request
     try:
         yield
     finally:
         runner._execing = True
 
 
-def _remember_buttons() -> None:
-    """Pass clicks on buttons that a dropped run had not drawn yet on to the run that takes its place."""
+def _replay_clicks() -> None:
+    """Replay clicks on buttons that a stopped run had not reached in the run that replaces it."""
     check = ScriptRunner._maybe_handle_execution_control_request
 
     @wraps(check)
-    def remembering(self: ScriptRunner) -> None:
+    def check_and_replay(self: ScriptRunner) -> None:
         try:
             check(self)
         except RerunException as stop:
-            unseen = _unseen_clicks(self)
-            if not unseen.widgets:
+            pending = _pending_clicks(self)
+            if not pending.widgets:
                 raise
             later = stop.rerun_data.replay_trigger_states
-            both = script_requests._coalesce_replay_trigger_states(unseen, later)
-            raise RerunException(replace(stop.rerun_data, replay_trigger_states=both)) from None
+            states = script_requests._coalesce_replay_trigger_states(pending, later)
+            raise RerunException(replace(stop.rerun_data, replay_trigger_states=states)) from None
 
-    ScriptRunner._maybe_handle_execution_control_request = remembering  # type: ignore[method-assign]
+    ScriptRunner._maybe_handle_execution_control_request = check_and_replay  # type: ignore[method-assign]
 
 
 def _skip_fragments_of_other_pages() -> None:
-    """Let neither fragments nor ``st.rerun()`` of a page undo that the reader has left it.
+    """Prevent fragments and ``st.rerun()`` of the previous page from undoing a page change.
 
-    The browser reruns a fragment with ``run_every`` until it has heard of the new page. Streamlit would give
-    the pending rerun of the new page the page of that request, or, if the new page is already running, run
-    the fragment afterwards and clear the new page in the browser.
+    The browser reruns a fragment with ``run_every`` until it has received the new page. Streamlit would
+    redirect the pending rerun of the new page to the page of that request, or, if the new page is already
+    running, run the fragment afterwards and clear the new page in the browser.
     """
     request, run = ScriptRequests.request_rerun, ScriptRunner._run_script
 
@@ -126,17 +127,17 @@ def _is_fragment_run(data: RerunData) -> bool:
     return bool(data.fragment_id or data.fragment_id_queue)
 
 
-def _unseen_clicks(runner: ScriptRunner) -> WidgetStates:
-    """Return the clicks that the running script was sent for widgets that it has not come to."""
-    context, unseen = get_script_run_ctx(suppress_warning=True), WidgetStates()
+def _pending_clicks(runner: ScriptRunner) -> WidgetStates:
+    """Return the clicks of the current run on widgets that the script has not reached."""
+    context, pending = get_script_run_ctx(suppress_warning=True), WidgetStates()
     if context is None:
-        return unseen
-    drawn, widgets = context.shared.widget_ids_this_run, runner._session_state._state._new_widget_state
+        return pending
+    reached, widgets = context.shared.widget_ids_this_run, runner._session_state._state._new_widget_state
     for name in list(widgets.states):
         metadata = widgets.widget_metadata.get(name)
-        if metadata is None or name in drawn or "trigger" not in str(metadata.value_type):
+        if metadata is None or name in reached or "trigger" not in str(metadata.value_type):
             continue
         state = widgets.get_serialized(name)
         if state is not None and script_requests._has_active_trigger_value(state):
-            unseen.widgets.append(state)
-    return unseen
+            pending.widgets.append(state)
+    return pending

@@ -12,13 +12,13 @@ from bert_probe.views import built
 
 
 def path(name: str) -> str:
-    """Return the URL path of a component's script, which changes with its content."""
+    """Return the URL path of a component's script; it contains a hash of the content."""
     return f"/script/{built.file_name(name)}"
 
 
 def _route(name: str) -> Route:
     async def serve(_request: Request) -> Response:
-        # The path changes with the content, so the browser may cache it for good.
+        # The path changes with the content, so the browser can cache it forever.
         headers = {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(built.script(name), media_type="text/javascript", headers=headers)
 

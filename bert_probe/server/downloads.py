@@ -1,6 +1,6 @@
-"""A model that was taught as a zip, for a reader whose browser is on another machine.
+"""Download of a trained model as a zip file.
 
-It is made when it is asked for, on the disk and not in memory, and is gone when it is sent.
+The zip is created on request, on disk and not in memory, and deleted after it was sent.
 """
 
 from __future__ import annotations
@@ -27,86 +27,85 @@ from bert_probe.server.responses import sentence
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
 
-AT_ONCE: Final = 2
-"""Zips that there are at the same time, for all sessions."""
+MAX_CONCURRENT: Final = 2
+"""Maximum number of concurrent downloads of all sessions."""
 _NAME: Final = "taught-model"
 _CHUNK: Final = 1 << 20
 _CHUNK_SECONDS: Final = 60.0
-"""In which a reader must take a chunk; a slower one would keep others from downloading."""
+"""Time limit for a chunk, because a slow client blocks the downloads of others."""
 
 
 class Download:
-    """Where one session's browser fetches a model, under a name that nobody can guess.
+    """An unguessable download URL of a trained model, for the current session.
 
-    It leads somewhere as long as somebody holds it and its session's browser is connected.
+    The URL is valid as long as this object is referenced and the session's browser is connected.
 
     Attributes:
-        address: of the zip.
+        address: URL path of the zip.
     """
 
     def __init__(self, taught: TrainingResult) -> None:
-        """A link for the session whose script is running."""
-        self._session, self._taught = sessions.current(), taught
+        self._session, self._result = sessions.current(), taught
         name = secrets.token_urlsafe(24)
         self.address = f"/taught/{name}/{_NAME}.zip"
         _links[name] = self
 
     @property
     def taught(self) -> TrainingResult | None:
-        """What it leads to, or None if nothing any more."""
-        return self._taught if sessions.is_here(self._session) else None
+        """The trained model, or None if the session has ended."""
+        return self._result if sessions.is_here(self._session) else None
 
 
 _links: WeakValueDictionary[str, Download] = WeakValueDictionary()
-_room = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(MAX_CONCURRENT)
 
 
 def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
-    taught = None if link is None else link.taught
-    if taught is None:
-        return sentence("There is no such model, or no longer. Save it, or train it again.", 404)
-    if not _room.acquire(blocking=False):
-        return sentence("Other models are being downloaded just now. Try again in a minute.", 503)
-    with ExitStack() as held:
-        held.callback(_room.release)
-        file = held.enter_context(tempfile.TemporaryFile())
+    result = None if link is None else link.taught
+    if result is None:
+        return sentence("This model does not exist or has expired. Train it again.", 404)
+    if not _slots.acquire(blocking=False):
+        return sentence(f"{MAX_CONCURRENT} other downloads are in progress. Try again in a minute.", 503)
+    with ExitStack() as resources:
+        resources.callback(_slots.release)
+        file = resources.enter_context(tempfile.TemporaryFile())
         try:
-            taught.save_zip(file, _NAME)
+            result.save_zip(file, _NAME)
         except ProbeError as error:
             return sentence(str(error), 507)
-        return _Sent(file, held.pop_all())
+        return _FileResponse(file, resources.pop_all())
 
 
-class _Sent(Response):
-    """A file in pieces; it and the room that it takes go when it is sent, or its reader has gone."""
+class _FileResponse(Response):
+    """A response that streams a file and closes `resources` after success or failure."""
 
     media_type = "application/zip"
 
-    def __init__(self, file: BinaryIO, held: ExitStack) -> None:
-        self._file, self._held = file, held
+    def __init__(self, file: BinaryIO, resources: ExitStack) -> None:
+        self._file, self._resources = file, resources
         headers = {
             "Cache-Control": "no-store",
             "Content-Disposition": f'attachment; filename="{_NAME}.zip"',
-            "Content-Encoding": "identity",  # weights do not shrink
+            "Content-Encoding": "identity",  # weights do not compress well
             "Content-Length": str(file.seek(0, os.SEEK_END)),
         }
         super().__init__(headers=headers)
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the file."""
         try:
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             self._file.seek(0)
-            with suppress(TimeoutError):  # the server closes the connection, as the response is incomplete
+            with suppress(TimeoutError):  # the server closes the connection of an incomplete response
                 while part := await run_in_threadpool(self._file.read, _CHUNK):
                     async with asyncio.timeout(_CHUNK_SECONDS):
                         await send({"type": "http.response.body", "body": part, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         finally:
-            self._held.close()
+            self._resources.close()
 
 
 ROUTES: Final[list[BaseRoute]] = [Route("/taught/{name}/{file}", _serve, methods=["GET"])]

@@ -1,7 +1,7 @@
-"""The names that the app answers to, however it was started.
+"""Allowed host names: protection against DNS rebinding and cross-site WebSockets.
 
-A page elsewhere can make its own name lead to this machine (DNS rebinding) and then read what is answered
-here. But it cannot choose what a browser sends as Host and Origin, so these are looked at before all else.
+A foreign page can make its own host name resolve to this machine (DNS rebinding) and then read the responses.
+But it cannot choose what the browser sends as Host and Origin, so both are checked before anything else.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ from bert_probe.server import paths
 from bert_probe.server.responses import may_be_answered, sentence
 
 VARIABLE: Final = "BERT_PROBE_HOSTS"
-"""Environment variable with further names that the app answers to, with commas between."""
+"""Environment variable with additional host names, separated by commas."""
 
-_REMEDY: Final = f"start it with the name in {VARIABLE}, or with bert-probe app --allow"
+_REMEDY: Final = f"add it to {VARIABLE} or pass it as bert-probe app --allow"
 _NAME: Final = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
 _HOST: Final = re.compile(rf"({_NAME})\.?(?::[0-9]{{0,5}})?", re.IGNORECASE)
-_GIVEN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", re.IGNORECASE)
+_PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", re.IGNORECASE)
 
 
 @cache
 def own() -> tuple[str, ...]:
-    """The names of this machine that the settings list: what the app answers to unless it is told more."""
+    """Return the host names in the settings file, which are those of this machine."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
 def given(names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Further names that the app answers to: those of `VARIABLE`, and ``names``; each once, in small letters.
+    """Return the additional host names: those in `VARIABLE` and `names`, in lower case, without duplicates.
 
-    ``*.example.org`` stands for every name beneath it.
+    ``*.example.org`` stands for all subdomains.
 
     Raises:
-        AddressError: something that is no name of a machine.
+        AddressError: A name is not a valid host name.
     """
-    listed = [name.strip() for name in os.environ.get(VARIABLE, "").split(",")]
-    every = [*filter(None, listed), *(name.strip() for name in names)]
-    for name in every:
-        if not _GIVEN.fullmatch(name):
+    from_variable = [name.strip() for name in os.environ.get(VARIABLE, "").split(",")]
+    candidates = [*filter(None, from_variable), *(name.strip() for name in names)]
+    for name in candidates:
+        if not _PATTERN.fullmatch(name):
             raise AddressError(
-                f"{name[:200]!r} is no name to answer to. Give one as it stands in the browser's address, "
-                "without http:// and port: lab.example.org, or *.example.org for all beneath it."
+                f"{name[:200]!r} is not a host name. Give the name as in the browser's address bar, without "
+                "http:// and port: lab.example.org, or *.example.org for all subdomains."
             )
-    return tuple(dict.fromkeys(name.lower().strip("[]") for name in every))
+    return tuple(dict.fromkeys(name.lower().strip("[]") for name in candidates))
 
 
 class AllowedHosts:
-    """ASGI middleware that refuses requests to foreign names, and connections from foreign pages.
+    """ASGI middleware that refuses requests to unknown host names, and WebSockets from foreign pages.
 
-    A connection (websocket) may come from a page of the very host and port that it goes to, or of a name that
-    was given, as behind a proxy which changes Host; or from a program, which sends no Origin.
+    A WebSocket may come from a page of the same host and port, from a page of an additional host name (a
+    proxy may change Host), or from a program, which does not send Origin.
 
     Args:
-        names: what the app answers to beside `own`.
-        address: where the app listens, which it answers to as well. Pages of other ports of it are foreign.
+        names: Additional host names, next to `own`.
+        address: Address that the app listens on, which is allowed too. Pages on its other ports are foreign.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
         self.app = app
-        self._given = names
-        self._every = (*own(), *names, address.lower())
+        self._names = names
+        self._allowed = (*own(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer why not."""
+        """Forward the request, or refuse it."""
         if scope["type"] in ("http", "websocket"):
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -84,21 +84,21 @@ class AllowedHosts:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not _is_among(hosts[0], self._every):
-            said = f"the name {_shown(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} names at once"
+        if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
+            problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
             return sentence(
-                f"BERT Probe does not answer to {said}. Open it as localhost, or, if that name is yours, "
+                f"BERT Probe does not accept {problem}. Open it as localhost, or, if the name is yours, "
                 f"{_REMEDY}.",
                 421,
             )
         if scope["type"] == "http" or not origins:
             return None
-        if is_same_page(origins, hosts[0], self._given, is_secure=scope.get("scheme") == "wss"):
+        if is_same_page(origins, hosts[0], self._names, is_secure=scope.get("scheme") == "wss"):
             return None
-        page = _shown(", ".join(origins))
+        page = _quote(", ".join(origins))
         return sentence(
-            f"BERT Probe takes no connection from a page of {page}. Open the app itself, or, if that name is "
-            f"yours, {_REMEDY}.",
+            f"BERT Probe does not accept WebSockets from pages of {page}. Open the app itself, or, if that "
+            f"name is yours, {_REMEDY}.",
             403,
         )
 
@@ -106,11 +106,14 @@ class AllowedHosts:
 def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_secure: bool) -> bool:
     """Return whether a request comes from a page of the same host and port, or of one of `names`.
 
-    The names of this machine do not count among `names`: at another port they belong to another program.
+    The names of this machine are ignored in `names`: on another port they belong to another program.
 
     Args:
-        is_secure: whether the request came over TLS. Then a page of the same host must be https. Without TLS
-            it may be either, as a proxy may add TLS.
+        origins: Values of all Origin headers.
+        host: Value of the Host header.
+        names: Additional host names.
+        is_secure: Whether the request uses TLS. If so, a page of the same host must be https; otherwise it
+            can be either, because a proxy may add TLS.
     """
     scheme, _, origin = origins[0].lower().partition("://")
     if len(origins) != 1 or scheme not in ("http", "https"):
@@ -121,27 +124,29 @@ def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_sec
 
 
 def is_own(host: str) -> bool:
-    """Whether this is one of the names that a machine has for itself."""
+    """Return whether a host is one of this machine's own names, such as localhost."""
     return _is_among(host, own())
 
 
 def _is_among(host: str, names: Sequence[str]) -> bool:
-    """Whether a host, with any port, has one of these names."""
-    found = _HOST.fullmatch(host)
-    if found is None:
+    """Return whether a host, ignoring its port, matches one of the names."""
+    match = _HOST.fullmatch(host)
+    if match is None:
         return False
-    name = found[1].lower().strip("[]")
-    return any(name.endswith(one[1:]) if one.startswith("*.") else name == one for one in names)
+    name = match[1].lower().strip("[]")
+    return any(
+        name.endswith(allowed[1:]) if allowed.startswith("*.") else name == allowed for allowed in names
+    )
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return ascii(text if len(text) <= 100 else f"{text[:100]}...")
 
 
 def _same_origin(scope: Scope) -> Scope:
-    """A connection that was let in, as one to the host of its page.
+    """Return the scope of an accepted WebSocket with the host of its page as Host.
 
-    Where the two differ Streamlit would ask a server outside for this machine's address, to compare with.
+    If the two differ, Streamlit would query an external server for this machine's IP address.
     """
     headers = MutableHeaders(raw=list(scope["headers"]))
     if "origin" in headers:

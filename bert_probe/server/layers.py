@@ -1,4 +1,4 @@
-"""Layers of a head view for the browser to fetch: another layer then costs no run of the page's script."""
+"""Serve single layers of a head view, so that a change of layer does not rerun the page's script."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ if TYPE_CHECKING:
 
 
 class LayerLink:
-    """Where one session's browser fetches the layers of a picture, under a name that nobody can guess.
+    """An unguessable URL of the layers of a head view, for the current session.
 
-    It leads somewhere as long as somebody holds it, its session's browser is connected, and the trace is
-    there: it keeps none, but whoever looks at a picture does.
+    The URL is valid as long as this object is referenced, the session's browser is connected, and the trace
+    is alive; only a weak reference to the trace is stored.
 
     Attributes:
-        address: where the layers are, but for the layer's number from 1.
+        address: URL path prefix; the layer's number, counted from 1, follows.
     """
 
     def __init__(self, picture: HeadViewData) -> None:
-        """A link for the session whose script is running."""
         self._session, self._trace = sessions.current(), ref(picture.trace)
-        self._rest = {
+        self._options = {
             field.name: getattr(picture, field.name) for field in fields(picture) if field.name != "trace"
         }
         name = secrets.token_urlsafe(24)
@@ -43,35 +42,35 @@ class LayerLink:
 
     @property
     def picture(self) -> HeadViewData | None:
-        """What it leads to, or None if nothing any more."""
-        from bert_probe.views.head_view import HeadViewData  # one was made, so it is there
+        """The head view, or None if the link has expired."""
+        from bert_probe.views.head_view import HeadViewData  # already imported, as one was passed in
 
         trace = self._trace()
         return (
             None
             if trace is None or not sessions.is_here(self._session)
-            else HeadViewData(trace, **self._rest)
+            else HeadViewData(trace, **self._options)
         )
 
     def leads_to(self, picture: HeadViewData) -> bool:
-        """Whether the numbers of this picture are there."""
+        """Return whether this link serves the weights of a head view."""
         own = self.picture
-        return own is not None and _numbers(own) == _numbers(picture)
+        return own is not None and _source(own) == _source(picture)
 
 
 LABELS: Final = "labels"
-"""In place of a layer's number: what each head does, which takes longer than the first picture may."""
+"""Path segment instead of a layer number: the head labels, which are too slow for the first paint."""
 
 _links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
 
 
-def _numbers(picture: HeadViewData) -> tuple[object, ...]:
-    # A trace is the same as itself alone, however like another one it is.
+def _source(picture: HeadViewData) -> tuple[object, ...]:
+    """Return all that determines the weights of a head view. Traces are compared by identity."""
     return picture.trace, picture.measure, picture.words, picture.residual
 
 
 def labels(trace: Trace) -> Labels:
-    """[layer][head], a word for what a head does; none of a text that is too long to measure all of them."""
+    """Return a one-word label for each head, [layer][head], or () if the text is too long to measure all."""
     from bert_probe.analyses.attention.heads import Heads
     from bert_probe.views.head_view import LABELLED
 
@@ -81,30 +80,32 @@ def labels(trace: Trace) -> Labels:
 def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
     picture = None if link is None else link.picture
-    asked = request.path_params["layer"]
-    known = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
+    name = request.path_params["layer"]
+    names = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
     headers = {"Cache-Control": "no-store"}
-    if picture is None and asked == LABELS:
-        # They are asked for after the first paint, when the reader may have gone on: no error of anybody's.
+    if picture is None and name == LABELS:
+        # The browser requests labels after the first paint, when the user may have moved on: not an error.
         return Response(status_code=204, headers=headers)
-    if picture is None or asked not in (*known, LABELS):
-        return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
-    from bert_probe.views import head_view  # as above
+    if picture is None or name not in (*names, LABELS):
+        return PlainTextResponse(
+            "This layer does not exist or has expired. Reload the page.", status_code=404, headers=headers
+        )
+    from bert_probe.views import head_view  # already imported, see `LayerLink.picture`
 
     try:
-        if asked == LABELS:
+        if name == LABELS:
             return JSONResponse(labels(picture.trace), headers=headers)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
-    layer = known.index(asked)
+    layer = names.index(name)
     if picture.what.takes_long(picture.trace, layer):
-        # The browser then asks the page for this layer, and the page begins the work.
+        # The browser then requests this layer from the page, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
         data = head_view.payload(picture, layer, key="", ask=shared_cache.answers.of)
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
-    # Floats hardly shrink; Streamlit would spend more time on compressing them than it takes to send them.
+    # Floats do not compress well; Streamlit's gzip would take longer than sending them.
     headers["Content-Encoding"] = "identity"
     return Response(data, media_type="application/octet-stream", headers=headers)
 

@@ -1,9 +1,9 @@
-"""The server refers only to messages that the browser surely still has.
+"""A patch of Streamlit: the server refers only to messages that are still in the browser's cache.
 
 Streamlit sends a large message once and refers to it by its hash afterwards. With each request the browser
-lists the messages that it has cached, but it may drop one of them before the reference arrives: it drops what
-more than ``global.maxCachedMessageAge`` finished runs did not use. A reference to a dropped message closes
-the connection.
+lists the messages in its cache, but it may drop one before the reference arrives: it drops messages that were
+not used in the last ``global.maxCachedMessageAge`` finished runs. A reference to a dropped message closes the
+connection.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
 
 RECENT: Final = 4
-"""Finished runs for which a message counts as surely cached.
+"""Number of finished runs for which an unused message can be referred to.
 
-At most a few runs can finish between a request and its answer; ``global.maxCachedMessageAge`` leaves room
-for 16.
+Few runs can finish between a request and its response; ``global.maxCachedMessageAge`` allows for 16.
 """
 _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """The hashes of large messages by the last finished run before they were sent or referred to."""
+    """The large messages of a session: hash -> number of finished runs when it was last used."""
 
     def __init__(self) -> None:
         self._finished = 0
         self._used: dict[str, int] = {}
 
     def record(self, messages: Iterable[ForwardMsg]) -> None:
-        """Count messages that leave for the browser, in their order."""
+        """Record messages that are sent to the browser, in order."""
         for message in messages:
             kind = message.WhichOneof("type")
             if kind == "ref_hash":
@@ -45,12 +44,12 @@ class SentMessages:
                 self._used = {name: run for name, run in self._used.items() if self._finished - run <= RECENT}
 
     def recent(self, hashes: Iterable[str]) -> list[str]:
-        """Return those that were used within the last `RECENT` finished runs."""
+        """Return the hashes that were used in the last `RECENT` finished runs."""
         return [name for name in hashes if name in self._used]
 
 
-def refer_to_recent_messages() -> None:
-    """Change Streamlit's sessions accordingly, once for the process."""
+def limit_references() -> None:
+    """Patch Streamlit's sessions once per process."""
     if hasattr(AppSession, _ATTRIBUTE):
         return
     setattr(AppSession, _ATTRIBUTE, None)

@@ -1,7 +1,7 @@
-"""Where the files are that stand at the top level of the repository: the pages and Streamlit's settings.
+"""Paths of the files at the top level of the repository: the pages and Streamlit's settings.
 
-An installed package has them in a folder of its own, with the same places to each other; `setup.py` puts them
-there. A clone, installed as editable or not at all, has no such folder.
+In an installed package they are in a folder of the package, with the same relative paths; `setup.py` puts
+them there. A clone, with or without an editable installation, does not have that folder.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ _INSTALLED = Path(__file__).with_name("top")
 
 
 def top() -> Path:
-    """The folder with `app.py`, `pages/` and `.streamlit/`, absolute."""
+    """Return the absolute path of the folder with `app.py`, `pages/` and `.streamlit/`."""
     return _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().parents[2]
 
 
 def page(name: str) -> Path:
-    """The script of a page, by the name that it has in `serve.PAGES`."""
+    """Return the path of a page's script; its name is one of `asgi.PAGES`."""
     return top() / "pages" / f"{name}.py"
 
 
 def settings_file() -> Path:
-    """The one file with the app's settings: where it listens, who may call it, its theme."""
+    """Return the path of Streamlit's settings file: address, allowed hosts, theme."""
     return top() / ".streamlit" / "config.toml"
 
 
 def settings() -> dict[str, Any]:
-    """What is in that file, by the names of the options: `server.address`, `theme.light.textColor`."""
-    return _flat(tomllib.loads(settings_file().read_text(encoding="utf-8")))
+    """Return the settings: option name, such as `server.address` or `theme.light.textColor`, -> value."""
+    return _flatten(tomllib.loads(settings_file().read_text(encoding="utf-8")))
 
 
-def _flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    options: dict[str, Any] = {}
     for name, value in table.items():
-        found |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value}
-    return found
+        options |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return options

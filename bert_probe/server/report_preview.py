@@ -1,4 +1,4 @@
-"""Serve previews of reports to frames that can reach neither the app's page nor the network."""
+"""Serve previews of reports to sandboxed frames that can reach neither the app nor the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.server import sessions
 
 POLICY: Final = "; ".join(
     (
-        # An origin of its own; its buttons save files.
+        # The frame has an opaque origin; its buttons can save files.
         "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
         "script-src 'unsafe-inline'",
@@ -28,40 +28,41 @@ POLICY: Final = "; ".join(
 
 
 class Preview:
-    """Where one session's browser sees a report, under a name that nobody can guess.
+    """An unguessable URL of a report, for the current session.
 
-    It leads somewhere as long as somebody holds it and its session's browser is connected.
+    The URL is valid as long as this object is referenced and the session's browser is connected.
 
     Attributes:
-        page: the report.
-        address: of the frame.
+        page: The report as HTML.
+        address: URL path.
     """
 
     def __init__(self, page: bytes) -> None:
-        """A frame for the session whose script is running."""
         self.page, self._session = page, sessions.current()
         name = secrets.token_urlsafe(24)
         self.address = f"/report-preview/{name}"
-        _frames[name] = self
+        _previews[name] = self
 
     @property
     def is_there(self) -> bool:
-        """Whether its session's browser is."""
+        """Whether the session's browser is still connected."""
         return sessions.is_here(self._session)
 
 
-_frames: WeakValueDictionary[str, Preview] = WeakValueDictionary()
+_previews: WeakValueDictionary[str, Preview] = WeakValueDictionary()
 
 
 def _serve(request: Request) -> Response:
-    found = _frames.get(request.path_params["name"])
-    if found is None or not found.is_there:
+    preview = _previews.get(request.path_params["name"])
+    if preview is None or not preview.is_there:
         return PlainTextResponse(
-            "This preview is no longer kept. Make the report again.",
+            "This preview has expired. Create the report again.",
             status_code=404,
             headers={"Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'"},
         )
-    return HTMLResponse(found.page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
+    return HTMLResponse(
+        preview.page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
+    )
 
 
 ROUTES: Final[list[BaseRoute]] = [Route("/report-preview/{name}", _serve, methods=["GET"])]

@@ -1,4 +1,4 @@
-"""Whose browser is there: a session ends for the app when its connection does."""
+"""Streamlit sessions: the current one, and whether its browser is connected."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 
 def current() -> str:
-    """The session whose script runs in this thread; "" outside of one."""
+    """Return the id of the session whose script runs in this thread, or "" outside of a session."""
     context = get_script_run_ctx()
     return "" if context is None else context.session_id
 
 
 def is_here(session: str) -> bool:
-    """Whether a session's browser is connected; threads may ask. Without a server everybody is."""
+    """Return whether a session's browser is connected, always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)

@@ -1,4 +1,4 @@
-"""The folders whose stores the pages may open: those that whoever starts the app names, and no others."""
+"""The corpus stores that the pages can open: only those in folders that were configured at the start."""
 
 from __future__ import annotations
 
@@ -10,53 +10,55 @@ from typing import Final
 from bert_probe.errors import AddressError
 
 VARIABLE: Final = "BERT_PROBE_CORPORA"
-"""Environment variable with such folders, parted as in PATH."""
+"""Environment variable with the folders, separated as in PATH."""
 
 USUAL: Final = "corpora"
-"""The folder within the current one that is looked into where none is named."""
+"""Default folder, relative to the current one."""
 
 MANIFEST: Final = "manifest.json"
-"""The file by which a folder is a store, as `corpus.store` has it; that module would bring pyarrow, for which
-the start of the app does not wait."""
+"""The file that makes a folder a store.
 
-_given: list[Path] = []
+`corpus.store` defines it too, but imports pyarrow, which would slow down the start of the app.
+"""
+
+_folders: list[Path] = []  # set by `serve_from`
 
 
 def serve_from(folders: Sequence[Path]) -> None:
-    """Let the pages open the stores in some folders, in place of those that `VARIABLE` names.
+    """Allow the pages to open the stores in `folders`, instead of those in the environment variable.
 
     Raises:
-        AddressError: one of them is no folder.
+        AddressError: One of the folders does not exist.
     """
     for folder in folders:
         if not folder.is_dir():
-            raise AddressError(f"There is no folder {folder}. Give --corpus a store, or a folder of stores.")
-    _given[:] = [folder.resolve() for folder in folders]
+            raise AddressError(f"There is no folder {folder}. Give --corpus a store or a folder of stores.")
+    _folders[:] = [folder.resolve() for folder in folders]
 
 
 def stores() -> dict[str, Path]:
-    """Name → folder: a shelf that is a store itself, and the stores that lie in one that is none."""
-    found: dict[str, Path] = {}
-    for shelf in _shelves():
-        for folder in _stores_in(shelf):
+    """Return the available stores: name -> folder. A configured folder is a store or contains stores."""
+    by_name: dict[str, Path] = {}
+    for parent in _configured_folders():
+        for folder in _stores_in(parent):
             name = folder.resolve().name
-            while name in found:  # of two with one name, the second says where it lies
+            while name in by_name:  # a duplicate name is prefixed with that of the parent folder
                 name = f"{folder.resolve().parent.name} · {name}"
-            found[name] = folder
-    return found
+            by_name[name] = folder
+    return by_name
 
 
-def _shelves() -> list[Path]:
-    named = _given or [Path(one) for one in os.environ.get(VARIABLE, "").split(os.pathsep) if one]
-    return [folder for folder in named or [Path(USUAL)] if folder.is_dir()]
+def _configured_folders() -> list[Path]:
+    folders = _folders or [Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+    return [folder for folder in folders or [Path(USUAL)] if folder.is_dir()]
 
 
-def _stores_in(shelf: Path) -> Iterator[Path]:
-    if (shelf / MANIFEST).is_file():
-        yield shelf
+def _stores_in(parent: Path) -> Iterator[Path]:
+    if (parent / MANIFEST).is_file():
+        yield parent
         return
     try:
-        inside = sorted(shelf.iterdir())
+        children = sorted(parent.iterdir())
     except OSError:
         return
-    yield from (folder for folder in inside if (folder / MANIFEST).is_file())
+    yield from (folder for folder in children if (folder / MANIFEST).is_file())

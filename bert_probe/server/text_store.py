@@ -1,4 +1,4 @@
-"""Texts that are too long for a URL, stored in memory under names that nobody can guess."""
+"""An in-memory store of texts that are too long for a URL, under unguessable names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAPACITY_BYTES: Final = 64_000_000
 """Capacity for the texts of all sessions; the least recently used text is dropped first."""
 
 _LARGEST: Final = CAPACITY_BYTES // 8
-"""Bytes of the largest text that is stored; a model could not read a larger one."""
+"""Maximum size of a text in bytes; a model could not read a larger one."""
 
 # The name of a text is the same in every session, and cannot be computed without this key.
 _SECRET: Final = secrets.token_bytes(32)
@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 
 def parameter(key: str) -> str:
-    """Return the URL parameter that holds the name of a text in place of the text."""
+    """Return the URL parameter that contains the name of a stored text instead of the text."""
     return f"{key}_kept"
 
 

@@ -1,1 +1,1 @@
-"""Pictures as data: what a browser draws, made of results, for a page, a notebook or a file."""
+"""Visualizations of results as data, drawn by the browser in the app, in a notebook or in a file."""

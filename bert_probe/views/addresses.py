@@ -1,4 +1,4 @@
-"""Names that stand in addresses, for those who need no view."""
+"""URL parameters of attention views; a module of its own because the server must not import `view`."""
 
 from typing import Final
 
@@ -6,4 +6,4 @@ PARAMETERS: Final = (
     *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
     *("fit", "lines", "renormalise", "root", "pins"),
 )
-"""What a view of attention takes up in an address."""
+"""URL parameters of a `view.View`."""

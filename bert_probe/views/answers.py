@@ -1,4 +1,4 @@
-"""What answers depend on, and how right they are, as heatmaps."""
+"""Heatmaps of attributions, activation patching, sentence similarity and evaluation."""
 
 from __future__ import annotations
 
@@ -21,118 +21,120 @@ from bert_probe.views.scale import Scale
 from bert_probe.views.text import labels, positions, shown
 
 
-def of_patching(found: ActivationPatchingResult) -> Heatmap:
-    """How much of A comes back: by token and layer, or by head."""
+def of_patching(result: ActivationPatchingResult) -> Heatmap:
+    """Return the recovered share of A's output, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
-    if found.question.what == "heads":
-        title = "How much of A comes back by what each head returns"
-        return by_head(found.recovered, "recovered", title, scale, "patching-heads")
+    if result.question.what == "heads":
+        title = "Share of A's output recovered by patching each head"
+        return by_head(result.recovered, "recovered", title, scale, "patching-heads")
     drawing = HeatmapSpec(
         scale=scale,
         row_axis="token",
         column_axis="layer",
         value_name="recovered",
-        caption="How much of A comes back by each token's vector after each layer",
-        row_positions=positions(found.tokens_a),
+        caption="Share of A's output recovered by patching each token's vector after each layer",
+        row_positions=positions(result.tokens_a),
         file_name="patching-tokens",
     )
-    names = [patched_name(found, place) for place in range(len(found.tokens_a))]
-    return Heatmap(found.recovered.T, names, [str(layer) for layer in range(len(found.recovered))], drawing)
+    names = [patched_name(result, position) for position in range(len(result.tokens_a))]
+    return Heatmap(result.recovered.T, names, [str(layer) for layer in range(len(result.recovered))], drawing)
 
 
-def patched_name(found: ActivationPatchingResult, place: int) -> str:
-    """The token that is put in, and what it takes the place of where that is another one."""
-    one, other = (shown(side[place].display) for side in (found.tokens_a, found.tokens_b))
-    return one if one == other else f"{one} for {other}"
+def patched_name(result: ActivationPatchingResult, place: int) -> str:
+    """Return the name of A's token at a position, with B's token if it differs, as in "was for is"."""
+    token_a, token_b = (shown(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
+    return token_a if token_a == token_b else f"{token_a} for {token_b}"
 
 
-def of_contributions(found: SentenceSimilarityResult) -> Heatmap:
-    """What each pair of tokens adds to a cosine."""
+def of_contributions(result: SentenceSimilarityResult) -> Heatmap:
+    """Return the contribution of each pair of tokens to the cosine of two sentences."""
     return between(
-        found.hundredths,
-        found.a.tokens,
-        found.b.tokens,
+        result.hundredths,
+        result.a.tokens,
+        result.b.tokens,
         ("A", "B"),
-        Scale.around_zero(found.hundredths),
+        Scale.around_zero(result.hundredths),
         "hundredths",
-        "What each pair of tokens adds to the cosine, in hundredths",
+        "Contribution of each pair of tokens to the cosine, in hundredths",
         "contributions",
     )
 
 
-def of_input_contributions(found: SimilarityAttributionResult) -> Heatmap:
-    """What each pair of input tokens adds to a cosine."""
+def of_input_contributions(result: SimilarityAttributionResult) -> Heatmap:
+    """Return the contribution of each pair of input tokens to the cosine of two sentences."""
     return between(
-        found.hundredths,
-        found.tokens_a,
-        found.tokens_b,
+        result.hundredths,
+        result.tokens_a,
+        result.tokens_b,
         ("A", "B"),
-        Scale.around_zero(found.hundredths),
+        Scale.around_zero(result.hundredths),
         "hundredths",
-        "What each pair of input tokens adds to the cosine, in hundredths",
+        "Contribution of each pair of input tokens to the cosine, in hundredths",
         "contributions-input",
     )
 
 
-def of_explanations(found: Sequence[AttributionResult]) -> Heatmap:
-    """A row a method, a column a word: shares, so that all are on one scale."""
-    own = [index for index, unit in enumerate(found[0].units) if not unit.special]
-    units = [found[0].units[index] for index in own]
-    values = np.array([one.shares[own] for one in found])
+def of_explanations(results: Sequence[AttributionResult]) -> Heatmap:
+    """Return attributions, a row per method and a column per word, as shares on one common scale."""
+    first = results[0]
+    indices = [index for index, unit in enumerate(first.units) if not unit.special]
+    units = [first.units[index] for index in indices]
+    values = np.array([result.shares[indices] for result in results])
     drawing = HeatmapSpec(
         scale=Scale("diverging", -1, 1, "sqrt"),
         row_axis="method",
-        column_axis="word" if found[0].question.words else "token",
+        column_axis="word" if first.question.words else "token",
         value_name="share",
-        caption=f"What the {shown(found[0].number)} depends on",
+        caption=f"Attribution of the {shown(first.number)}",
         square=False,
         column_positions=positions(units),
         file_name="why",
     )
-    return Heatmap(values, [methods()[one.question.method].label for one in found], labels(units), drawing)
+    names = [methods()[result.question.method].label for result in results]
+    return Heatmap(values, names, labels(units), drawing)
 
 
-def of_checked(found: AttributionFaithfulnessResult) -> Heatmap:
-    """All methods."""
-    return of_explanations(list(found.explanations.values()))
+def of_checked(result: AttributionFaithfulnessResult) -> Heatmap:
+    """Return the attributions of all methods whose faithfulness was measured."""
+    return of_explanations(list(result.explanations.values()))
 
 
-def of_head_effects(found: HeadAttributionResult) -> list[Heatmap]:
-    """The change without each head, and the importance of each by its gradient."""
-    end = Scale.from_zero(np.abs(found.changes), 0.0).high
-    number = shown(found.number)
-    # A cell has room for two decimals, and a cosine changes little.
+def of_head_effects(result: HeadAttributionResult) -> list[Heatmap]:
+    """Return the change of the output without each head, and the gradient-based importance of each head."""
+    end = Scale.from_zero(np.abs(result.changes), 0.0).high
+    number = shown(result.number)
+    # A cell has room for two decimals only, and the changes of a cosine are small.
     factor, unit = (100, ", hundredths") if end < 0.5 else (1, "")
     changes = by_head(
-        factor * found.changes,
+        factor * result.changes,
         f"change{unit}",
-        f"How the {number} changes without each head",
+        f"Change of the {number} without each head",
         Scale("diverging", -factor * end, factor * end),
         "why-heads",
     )
     importance = by_head(
-        factor * found.importance,
+        factor * result.importance,
         f"|output · gradient|{unit}",
-        f"Importance of each head for the {number} by its gradient",
-        Scale.from_zero(factor * found.importance, 0.0),
+        f"Gradient-based importance of each head for the {number}",
+        Scale.from_zero(factor * result.importance, 0.0),
         "why-heads-gradient",
     )
     return [changes, importance]
 
 
-def of_confusion(found: EvaluateResult) -> Heatmap:
-    """How many of each class were answered as each."""
-    names = [shown(label) for label in found.labels]
+def of_confusion(result: EvaluateResult) -> Heatmap:
+    """Return the confusion matrix of a classifier or tagger."""
+    names = [shown(label) for label in result.labels]
     return Heatmap(
-        found.confusion,
+        result.confusion,
         names,
         names,
         HeatmapSpec(
-            scale=Scale.from_zero(found.confusion, 0.0),
-            row_axis="right",
-            column_axis="answered",
-            value_name="texts" if found.kind == CLASSES else "words",
-            caption="How many of each class were answered as each",
+            scale=Scale.from_zero(result.confusion, 0.0),
+            row_axis="true label",
+            column_axis="predicted label",
+            value_name="texts" if result.kind == CLASSES else "words",
+            caption="Confusion matrix",
             decimals=0,
             file_name="confusion",
         ),

@@ -1,4 +1,4 @@
-"""The head view of a trace, asked for as people write Python: from 0, and by name."""
+"""Build the head view of a trace from Python arguments, which count from 0 and may be names."""
 
 from __future__ import annotations
 
@@ -28,39 +28,43 @@ def asked_picture(
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
 ) -> tuple[HeadViewData, View]:
-    """The picture and what is shown of it at first; see `notebook.head_view`.
+    """Return the data of a head view and its initial state; see `notebook.head_view` for the arguments.
 
     Raises:
-        SelectionError: a layer, head, measure or pin that is not there.
-        UnavailableError: a measure that this model or attention does not have.
+        SelectionError: A layer, head, measure or pin does not exist.
+        UnavailableError: This model or its attention does not have the measure.
     """
     labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
     picture = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
-    series = series_of(heads, trace.heads)
+    series = parse_heads(heads, trace.heads)
     if series != "mean":
         picture.what.single_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
-    pinned = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
-    shown = resolve(layer, trace.layers, "layer") + 1
-    options, chosen = Options(layout, specials=specials), Pins(side, pinned)
-    return picture, View(shown, series, options, chosen, measure, words, residual)
+    units = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
+    number = resolve(layer, trace.layers, "layer") + 1
+    options = Options(layout, specials=specials)
+    return picture, View(number, series, options, Pins(side, units), measure, words, residual)
 
 
-def series_of(heads: int | Sequence[int] | str, count: int) -> Series:
-    """Heads as people write them in Python: one, several, or "mean".
+def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
+    """Return the head indices for a single head, several heads, or "mean".
+
+    Args:
+        heads: Indices from 0; negative ones count from the end.
+        count: Number of heads per layer.
 
     Raises:
-        SelectionError: one that there is not.
+        SelectionError: A head does not exist.
     """
     if isinstance(heads, str):
         if heads != "mean":
             raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
         return "mean"
-    several = [heads] if isinstance(heads, int | np.integer) else heads
-    return tuple(dict.fromkeys(resolve(head, count, "head") for head in several)) or "mean"
+    indices = [heads] if isinstance(heads, int | np.integer) else heads
+    return tuple(dict.fromkeys(resolve(head, count, "head") for head in indices)) or "mean"
 
 
-def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise SelectionError(f"There is no {name} {given!r}; use {' or '.join(known)}.")
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SelectionError(f"{name} must be {' or '.join(allowed)}, not {value!r}.")

@@ -1,4 +1,4 @@
-"""What `js/build.js` made for the browser: a module and a style sheet for each component."""
+"""The browser components that `js/build.js` builds: an ES module and a style sheet each."""
 
 import hashlib
 from functools import cache
@@ -13,16 +13,16 @@ _FOLDER: Final = Path(__file__).with_name("built")
 
 @cache
 def script(name: str) -> str:
-    """A component's ES module, whose default export mounts it."""
+    """Return a component's ES module, whose default export mounts it."""
     return (_FOLDER / f"{name}.js").read_text(encoding="utf-8")
 
 
 @cache
 def style(name: str) -> str:
-    """A component's style sheet."""
+    """Return a component's style sheet."""
     return (_FOLDER / f"{name}.css").read_text(encoding="utf-8")
 
 
 def file_name(name: str) -> str:
-    """Names a component's module as it is now: another build has another name."""
+    """Return the file name of a component's module, with a hash of its content."""
     return f"{name}-{hashlib.sha256(script(name).encode()).hexdigest()[:16]}.js"

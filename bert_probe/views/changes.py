@@ -1,4 +1,4 @@
-"""What changed between two models, as heatmaps."""
+"""Heatmaps of the differences between two models."""
 
 from __future__ import annotations
 
@@ -15,61 +15,66 @@ from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shown
 
 
-def of_changed_heads(found: HeadChangeResult) -> Heatmap:
-    """How much each head changed from A to B."""
-    values, scale, unit = _readable(found.total_variation)
+def of_changed_heads(result: HeadChangeResult) -> Heatmap:
+    """Return how much the attention of each head differs between A and B."""
+    values, scale, unit = _readable(result.total_variation)
     title = "Change of each head's attention from A to B"
     return by_head(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
-def of_changed_vectors(found: VectorChangeResult) -> Heatmap:
-    """How far each token's vector turned, layer by layer."""
-    values, scale, unit = _readable(found.moved)
+def of_changed_vectors(result: VectorChangeResult) -> Heatmap:
+    """Return the cosine distance between the vectors of A and B, by token and layer."""
+    values, scale, unit = _readable(result.moved)
     drawing = HeatmapSpec(
         scale=scale,
-        row_axis="word" if found.question.words else "token",
+        row_axis="word" if result.question.words else "token",
         column_axis="layer",
         value_name=f"1 − cosine{unit}",
-        caption="How far each vector turned from A to B",
-        row_positions=positions(found.units),
+        caption="Change of each vector from A to B",
+        row_positions=positions(result.units),
         file_name="diff-vectors",
     )
-    return Heatmap(values.T, labels(found.units), _layers(len(found.moved)), drawing)
+    return Heatmap(values.T, labels(result.units), _layers(len(result.moved)), drawing)
 
 
-def of_alike_layers(found: LayerSimilarityResult) -> Heatmap:
-    """Every layer of A against every layer of B."""
+def of_alike_layers(result: LayerSimilarityResult) -> Heatmap:
+    """Return the CKA similarity of each layer of A with each layer of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
         column_axis="layer of B",
         value_name="CKA",
-        caption="How alike the layers of A and B are",
+        caption="Similarity of the layers of A and B",
         file_name="diff-alikeness",
     )
-    rows, columns = found.cka.shape
-    return Heatmap(found.cka, _layers(rows), _layers(columns), drawing)
+    rows, columns = result.cka.shape
+    return Heatmap(result.cka, _layers(rows), _layers(columns), drawing)
 
 
-def of_matched_heads(found: HeadMatchesResult) -> Heatmap:
-    """Every head of A against every head of B."""
+def of_matched_heads(result: HeadMatchesResult) -> Heatmap:
+    """Return the similarity of each head of A with each head of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
         column_axis="head of B",
         value_name="similarity",
-        caption="How alike the heads of A and B attend",
+        caption="Similarity of the attention of the heads of A and B",
         file_name="diff-matches",
     )
-    rows, columns = ([found.name(head, side) for head in range(found.matrix.shape[side])] for side in (0, 1))
-    return Heatmap(found.matrix, rows, columns, drawing)
+    rows, columns = (
+        [result.name(head, side) for head in range(result.matrix.shape[side])] for side in (0, 1)
+    )
+    return Heatmap(result.matrix, rows, columns, drawing)
 
 
 def of_matched_maps(
-    found: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
+    result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
-    """A head of A and a head of B on the spans that both cut the text into; one scale for both."""
-    spans, queries = found.spans.spans, found.spans.queries
+    """Return the attention of a head of A and of a head of B on the spans that both tokenizers share.
+
+    Both heatmaps have the same scale.
+    """
+    spans, queries = result.spans.spans, result.spans.queries
     keys = [shown(span.text) for span in spans]
     first, second = (
         Heatmap(
@@ -81,26 +86,26 @@ def of_matched_maps(
                 row_axis="query",
                 column_axis="key",
                 value_name="weight",
-                caption=f"Head {found.name(head, side)} of {'AB'[side]}",
-                row_positions=found.spans.rows,
+                caption=f"Head {result.name(head, side)} of {'AB'[side]}",
+                row_positions=result.spans.rows,
                 column_positions=range(len(spans)),
                 file_name=f"head-{'ab'[side]}",
             ),
         )
-        for side, (values, head) in enumerate(zip(found.maps(a, b, row, column), (row, column), strict=True))
+        for side, (values, head) in enumerate(zip(result.maps(a, b, row, column), (row, column), strict=True))
     )
     return first, second
 
 
 def _readable(values: Array) -> tuple[Array, Scale, str]:
-    """Numbers, a scale from 0 to the next round one, and what they are called.
+    """Return values that are readable with two decimals, their scale, and the suffix of their unit.
 
-    A model that was trained a little differs by little, and a cell has room for two decimals.
+    Small values, as after a short training, are multiplied by 100.
     """
-    small = np.nan_to_num(values).max(initial=0.0) < 0.2
-    shown = 100 * values if small else values
-    scale = Scale("sequential", 0, Scale.from_zero(np.nan_to_num(shown), 0.0).high, "sqrt")
-    return shown, scale, ", hundredths" if small else ""
+    is_small = np.nan_to_num(values).max(initial=0.0) < 0.2
+    scaled = 100 * values if is_small else values
+    scale = Scale("sequential", 0, Scale.from_zero(np.nan_to_num(scaled), 0.0).high, "sqrt")
+    return scaled, scale, ", hundredths" if is_small else ""
 
 
 def _layers(count: int) -> list[str]:

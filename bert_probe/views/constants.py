@@ -1,4 +1,4 @@
-"""What Python and the browser must agree on, from the one file that both read."""
+"""Constants that Python and the browser share, read from `constants.json` by both."""
 
 import json
 from pathlib import Path

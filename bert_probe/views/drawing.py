@@ -1,8 +1,8 @@
-"""A page's picture as SVG or PNG without a browser: the views' own JavaScript in an engine within Python.
+"""Render a page as SVG or PNG without a browser, with the JavaScript of the views in an embedded engine.
 
-What a browser would bring comes from here: the widths of texts, images as addresses, and for PNG the pixels.
-Texts are measured and drawn in one font, DejaVu Sans, which comes with matplotlib; scripts that it lacks are
-drawn in the machine's own.
+This module provides what the engine lacks: text widths, images as data URLs and, for PNG, rasterization. Text
+is measured and drawn in DejaVu Sans, which matplotlib contains; characters that it lacks are drawn in a
+system font.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from bert_probe.views.palette import ThemeColors
 
 _FAMILY: Final = "DejaVu Sans"
 _EM: Final = 1000
-"""Size at which texts are measured: no rounding to pixels is seen any more."""
+"""Font size at which texts are measured, so large that rounding to pixels does not matter."""
 
 
 def svg(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> str:
-    """The picture of payloads, one beneath the other, as the browser would save it.
+    """Return the SVG that the browser would save, with the payloads below each other.
 
     Raises:
-        ExportError: too large for an SVG.
+        ExportError: The picture is too large for an SVG.
     """
-    return str(_drawn(component, payloads, paints, "svg")["svg"])
+    return str(_render(component, payloads, paints, "svg")["svg"])
 
 
 def png(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> bytes:
-    """The same as pixels, two in a CSS pixel where these are not too many."""
-    made = _drawn(component, payloads, paints, "png")
+    """Return a PNG with two pixels per CSS pixel, or fewer if it would be too large."""
+    output = _render(component, payloads, paints, "png")
     return bytes(
         resvg_py.svg_to_bytes(
-            svg_string=made["svg"],
-            zoom=made["ratio"],
+            svg_string=output["svg"],
+            zoom=output["ratio"],
             font_files=[str(_font_file(bold)) for bold in (False, True)],
             font_family=_FAMILY,
             sans_serif_family=_FAMILY,
@@ -53,44 +53,44 @@ def png(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> bytes
     )
 
 
-def _drawn(
+def _render(
     component: str, payloads: Sequence[bytes], paints: ThemeColors, kind: Literal["svg", "png"]
 ) -> dict[str, Any]:
     engine = quickjs.Context()
     engine.add_callable("width", _width)
-    engine.add_callable("address", _address)
+    engine.add_callable("address", _data_url)
     engine.eval(built.script("files"))
-    drawn = engine.eval(
+    render = engine.eval(
         "(kind, component, paints, ...payloads) => files.drawn(payloads, "
         "{ kind, component, paints: JSON.parse(paints), measure: width, encoded: address })"
     )
     try:
-        # The engine takes no bytes.
-        written = [base64.b64encode(payload).decode("ascii") for payload in payloads]
-        made: dict[str, Any] = json.loads(drawn(kind, component, json.dumps(paints._asdict()), *written))
+        # The engine does not accept bytes.
+        encoded = [base64.b64encode(payload).decode("ascii") for payload in payloads]
+        output: dict[str, Any] = json.loads(render(kind, component, json.dumps(paints._asdict()), *encoded))
     except quickjs.JSException as error:
-        said = str(error).partition("\n")[0]
-        if said.startswith("RangeError: "):
-            raise ExportError(said.removeprefix("RangeError: ")) from None
+        message = str(error).partition("\n")[0]
+        if message.startswith("RangeError: "):
+            raise ExportError(message.removeprefix("RangeError: ")) from None
         raise
-    return made
+    return output
 
 
 def _width(text: str, size: float, weight: float = 400) -> float:
-    """Of a text in CSS pixels."""
+    """Return the width of a text in CSS pixels."""
     font = _font(weight > 500)
-    # Wide letters, such as Chinese ones, are not in the font, and as wide as high in any other.
+    # The font lacks wide characters such as Chinese ones, which are as wide as high in every font.
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     narrow = "".join(letter for letter in text if unicodedata.east_asian_width(letter) not in "WF")
     return size * (font.getlength(narrow) / _EM + wide)
 
 
-def _address(width: float, height: float, pixels: str) -> str:
-    """An image as an address that holds its bytes."""
-    held = io.BytesIO()
+def _data_url(width: float, height: float, pixels: str) -> str:
+    """Return an image, given as base64-encoded RGBA, as the data URL of a PNG."""
+    buffer = io.BytesIO()
     size = int(width), int(height)
-    Image.frombytes("RGBA", size, base64.b64decode(pixels)).convert("RGB").save(held, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode('ascii')}"
+    Image.frombytes("RGBA", size, base64.b64decode(pixels)).convert("RGB").save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 @cache
@@ -99,8 +99,8 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 
 
 def _font_file(bold: bool) -> Path:
-    found = find_spec("matplotlib")
-    if found is None or found.origin is None:
-        raise ExportError("Pictures need the font of matplotlib. Install it with pip install matplotlib.")
+    spec = find_spec("matplotlib")
+    if spec is None or spec.origin is None:
+        raise ExportError("SVG and PNG files need a font of matplotlib. Install it: pip install matplotlib")
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return Path(found.origin).with_name("mpl-data") / "fonts" / "ttf" / name
+    return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

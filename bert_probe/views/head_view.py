@@ -1,7 +1,7 @@
-"""Lines from token to token, for any number of heads and any length.
+"""The head view: attention as lines between tokens, for any number of heads and any text length.
 
-What travels is the layer's queries and keys, or its weights where those are fewer numbers. The browser
-computes a row of attention when somebody looks at it, so a hover costs no server trip and is exact.
+The browser receives the queries and keys of a layer, or its weights if those are fewer numbers. It computes a
+row of attention when the user hovers over a token, so this needs no request and is exact.
 """
 
 from __future__ import annotations
@@ -20,50 +20,44 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
-from bert_probe.views.text import shown as in_short
+from bert_probe.views.text import shown as shorten
 from bert_probe.views.toolbar import ToolbarOptions
 from bert_probe.views.view import Place, VersionedView, View, described, digest, units_of
 
 LABELLED: Final = 1024
-"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+"""Maximum number of tokens for which heads are labeled; measuring all heads takes as long as the model."""
 
-OFF: Final = 2.5e-5
-"""By how much a number may be off in a page that is to be small: a quarter of the last decimal shown."""
+TOLERANCE: Final = 2.5e-5
+"""Maximum error of a number in a page with rounded vectors: a quarter of the last visible decimal."""
 
-Ask: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
-"""How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
+AnswerFn: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
+"""Applies a question's ``of`` to a trace, possibly with a cache."""
 
 
 @dataclass(frozen=True)
 class HeadReason:
-    """Why a head is shown that nobody chose.
+    """Why the app selected a head itself."""
 
-    Attributes:
-        layer: from 1.
-        head: from 0.
-        text: what it does on this text.
-    """
-
-    layer: int
-    head: int
-    text: str
+    layer: int  # from 1
+    head: int  # from 0
+    text: str  # what the head does on this text
 
     @property
     def place(self) -> Place:
-        """As a view has them."""
+        """The layer and head as in a `View`."""
         return self.layer, (self.head,)
 
 
 @dataclass(frozen=True, eq=False)
 class HeadViewData:
-    """Everything that is drawn, but for the choice of the reader.
+    """The data of a head view, without the user's choices.
 
     Attributes:
-        trace: whose attention.
-        measure, words, residual: see `Attention`.
-        labels: [layer][head], a word for what a head does, or ""; none where they arrive later, or never.
-        caption: text and model, for saved pictures.
-        numbers: what the layers are called, from 1; empty where they are all of a model's, in their order.
+        trace: The text and its attention.
+        measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
+        labels: A one-word description of each head or "", [layer][head]; empty if they arrive later or never.
+        caption: Text and model, for saved pictures.
+        numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
     """
 
     trace: Trace
@@ -76,30 +70,30 @@ class HeadViewData:
 
     @classmethod
     def of(cls, trace: Trace, view: View, caption: str = "") -> HeadViewData:
-        """What a view shows of a trace; its labels arrive later."""
+        """Return the data that a view needs, without labels."""
         return cls(trace, view.measure, view.words, view.residual, caption=caption)
 
     def at(self, view: View) -> VersionedView:
-        """The first that is shown of it: this view, of these numbers."""
+        """Return a view as the initial state, with the measure and options of this data."""
         own = replace(view, measure=self.measure, words=self.words, residual=self.residual)
         return VersionedView(0, digest(self.trace.tokens), own)
 
     @property
     def what(self) -> AttentionMeasure:
-        """The measure itself."""
+        """The measure."""
         return measure_named(self.measure)
 
-    def asked(self, layer: int, head: Head) -> Attention:
-        """What is asked of a layer and head, from 0."""
+    def question(self, layer: int, head: Head) -> Attention:
+        """Return the question for the attention of a layer and head, both from 0."""
         return Attention(layer, head, self.measure, self.words, residual=self.residual)
 
     @property
     def units(self) -> tuple[Token | Unit, ...]:
-        """The tokens, or words, of the text."""
+        """The tokens or words of the text."""
         return units_of(self.trace, self.words)
 
 
-def _asked(of: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
+def _answer(of: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
     return of(trace)
 
 
@@ -109,27 +103,30 @@ def payload(
     *,
     key: str,
     announced: Mapping[str, Any] | None = None,
-    ask: Ask = _asked,
+    ask: AnswerFn = _answer,
     exact: bool = True,
     multiplied: bool = False,
     both: bool = False,
 ) -> bytes:
-    """One layer as the browser gets it.
+    """Return the payload of a layer.
 
     Args:
-        layer: from 0.
-        announced: what is to be shown of it, see there; by default the numbers come alone.
-        ask: what asks for a measure of the layer as a whole, for rollout goes through all layers below.
-        exact: False rounds queries and keys so far that no number that follows is off by more than `OFF`:
-            they deflate to two thirds.
-        multiplied: send numbers, and no queries and keys, to where nobody looks at another row.
-        both: send tokens and words, of which a browser shows one or the other; numbers are of tokens then,
-            and it merges them itself.
+        picture: The data.
+        layer: Index of the layer.
+        key: Key of the component.
+        announced: Initial state as returned by `announced`; None to send only the numbers.
+        ask: Computes measures of a whole layer; rollout depends on all layers below, so a cache is useful.
+        exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
+            weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
+        multiplied: Whether to send weights instead of queries and keys, for static files.
+        both: Whether to send tokens and words. The numbers are then those of tokens, and the browser merges
+            them.
 
     Raises:
-        SelectionError, UnavailableError: see `Attention.of`.
+        SelectionError: See `Attention.of`.
+        UnavailableError: See `Attention.of`.
     """
-    trace, what, units = picture.trace, picture.what, picture.units
+    trace, measure, units = picture.trace, picture.what, picture.units
     other = replace(picture, words=not picture.words)
     sent = replace(picture, words=False) if both else picture
     vectors = None if multiplied else _vectors(sent, layer)
@@ -139,7 +136,7 @@ def payload(
         arrays = {"weights": _floats(maps)}
     else:
         arrays = vectors if exact else {**vectors, **_rounded(sent, layer, vectors, both)}
-        if not what.shared_out(trace):
+        if not measure.shared_out(trace):
             maps = _maps(sent, layer, ask)
     head = {
         **(announced or {}),
@@ -147,8 +144,8 @@ def payload(
         "layer": layer + 1,
         "layers": trace.layers,
         "layerNumbers": list(picture.numbers) or None,
-        "heads": [0] if what.of_heads is None else list(range(trace.heads)),
-        "rolled": what.of_heads is None,
+        "heads": [0] if measure.of_heads is None else list(range(trace.heads)),
+        "rolled": measure.of_heads is None,
         "tokenCount": len(trace.tokens),
         "words": picture.words,
         "texts": _texts(units),
@@ -156,31 +153,31 @@ def payload(
         "scaling": 1.0 if trace.scaling is None else trace.scaling[layer],
         "full": _full(picture, sent, maps),
         "labels": list(picture.labels),
-        "title": what.title,
-        "valueName": what.value,
-        "total": what.total,
+        "title": measure.title,
+        "valueName": measure.value,
+        "total": measure.total,
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
     }
-    others = _places(other.units, "other.") if both else {}
-    return packed(head, {**_places(units), **others, **arrays})
+    other_arrays = _unit_arrays(other.units, "other.") if both else {}
+    return packed(head, {**_unit_arrays(units), **other_arrays, **arrays})
 
 
 def _texts(units: Sequence[Token | Unit]) -> list[str]:
-    return [in_short(unit.display) for unit in units]
+    return [shorten(unit.display) for unit in units]
 
 
-def _places(units: Sequence[Token | Unit], of: str = "") -> dict[str, Array]:
-    """Where units are and what they are, under names that begin with ``of``."""
+def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
+    """Return the positions, segments and special flags of tokens or words."""
     return {
-        f"{of}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
-        f"{of}segments": np.array([unit.segment for unit in units], np.uint8),
-        f"{of}specials": np.array([unit.special for unit in units], np.uint8),
+        f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
+        f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),
+        f"{prefix}specials": np.array([unit.special for unit in units], np.uint8),
     }
 
 
 MORE: Final = ("several", "layout", "direction", "fit", "lines")
-"""The rare options of this view."""
+"""Options in the overflow menu of the toolbar."""
 
 
 def announced(
@@ -191,101 +188,107 @@ def announced(
     source: str = "",
     reason: HeadReason | None = None,
 ) -> dict[str, Any]:
-    """What is to be shown, without its numbers.
+    """Return the initial state of a head view as JSON, without its numbers.
 
     Args:
-        offer: what a reader can choose; by default what needs nothing but layers, which hold `both`.
-        source: address of the layers, but for their number.
-        reason: why a head is shown.
+        trace: The text and its attention.
+        shown: The initial view.
+        offer: Options of the toolbar; by default those that need only the payloads of the layers with `both`.
+        source: URL prefix of the layers.
+        reason: Why the app selected a head.
     """
-    pieced = len(units_of(trace, words=True)) < len(trace.tokens)
-    offered = offer or ToolbarOptions.of(trace, shown.view, MORE, several=True, words=pieced)
+    has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
+    options = offer or ToolbarOptions.of(trace, shown.view, MORE, several=True, words=has_pieces)
     return {
         "shown": described(shown),
-        "offer": asdict(offered),
+        "offer": asdict(options),
         "source": source,
         "reason": None if reason is None else asdict(reason),
     }
 
 
-def _maps(picture: HeadViewData, layer: int, ask: Ask) -> Array:
-    """The numbers themselves, [head, query, key]; of a measure without single heads, the layer's alone."""
+def _maps(picture: HeadViewData, layer: int, ask: AnswerFn) -> Array:
+    """Return the weights, [head, query, key], with a single "head" for a measure of whole layers."""
     if picture.what.of_heads is None:
-        return ask(picture.asked(layer, "mean").of, picture.trace).weights[None]
+        return ask(picture.question(layer, "mean").of, picture.trace).weights[None]
     heads = range(picture.trace.heads)
-    return np.stack([picture.asked(layer, head).of(picture.trace).weights for head in heads])
+    return np.stack([picture.question(layer, head).of(picture.trace).weights for head in heads])
 
 
 def _full(picture: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
-    """What the strongest line of a picture stands for: 1 for shares, else the largest number there is.
+    """Return the number for a fully opaque line: 1 for shares, otherwise the maximum.
 
     Args:
-        maps: the numbers of what is sent; needed where they are no shares.
+        picture: The data of the view.
+        sent: The data that is sent, which may have tokens instead of words.
+        maps: The numbers of `sent`, needed unless they are shares.
     """
     if maps is None or picture.what.shared_out(picture.trace):
         return 1.0
-    seen = word_lens(picture.trace).merge(maps) if picture.words and not sent.words else maps
-    return float(seen.max()) or 1.0
+    visible = word_lens(picture.trace).merge(maps) if picture.words and not sent.words else maps
+    return float(visible.max()) or 1.0
 
 
 def _vectors(picture: HeadViewData, layer: int) -> dict[str, Array] | None:
-    """What the browser computes numbers of: queries, keys, the mask's bits, and lengths to multiply weights
-    with; None where the numbers are fewer, or all there is."""
-    trace, what = picture.trace, picture.what
-    if what.of_heads is None or (what.lengths is None and what.name != "weights"):
+    """Return what the browser computes the weights from: queries, keys, mask bits, and value norms.
+
+    Returns None if the weights are fewer numbers, or cannot be computed from queries and keys.
+    """
+    trace, measure = picture.trace, picture.what
+    if measure.of_heads is None or (measure.lengths is None and measure.name != "weights"):
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
-    few = len(picture.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
-    if few or (mask is not None and not _is_plain(mask)):
+    has_fewer_weights = len(picture.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
+    # Only a boolean mask that all heads share fits into one bit per query and key.
+    if has_fewer_weights or (mask is not None and not (mask.dtype == np.bool_ and mask.ndim == 2)):
         return None
     arrays = {"queries": _floats(query), "keys": _floats(key)}
     if mask is not None:
         arrays["mask"] = np.packbits(mask, axis=1)
-    if what.lengths is not None:
-        arrays["lengths"] = _floats(what.lengths(trace, layer))
+    if measure.lengths is not None:
+        arrays["lengths"] = _floats(measure.lengths(trace, layer))
     return arrays
 
 
 def _rounded(picture: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Queries and keys as multiples of a power of two, the largest that keeps all numbers within `OFF`."""
+    """Return queries and keys rounded to the coarsest power of two that keeps weights within `TOLERANCE`."""
     trace = picture.trace
     lens = word_lens(trace) if both or picture.words else None
 
-    def numbers(vectors: Mapping[str, Array]) -> list[Array]:
+    def weights(vectors: Mapping[str, Array]) -> list[Array]:
         queries, keys = list(trace.queries or ()), list(trace.keys or ())
         queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
         changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
-        found = picture.what.single_heads()(changed, layer, slice(None))
-        pieces = [] if picture.words else [found]
-        return pieces if lens is None else [*pieces, lens.merge(found)]
+        by_token = picture.what.single_heads()(changed, layer, slice(None))
+        maps = [] if picture.words else [by_token]
+        return maps if lens is None else [*maps, lens.merge(by_token)]
 
-    wanted = numbers(arrays)
+    expected = weights(arrays)
     for bits in range(12, 20):
         step = np.float32(2.0**-bits)
-        tried = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
+        rounded = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
         if all(
-            np.abs(number - exact).max() <= OFF for number, exact in zip(numbers(tried), wanted, strict=True)
+            np.abs(actual - exact).max() <= TOLERANCE
+            for actual, exact in zip(weights(rounded), expected, strict=True)
         ):
-            return tried
+            return rounded
     return {}
-
-
-def _is_plain(mask: Array) -> bool:
-    """Whether every head has the same keys to look at, or not to: a bit for each."""
-    return mask.dtype == np.bool_ and mask.ndim == 2
 
 
 def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(picture: HeadViewData, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
-    """A web page that opens from a disk without a network and does all that the component does.
+def page(picture: HeadViewData, view: View, ask: AnswerFn = _answer, exact: bool = True) -> Page:
+    """Return a self-contained web page of the head view with all layers, tokens and words.
 
-    It holds every layer, so that a reader can step through them, and tokens as well as words; `exact`: see
-    `payload`.
+    Args:
+        picture: The data.
+        view: The initial view.
+        ask: See `payload`.
+        exact: See `payload`.
     """
     first = announced(picture.trace, picture.at(view))
     layers = range(picture.trace.layers)

@@ -1,4 +1,4 @@
-"""Results as heatmaps: what is drawn of an answer, on its page, in a notebook and in a file."""
+"""Heatmaps of attention, heads, similarities, vectors and minimal pairs."""
 
 from __future__ import annotations
 
@@ -30,61 +30,65 @@ COSINES = Scale("diverging", -1, 1)
 # ---------------------------------------------------------------- attention
 
 
-def attention_title(shown: AttentionResult) -> str:
-    """What a picture of it is called."""
-    what = measure_named(shown.question.measure)
-    layer, head = shown.question.layer + 1, shown.question.head
-    if what.of_heads is None:
-        return f"{what.title} layer {layer}"
-    named = "mean over the heads" if head == "mean" else f"head {int(head) + 1}"
-    return f"{what.title} in layer {layer}, {named}"
+def attention_title(result: AttentionResult) -> str:
+    """Return the title of an attention heatmap, such as "Attention weights in layer 2, head 5"."""
+    measure = measure_named(result.question.measure)
+    layer, head = result.question.layer + 1, result.question.head
+    if measure.of_heads is None:
+        return f"{measure.title} layer {layer}"
+    head_name = "mean over the heads" if head == "mean" else f"head {int(head) + 1}"
+    return f"{measure.title} in layer {layer}, {head_name}"
 
 
-def of_attention(found: AttentionResult, root: bool = True) -> Heatmap:
-    """Queries and keys; `root` gives small weights more of the colours.
+def of_attention(result: AttentionResult, root: bool = True) -> Heatmap:
+    """Return the attention of a head, queries × keys.
 
-    The scale runs from 0 to 1; what is no share has no such end, so its is the next round number.
+    The scale ends at 1 for shares, and at the next round number for other measures.
+
+    Args:
+        result: The attention.
+        root: Whether colors show the square root of the weights, which makes small weights visible.
     """
-    end = 1.0 if found.shares else Scale.from_zero(found.weights, 0.0).high
+    end = 1.0 if result.shares else Scale.from_zero(result.weights, 0.0).high
     return Heatmap(
-        found.weights,
-        labels(found.queries),
-        labels(found.keys),
+        result.weights,
+        labels(result.queries),
+        labels(result.keys),
         HeatmapSpec(
             scale=Scale("sequential", 0, end, "sqrt" if root else "linear"),
             row_axis="query",
             column_axis="key",
-            value_name=measure_named(found.question.measure).value,
-            caption=attention_title(found),
-            row_positions=positions(found.queries),
-            column_positions=positions(found.keys),
+            value_name=measure_named(result.question.measure).value,
+            caption=attention_title(result),
+            row_positions=positions(result.queries),
+            column_positions=positions(result.keys),
             file_name="attention",
         ),
     )
 
 
-def of_reach(found: TokenRolloutResult) -> Heatmap:
-    """A row a layer."""
-    unit = found.units[found.chosen]
+def of_reach(result: TokenRolloutResult) -> Heatmap:
+    """Return the rollout of a token, a row per layer."""
+    unit = result.units[result.chosen]
     name = f"{shown(unit.display)} ({unit.position})"
-    # Of shares the largest may be a hair above 1.
-    end = 1.0 if found.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(found.values).high
+    # Rounding can make a share slightly larger than 1.
+    end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {
-        "from": f"How much of {name} is in each token, layer by layer",
-        "into": f"How much of each token is in {name}, layer by layer",
+        "from": f"Share of {name} in each token, by layer",
+        "into": f"Share of each token in {name}, by layer",
     }
     return Heatmap(
-        found.values,
-        _counted(len(found.values)),
-        labels(found.units),
+        result.values,
+        _numbers(len(result.values)),
+        labels(result.units),
         HeatmapSpec(
             scale=Scale("sequential", 0, end, "sqrt"),
             row_axis="layer",
             column_axis="token",
             value_name=measure_named("rollout").value,
-            caption=captions[found.question.direction],
+            caption=captions[result.question.direction],
             square=False,
-            column_positions=positions(found.units),
+            column_positions=positions(result.units),
             file_name="reach",
         ),
     )
@@ -94,7 +98,7 @@ def of_reach(found: TokenRolloutResult) -> Heatmap:
 
 
 def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
-    """A number for each head, [layer, head]."""
+    """Return a heatmap of a number for each head, [layer, head]."""
     layers, heads = values.shape
     drawing = HeatmapSpec(
         scale=scale,
@@ -104,26 +108,26 @@ def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str
         caption=caption,
         file_name=file_name,
     )
-    return Heatmap(values, _counted(layers), _counted(heads), drawing)
+    return Heatmap(values, _numbers(layers), _numbers(heads), drawing)
 
 
-def of_found_heads(found: FindHeadsResult) -> Heatmap:
-    """Attention between words, by head."""
-    name = "weight" if len(found.words) == 1 else "mean weight"
-    arrows = ", ".join(f"{query} → {key}" for query, key in found.words)
-    return by_head(found.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
+def of_found_heads(result: FindHeadsResult) -> Heatmap:
+    """Return the attention between words, by head."""
+    name = "weight" if len(result.words) == 1 else "mean weight"
+    arrows = ", ".join(f"{query} → {key}" for query, key in result.words)
+    return by_head(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
 
 
-def of_each_ablation(found: HeadAblationSweepResult) -> Heatmap:
-    """What each head changes when it is switched off."""
-    values = found.mean_token_change
-    title = "Mean change of the tokens, by head switched off"
+def of_each_ablation(result: HeadAblationSweepResult) -> Heatmap:
+    """Return the mean change of the token vectors when each head is ablated."""
+    values = result.mean_token_change
+    title = "Mean change of the tokens, by ablated head"
     return by_head(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
 
 
-def of_ablation(found: HeadAblationResult) -> dict[str, Heatmap]:
-    """Cosines of the tokens with the heads, without them, and the difference."""
-    change = found.similarity()
+def of_ablation(result: HeadAblationResult) -> dict[str, Heatmap]:
+    """Return the cosines of the tokens before and after an ablation, and their difference."""
+    change = result.similarity()
     pictures = {
         "before": ("With the heads", change.before, "cosine", COSINES),
         "after": ("Without them", change.after, "cosine", COSINES),
@@ -137,26 +141,31 @@ def of_ablation(found: HeadAblationResult) -> dict[str, Heatmap]:
     }
 
 
-def of_profiles(found: HeadsResult) -> list[Heatmap]:
-    """Every measure, by head."""
+def of_profiles(result: HeadsResult) -> list[Heatmap]:
+    """Return a heatmap for each head measure."""
     return [
-        by_head(values, one.name, one.title, Scale.from_zero(values), f"heads-{name}")
-        for name, one in MEASURES.items()
-        for values in [found.values[name]]
+        by_head(
+            result.values[name],
+            measure.name,
+            measure.title,
+            Scale.from_zero(result.values[name]),
+            f"heads-{name}",
+        )
+        for name, measure in MEASURES.items()
     ]
 
 
 # ---------------------------------------------------------------- similarity
 
 
-def of_similarity(found: SimilarityResult) -> Heatmap:
-    """Cosines of tokens with tokens."""
-    title = f"Cosine similarity of token vectors after {_after(found.question.layer)}"
+def of_similarity(result: SimilarityResult) -> Heatmap:
+    """Return the cosines of every two tokens."""
+    title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
     return between(
-        found.cosines,
-        found.rows,
-        found.columns,
-        similarity_axes(found),
+        result.cosines,
+        result.rows,
+        result.columns,
+        similarity_axes(result),
         COSINES,
         "cosine",
         title,
@@ -164,49 +173,49 @@ def of_similarity(found: SimilarityResult) -> Heatmap:
     )
 
 
-def similarity_axes(found: SimilarityResult) -> tuple[str, str]:
-    """What rows and columns are."""
-    if found.a is not found.b:
+def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
+    """Return the axis titles of rows and columns."""
+    if result.a is not result.b:
         return "A", "B"
-    return ("token", "token") if found.a.encoding.pair is None else ("segment A", "segment B")
+    return ("token", "token") if result.a.encoding.pair is None else ("segment A", "segment B")
 
 
-def of_context(found: WordInContextResult, layer: int) -> Heatmap:
-    """The chosen words against each other at a layer."""
+def of_context(result: WordInContextResult, layer: int) -> Heatmap:
+    """Return the cosines of the selected words at a layer."""
     return cosines(
-        found.cosine(layer),
-        [shown(name) for name in found.names],
+        result.cosine(layer),
+        [shown(name) for name in result.names],
         "word",
         f"Cosine of the words' vectors after {_after(layer)}",
         "context",
     )
 
 
-def of_sentences(found: SentencesResult) -> Heatmap:
-    """Every two sentences, in their order."""
-    names = [f"{index + 1} {shown(found.sentences[index])}" for index in found.order]
-    return cosines(found.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
+def of_sentences(result: SentencesResult) -> Heatmap:
+    """Return the cosines of every two sentences, in the order of `SentencesResult.order`."""
+    names = [f"{index + 1} {shown(result.sentences[index])}" for index in result.order]
+    return cosines(result.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
 
 
-def of_vectors(found: HiddenStatesResult) -> Heatmap:
-    """A row a vector."""
-    caption = f"Token vectors after {_after(found.question.layer)}"
-    scale = Scale.around_zero(found.values)
-    return strips(found.values, [shown(name) for name in found.names], scale, "vectors", caption, "token")
+def of_vectors(result: HiddenStatesResult) -> Heatmap:
+    """Return token vectors, a row per token."""
+    caption = f"Token vectors after {_after(result.question.layer)}"
+    scale = Scale.around_zero(result.values)
+    return strips(result.values, [shown(name) for name in result.names], scale, "vectors", caption, "token")
 
 
 # ---------------------------------------------------------------- two texts
 
 
 def of_changes(pair: MinimalPairResult) -> Heatmap:
-    """How much each head changed between two texts."""
+    """Return how much the attention of each head differs between two texts."""
     name = CHANGES[pair.question.by].name.lower()
     title = "Change of each head's attention between A and B"
     return by_head(pair.change, name, title, SHARES, "compare-heads")
 
 
 def of_moved(pair: MinimalPairResult) -> Heatmap:
-    """How far each aligned vector moved, layer by layer."""
+    """Return the cosine distance of each aligned vector, by layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
@@ -217,7 +226,7 @@ def of_moved(pair: MinimalPairResult) -> Heatmap:
             row_axis="word" if pair.question.words else "token",
             column_axis="layer",
             value_name="1 − cosine",
-            caption="How far each aligned vector moved between A and B",
+            caption="Change of each aligned vector between A and B",
             row_positions=positions(units),
             file_name="compare-moved",
         ),
@@ -225,12 +234,12 @@ def of_moved(pair: MinimalPairResult) -> Heatmap:
 
 
 def of_row_pair(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Where a word looks in both texts, and the difference."""
+    """Return the attention of a word in both texts, and the difference."""
     layer, head = row.question.layer, row.question.head
-    where = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
+    place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shown(row.query.display), [*labels(row.keys), REST]
 
-    def one(values: Array, rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
+    def heatmap(values: Array, rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
         drawing = HeatmapSpec(
             scale=scale,
             row_axis="sentence",
@@ -242,16 +251,15 @@ def of_row_pair(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
         )
         return Heatmap(values, rows, keys, drawing)
 
-    difference = f"What “{query}” gives to each key more, or less, in B"
+    title = f"Attention of “{query}” in A and in B, {place}"
+    difference = f"Change of the attention of “{query}” from A to B"
     return (
-        one(
-            row.both, ["A", "B"], SHARES, "attention weight", f"Where “{query}” looks in A and in B, {where}"
-        ),
-        one(row.difference[None], ["B − A"], Scale("diverging", -1, 1, "sqrt"), "difference", difference),
+        heatmap(row.both, ["A", "B"], SHARES, "attention weight", title),
+        heatmap(row.difference[None], ["B − A"], Scale("diverging", -1, 1, "sqrt"), "difference", difference),
     )
 
 
-# ---------------------------------------------------------------- what they have in common
+# ---------------------------------------------------------------- shared helpers
 
 
 def between(
@@ -264,7 +272,7 @@ def between(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Tokens against tokens."""
+    """Return a heatmap of a number for each pair of tokens."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
@@ -281,7 +289,16 @@ def between(
 def cosines(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, whole: bool = False
 ) -> Heatmap:
-    """Names against themselves."""
+    """Return a heatmap of the cosines of every two named items.
+
+    Args:
+        values: Cosines, [item, item].
+        names: Labels of the items.
+        axis: Title of both axes.
+        caption: Title of the heatmap.
+        file_name: Name of saved files, without extension.
+        whole: Whether all cells are visible at first, however small.
+    """
     drawing = HeatmapSpec(
         scale=COSINES,
         row_axis=axis,
@@ -298,5 +315,5 @@ def _after(layer: int) -> str:
     return "the output of the embeddings" if layer == 0 else f"layer {layer}"
 
 
-def _counted(count: int) -> list[str]:
+def _numbers(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]

@@ -1,4 +1,4 @@
-"""Tokens on a plane at every layer, as data for a picture: points travel as float32, names once each."""
+"""The token map: a 2-D projection of the token vectors at every layer."""
 
 from __future__ import annotations
 
@@ -16,129 +16,138 @@ from bert_probe.views.page import Page
 from bert_probe.views.payload import packed
 from bert_probe.views.text import shown
 
-MOST: Final = 50_000
-"""Tokens that a picture holds; 20,000 of them move smoothly from layer to layer."""
+MAX_TOKENS: Final = 50_000
+"""Maximum number of tokens; up to 20,000 move smoothly from layer to layer."""
 
 MEANING: Final = (
-    "Two components show a part of the variance alone: marks that are near each other here may be far apart "
-    "in a direction that is not shown, so look at their similarity before you call them neighbours."
+    "Two principal components show only part of the variance: points that are close here may be far apart in "
+    "a dimension that is not visible. Check their similarity before you treat them as neighbors."
 )
-"""What stands beside every map."""
+"""Caveat of every map."""
 
 MODES: Final = ("layer", "all", "each")
 COLOURS: Final = ("word", "layer", "part")
 
 
 class MapView(TypedDict):
-    """What a reader looks at: one layer, all in one picture or each in its own; which; what colours tell."""
+    """The state of a token map."""
 
-    mode: Literal["layer", "all", "each"]
+    mode: Literal["layer", "all", "each"]  # a single layer, all in one plot, or each in a plot of its own
     layer: int
-    by: Literal["word", "layer", "part"]
+    by: Literal["word", "layer", "part"]  # what colors stand for
 
 
-def payload(found: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
-    """What the browser draws.
+def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
+    """Return the payload of a token map.
 
     Args:
-        start: what is shown first; the last layer, by words, unless given.
-        began: the revision at which the component began, see `ui/components/choices`.
+        result: The projection.
+        key: Key of the component.
+        start: The initial state; by default the last layer, colored by word.
+        began: The revision at which the component was mounted, see `ui/components/choices`.
 
     Raises:
-        TextError: more tokens than `MOST`.
+        TextError: There are more tokens than `MAX_TOKENS`.
     """
-    what = "words" if found.question.words else "tokens"
-    if len(found.marks) > MOST:
+    unit = "words" if result.question.words else "tokens"
+    if len(result.marks) > MAX_TOKENS:
         raise TextError(
-            f"{len(found.marks):,} {what}; a picture holds at most {MOST:,}. Give fewer texts, or export the "
-            "table with the command line."
+            f"{len(result.marks):,} {unit}, but a map shows at most {MAX_TOKENS:,}. Use fewer texts, or "
+            "export the table with the command line."
         )
-    shares = found.planes.by_layer.sum(axis=1)
-    names = list(dict.fromkeys(mark.display for mark in found.marks))
-    place = {name: number for number, name in enumerate(names)}
-    described = {
+    shares = result.planes.by_layer.sum(axis=1)
+    names = list(dict.fromkeys(mark.display for mark in result.marks))
+    index = {name: number for number, name in enumerate(names)}
+    header = {
         "key": key,
-        "of": digest(found),
+        "of": digest(result),
         "names": [shown(name) for name in names],
-        "parts": [shown(part) for part in found.part_names],
-        "textCount": len(found.texts),
-        "what": what,
-        "caption": caption(found),
-        "variance": variance(found),
-        "explained": found.planes.explained,
+        "parts": [shown(part) for part in result.part_names],
+        "textCount": len(result.texts),
+        "what": unit,
+        "caption": caption(result),
+        "variance": variance(result),
+        "explained": result.planes.explained,
         "shares": [None if np.isnan(share) else share for share in shares.tolist()],
-        "joined": found.question.basis != "own",
+        "joined": result.question.basis != "own",
         "fileName": "map",
-        "start": start or usual(found),
+        "start": start or usual(result),
         "began": began,
     }
     columns = {
-        "name": [place[mark.display] for mark in found.marks],
-        "text": [mark.text for mark in found.marks],
-        "position": [mark.position for mark in found.marks],
-        "part": [mark.part for mark in found.marks],
+        "name": [index[mark.display] for mark in result.marks],
+        "text": [mark.text for mark in result.marks],
+        "position": [mark.position for mark in result.marks],
+        "part": [mark.part for mark in result.marks],
     }
-    arrays: dict[str, NDArray[Any]] = {name: np.array(one, np.uint16) for name, one in columns.items()}
+    arrays: dict[str, NDArray[Any]] = {name: np.array(column, np.uint16) for name, column in columns.items()}
     ramps = {name: palette.lut_bytes("sequential", name == "dark") for name in ("light", "dark")}
     arrays |= {name: np.frombuffer(ramp, np.uint8) for name, ramp in ramps.items()}
-    return packed(described, {"points": found.planes.points, **arrays})
+    return packed(header, {"points": result.planes.points, **arrays})
 
 
-def usual(found: TokenMapResult) -> MapView:
-    """What is shown first."""
-    return {"mode": "layer", "layer": found.layers, "by": "part" if found.part_names else "word"}
+def usual(result: TokenMapResult) -> MapView:
+    """Return the default state: the last layer, colored by part if there are parts, otherwise by word."""
+    return {"mode": "layer", "layer": result.layers, "by": "part" if result.part_names else "word"}
 
 
-def digest(found: TokenMapResult) -> str:
-    """Names what is laid out, so that a choice among other marks is let go."""
-    told = hashlib.sha256(found.planes.points.tobytes())
-    told.update(repr((found.question, found.texts)).encode("utf-8", "surrogatepass"))
-    return told.hexdigest()[:16]
+def digest(result: TokenMapResult) -> str:
+    """Return a hash of the map, by which a selection in another map is recognized as stale."""
+    sha = hashlib.sha256(result.planes.points.tobytes())
+    sha.update(repr((result.question, result.texts)).encode("utf-8", "surrogatepass"))
+    return sha.hexdigest()[:16]
 
 
-def caption(found: TokenMapResult) -> str:
-    """What the picture is of."""
-    units = f"{len(found.marks):,} {'words' if found.question.words else 'tokens'}"
-    texts = f" of {len(found.texts):,} texts" if len(found.texts) > 1 else ""
-    return f"{units}{texts}, from the embeddings (layer 0) to layer {found.layers}"
+def caption(result: TokenMapResult) -> str:
+    """Return the title of the map: number of tokens, texts and layers."""
+    units = f"{len(result.marks):,} {'words' if result.question.words else 'tokens'}"
+    texts = f" of {len(result.texts):,} texts" if len(result.texts) > 1 else ""
+    return f"{units}{texts}, from the embeddings (layer 0) to layer {result.layers}"
 
 
-def variance(found: TokenMapResult) -> str:
-    """Which share of the variance is shown, in a sentence."""
-    explained, basis = found.planes.explained, found.question.basis
+def variance(result: TokenMapResult) -> str:
+    """Return a sentence on the explained variance."""
+    explained, basis = result.planes.explained, result.question.basis
     if explained is None:
         return (
-            "Each layer has two principal components of its own, so places in two layers cannot be compared; "
-            "above each picture of a layer stands the share of its variance that they hold."
+            "Each layer has its own two principal components, so positions in different layers cannot be "
+            "compared. The explained variance of each layer is above its plot."
         )
-    less = "each layer's own mean" if basis == "centred" else "the mean of all layers"
+    mean = "the mean of each layer" if basis == "centred" else "the mean of all layers"
     both = explained[0] + explained[1]
     return (
-        f"Principal components 1 (across, {explained[0]:.1%} of the variance) and 2 (up, {explained[1]:.1%}) "
-        f"of all layers together, less {less}: {both:.0%} is shown, {1 - both:.0%} is not."
+        f"Principal components 1 (horizontal, {explained[0]:.1%} of the variance) and 2 (vertical, "
+        f"{explained[1]:.1%}) of all layers together after subtracting {mean}; {1 - both:.0%} of the "
+        "variance is not visible."
     )
 
 
-def page(found: TokenMapResult, title: str) -> Page:
-    """The map as a web page of its own; where nothing moves, every layer in a picture of its own."""
-    each: MapView = {**usual(found), "mode": "each"}
-    still = payload(found, key="page", start=each)
-    return Page("layer_map", [payload(found, key="page")], title, MEANING, still=lambda: [still])
+def page(result: TokenMapResult, title: str) -> Page:
+    """Return the map as a self-contained web page; static files show each layer in a plot of its own."""
+    each: MapView = {**usual(result), "mode": "each"}
+    still = payload(result, key="page", start=each)
+    return Page("layer_map", [payload(result, key="page")], title, MEANING, still=lambda: [still])
 
 
 class MapSelection(TypedDict):
-    """What a reader chose: the mark whose way is drawn, and those that are selected."""
+    """The user's selection in a map, as indices of tokens."""
 
-    pinned: int | None
+    pinned: int | None  # the token whose trajectory is drawn
     selected: list[int]
 
 
 def chosen(state: object, of: str, count: int) -> MapSelection:
-    """What a browser reports; nothing, where it is of other marks or no report at all."""
-    held = state.get("chosen") if isinstance(state, Mapping) else None
-    if not isinstance(held, Mapping) or held.get("of") != of:
+    """Return the selection that the browser reports, or an empty one if the report is invalid or stale.
+
+    Args:
+        state: The report, which is not trusted.
+        of: `digest` of the current map.
+        count: Number of tokens.
+    """
+    report = state.get("chosen") if isinstance(state, Mapping) else None
+    if not isinstance(report, Mapping) or report.get("of") != of:
         return {"pinned": None, "selected": []}
-    pinned, selected = held.get("pinned"), held.get("selected")
+    pinned, selected = report.get("pinned"), report.get("selected")
     marks = selected if isinstance(selected, list) else []
     return {
         "pinned": pinned if _is_mark(pinned, count) else None,
@@ -147,11 +156,11 @@ def chosen(state: object, of: str, count: int) -> MapSelection:
 
 
 def reported(state: object, of: str, layers: int) -> MapView | None:
-    """What a browser says that it shows; None where it says nothing of these marks that can be."""
-    held = state.get("shown") if isinstance(state, Mapping) else None
-    if not isinstance(held, Mapping) or held.get("of") != of:
+    """Return the view state that the browser reports, or None if the report is invalid or stale."""
+    report = state.get("shown") if isinstance(state, Mapping) else None
+    if not isinstance(report, Mapping) or report.get("of") != of:
         return None
-    mode, layer, by = held.get("mode"), held.get("layer"), held.get("by")
+    mode, layer, by = report.get("mode"), report.get("layer"), report.get("by")
     if mode not in MODES or by not in COLOURS or type(layer) is not int or not 0 <= layer <= layers:
         return None
     return {"mode": mode, "layer": layer, "by": by}

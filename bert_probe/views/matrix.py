@@ -1,6 +1,6 @@
-"""A heatmap of token against token, that stays exact at any size.
+"""Heatmaps, exact at any size.
 
-The numbers travel to the browser as float32 and are formatted there, so hovering costs no server trip.
+The browser receives the numbers as float32 and formats them, so that hovering needs no request.
 """
 
 import hashlib
@@ -19,54 +19,44 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 
 class Cell(NamedTuple):
-    """One cell of a matrix; row and column count from 0."""
+    """The position of a cell, row and column from 0."""
 
     row: int
     column: int
 
 
 class HeatmapSpec(TypedDict):
-    """What a heatmap says, and how it is drawn.
+    """Titles and drawing options of a heatmap."""
 
-    Attributes:
-        scale: what the colours stand for. Values beyond it keep its end's, and the legend says so.
-        row_axis, column_axis, value_name, caption: their names.
-        decimals: of a value that is pointed at; 4 unless told.
-        square: whether cells are as wide as high, as usual, or as narrow as the width asks for.
-        whole: whether all cells are shown at first, however small; else at a size that can be read.
-        row_positions, column_positions: tell repeated tokens apart; None stands for what has no position.
-        file_name: of saved pictures, without its ending.
-    """
-
-    scale: Scale
+    scale: Scale  # values beyond its ends get the color of the end, and the legend says so
     row_axis: str
     column_axis: str
     value_name: str
     caption: str
-    decimals: NotRequired[int]
-    square: NotRequired[bool]
-    whole: NotRequired[bool]
-    row_positions: NotRequired[Sequence[int | None] | None]
+    decimals: NotRequired[int]  # of the value in the tooltip; default 4
+    square: NotRequired[bool]  # square cells (default), or cells that fit the width
+    whole: NotRequired[bool]  # show all cells at first, however small; default False: readable cells
+    row_positions: NotRequired[Sequence[int | None] | None]  # distinguish repeated tokens
     column_positions: NotRequired[Sequence[int | None] | None]
-    file_name: NotRequired[str]
+    file_name: NotRequired[str]  # of saved pictures, without extension
 
 
 class Heatmap(NamedTuple):
-    """A heatmap as a value: numbers [row, column], their labels, and how they are drawn."""
+    """The numbers of a heatmap, their labels, and drawing options."""
 
-    values: NDArray[Any]
+    values: NDArray[Any]  # [row, column]
     rows: Sequence[str]
     columns: Sequence[str]
     drawing: HeatmapSpec
 
 
 def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
-    """A web page of heatmaps, one beneath the other, which opens from a disk without a network."""
-    drawn = [
+    """Return a self-contained web page with heatmaps below each other."""
+    payloads = [
         payload(heatmap.values, heatmap.rows, heatmap.columns, key=f"page-{number}", **heatmap.drawing)
         for number, heatmap in enumerate(heatmaps)
     ]
-    return Page("matrix", drawn, title, caveat)
+    return Page("matrix", payloads, title, caveat)
 
 
 def payload(
@@ -79,17 +69,27 @@ def payload(
     revision: int = 0,
     **drawing: Unpack[HeatmapSpec],
 ) -> bytes:
-    """What the browser draws of `values` [row, column]; NaN means "no value" and is drawn hatched.
+    """Return the payload of a heatmap.
 
-    `rows` and `columns` may be any text. Raises ValueError if the shapes do not fit together.
+    Args:
+        values: Numbers, [row, column]; NaN means "no value" and is drawn hatched.
+        rows: Labels of the rows.
+        columns: Labels of the columns.
+        key: Key of the component.
+        pinned: The pinned cell.
+        revision: Number of changes of the pinned cell so far.
+        **drawing: See `HeatmapSpec`.
+
+    Raises:
+        ValueError: The shapes do not match, or a value is infinite.
     """
     scale, decimals = drawing["scale"], drawing.get("decimals", 4)
     array = _checked(values, len(rows), len(columns), decimals)
-    described = {
+    header = {
         "key": key,
         "labels": digest(rows, columns),
         "rows": list(rows),
-        # Token against token: the same labels are not sent twice.
+        # Equal labels are not sent twice.
         "columns": None if list(columns) == list(rows) else list(columns),
         "rowPositions": _positions(drawing.get("row_positions"), len(rows), "row_positions"),
         "columnPositions": _positions(drawing.get("column_positions"), len(columns), "column_positions"),
@@ -101,21 +101,21 @@ def payload(
         "square": drawing.get("square", True),
         "whole": drawing.get("whole", False),
         "fileName": drawing.get("file_name", "matrix"),
-        "scale": scale.described(),
+        "scale": scale.to_json(),
         "pinned": pinned,
         "revision": revision,
         **_extent(array, scale),
     }
-    return packed(described, {**scale.tables(), "values": array})
+    return packed(header, {**scale.tables(), "values": array})
 
 
 def digest(rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Return a name of the labels, so that a pin on others is dropped."""
+    """Return a hash of the labels, by which a pin in another heatmap is recognized as stale."""
     return hashlib.sha256(json.dumps([list(rows), list(columns)]).encode()).hexdigest()[:16]
 
 
 def pinned_cell(report: Mapping[str, Any] | None, shape: tuple[int, int]) -> Cell | None:
-    """Return the pinned cell that a browser reports; None if there is none, or none of this shape."""
+    """Return the pinned cell that the browser reports, or None if there is none or it is out of range."""
     row, column = (None, None) if report is None else (report.get("row"), report.get("column"))
     if type(row) is not int or type(column) is not int:
         return None
@@ -126,14 +126,13 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     array = np.ascontiguousarray(values, dtype=np.dtype("<f4"))
     if array.ndim != 2 or array.shape != (rows, columns):
         raise ValueError(
-            f"The values have the shape {list(array.shape)} for {rows} row and {columns} column labels."
+            f"The values have the shape {list(array.shape)}, but there are {rows} row labels and {columns} "
+            "column labels."
         )
     if not rows or not columns:
         raise ValueError("A matrix needs at least one row and one column.")
     if np.isinf(array).any():
-        raise ValueError(
-            "The values contain an infinity, which has no colour. Give NaN where there is no value."
-        )
+        raise ValueError("The values contain infinity, which has no color. Use NaN for missing values.")
     if not 0 <= decimals <= 9:
         raise ValueError(f"decimals is {decimals}; it must be between 0 and 9.")
     return array
@@ -148,14 +147,14 @@ def _positions(positions: Sequence[int | None] | None, count: int, name: str) ->
 
 
 def _extent(array: Matrix, scale: Scale) -> dict[str, float | bool]:
-    """What the legend must admit: values beyond the scale's ends, and cells without a value."""
+    """Return the range of the values, and whether some are beyond the scale or missing."""
     missing = bool(np.isnan(array).any())
     present = array[~np.isnan(array)] if missing else array
-    least, most = (float(present.min()), float(present.max())) if present.size else (0.0, 0.0)
+    low, high = (float(present.min()), float(present.max())) if present.size else (0.0, 0.0)
     return {
-        "least": least,
-        "most": most,
-        "below": least < scale.low - scale.slack,
-        "above": most > scale.high + scale.slack,
+        "least": low,
+        "most": high,
+        "below": low < scale.low - scale.slack,
+        "above": high > scale.high + scale.slack,
         "missing": missing,
     }

@@ -1,4 +1,4 @@
-"""What is measured of a head, in words for people."""
+"""Names and descriptions of the head measures."""
 
 from __future__ import annotations
 
@@ -7,46 +7,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HeadMeasure:
-    """A measure of a head as a person reads it.
-
-    Attributes:
-        name: short, for a column; group is what it is about.
-        meaning: one sentence.
-    """
+    """The texts for a head measure."""
 
     group: str
-    name: str
-    meaning: str
+    name: str  # short, for a table column
+    meaning: str  # a sentence
 
     @property
     def title(self) -> str:
-        """Of a picture of all heads."""
+        """The title of a heatmap of all heads."""
         return f"{self.name[0].upper()}{self.name[1:]}, by head"
 
 
 MEASURES = {
-    "previous": HeadMeasure("Place", "previous token", "Share of attention on the token before."),
-    "next": HeadMeasure("Place", "next token", "Share of attention on the token after."),
-    "self": HeadMeasure("Place", "same token", "Share of attention that a token keeps for itself."),
+    "previous": HeadMeasure("Position", "previous token", "Share of attention on the previous token."),
+    "next": HeadMeasure("Position", "next token", "Share of attention on the next token."),
+    "self": HeadMeasure("Position", "same token", "Share of attention of a token on itself."),
     "mean_distance": HeadMeasure(
-        "Place", "distance", "How many tokens away a head looks on average: Σ weight × |query − key|."
+        "Position", "distance", "Mean distance of the attended tokens: Σ weight × |query − key|."
     ),
     "first": HeadMeasure(
         "Special tokens",
         "first token",
-        "Share of attention on the first token, [CLS] or <s>: often where a head looks when it has nothing "
-        "to do.",
+        "Share of attention on the first token, [CLS] or <s>; heads often attend to it when nothing else is "
+        "relevant.",
     ),
     "separator": HeadMeasure(
         "Special tokens",
         "separator",
-        "Share of attention on [SEP], or the model's own separator: often a place to rest, too.",
+        "Share of attention on [SEP] or the model's separator; often attended to when nothing else is "
+        "relevant.",
     ),
     "same_word": HeadMeasure(
-        "Words", "same word", "Share of attention on the other pieces of the same word."
+        "Words", "same word", "Share of attention on the other tokens of the same word."
     ),
     "same_token": HeadMeasure(
-        "Words", "repeated token", "Share of attention on the same token at another place."
+        "Words", "repeated token", "Share of attention on the same token at other positions."
     ),
     "punctuation": HeadMeasure("Words", "punctuation", "Share of attention on punctuation marks."),
     "other_segment": HeadMeasure(
@@ -55,21 +51,21 @@ MEASURES = {
     "entropy_bits": HeadMeasure(
         "Spread",
         "entropy",
-        "How spread out a row is, in bits: 0 for a single key, log₂ of the number of keys for all alike.",
+        "Entropy of a row in bits: 0 for a single key, log₂ of the number of keys for equal weights.",
     ),
     "relative_entropy": HeadMeasure(
         "Spread",
         "relative entropy",
-        "Entropy divided by that of a uniform row: 0 for a single key, 1 for all alike.",
+        "Entropy divided by that of a uniform row: 0 for a single key, 1 for equal weights.",
     ),
     "difference_from_mean": HeadMeasure(
         "Spread",
         "unlike its layer",
-        "How much a head's rows differ from the mean over its layer: total variation, 0 to 1.",
+        "Total variation distance of a head's rows from the mean of its layer, 0 to 1.",
     ),
 }
 LABELLING = (
-    "A label is given where a share is at least one half, or, for “broad”, where the relative entropy is at "
+    "A head gets a label if a share is at least one half, or the label “broad” if its relative entropy is at "
     "least 0.85."
 )
 
@@ -77,14 +73,14 @@ CHANGES = {
     "total_variation": HeadMeasure(
         "Change",
         "Total variation",
-        "The share of its attention that an aligned token gives to other keys than before, "
-        "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+        "The share of its attention that an aligned token moves to other keys, "
+        "averaged over the aligned tokens: 0 for equal rows, 1 for disjoint rows.",
     ),
     "jensen_shannon": HeadMeasure(
         "Change",
         "Jensen–Shannon",
-        "The square root of the Jensen–Shannon divergence to base 2 between a token's rows, "
-        "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+        "The square root of the Jensen–Shannon divergence (base 2) between a token's rows, "
+        "averaged over the aligned tokens: 0 for equal rows, 1 for disjoint rows.",
     ),
 }
-"""How much a head changed between two texts, in words for people."""
+"""The measures of how much a head differs between two texts."""

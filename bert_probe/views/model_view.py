@@ -1,7 +1,7 @@
-"""All heads of a model in one picture: a thumbnail each, layers below one another, sorted as a reader likes.
+"""The model view: a thumbnail of the attention of each head, with a row per layer, sortable.
 
-What is drawn travels as one byte a cell, an entry of the colour table. What is written as a number travels as
-float64. Sorting and hovering cost no server trip.
+The browser receives one byte per cell, an index into the color table, and the measures as float64. Sorting
+and hovering need no request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 
 
 class HeadThumbnail(NamedTuple):
-    """One head; layer and head count from 0."""
+    """The position of a thumbnail, layer and head from 0."""
 
     layer: int
     head: int
@@ -44,16 +44,26 @@ def payload(
     file_name: str = "model-view",
     chosen: Place | None = None,
 ) -> bytes:
-    """What the browser draws of every head.
+    """Return the payload of the model view.
 
-    `labels` [layer][head] say in a word what a head does, "" where nothing stands out. `measures` are what
-    heads can be sorted by, name → [layer, head], largest first. `source` says in saved files which text and
-    model these are. `chosen` are a layer, from 1, and heads of it that are shown elsewhere. Raises ValueError
-    if the shapes do not fit together, or for a diverging scale.
+    Args:
+        thumbs: The thumbnails.
+        labels: A one-word description of each head or "", [layer][head].
+        measures: Sort keys, name -> [layer, head], sorted from large to small.
+        key: Key of the component.
+        caption: Title.
+        source: Text and model, for saved files.
+        value_name: Name of the numbers.
+        scale: A sequential scale.
+        file_name: Name of saved files, without extension.
+        chosen: The selected layer, from 1, and its selected heads, from 0.
+
+    Raises:
+        ValueError: The shapes do not match, or the scale is diverging.
     """
     numbers = _checked(labels, measures, (thumbs.layers, thumbs.heads))
     names = list(dict.fromkeys(label for row in labels for label in row))
-    described = {
+    header = {
         "key": key,
         "layerCount": thumbs.layers,
         "headCount": thumbs.heads,
@@ -61,7 +71,7 @@ def payload(
         "block": thumbs.block,
         "unit": "words" if thumbs.words else "tokens",
         "unitCount": len(thumbs.units),
-        # Few are different: each is sent once.
+        # Each distinct label is sent once.
         "labels": names,
         "marked": True,
         "axes": "query ↓ · key →",
@@ -70,7 +80,7 @@ def payload(
         "source": source,
         "valueName": value_name,
         "fileName": file_name,
-        "scale": scale.described(),
+        "scale": scale.to_json(),
         "chosen": _chosen(chosen),
         "above": bool(thumbs.weights.max() > scale.high + scale.slack),
     }
@@ -79,7 +89,7 @@ def payload(
     arrays: dict[str, NDArray[Any]] = {**scale.tables(), "labelled": labelled, "entries": entries}
     if measures:
         arrays["numbers"] = numbers
-    return packed(described, arrays)
+    return packed(header, arrays)
 
 
 def of_trace(
@@ -91,46 +101,48 @@ def of_trace(
     measure: str = "weights",
     chosen: Place | None = None,
 ) -> bytes:
-    """The payload of a trace, labelled and sorted by what its heads do.
+    """Return the payload of a trace, with the labels and measures of its heads.
 
     Raises:
-        SelectionError, UnavailableError: see `thumbnails`.
+        SelectionError: See `thumbnails`.
+        UnavailableError: See `thumbnails`.
     """
-    what = measure_named(measure)
+    attention_measure = measure_named(measure)
     thumbs = thumbnails(trace, words=words, measure=measure)
-    end = 1.0 if what.shared_out(trace) else Scale.from_zero(thumbs.weights, 0.0).high
+    end = 1.0 if attention_measure.shared_out(trace) else Scale.from_zero(thumbs.weights, 0.0).high
     return payload(
         thumbs,
         profiles.labels,
-        {one.name: profiles.values[name] for name, one in MEASURES.items()},
+        {head_measure.name: profiles.values[name] for name, head_measure in MEASURES.items()},
         key=key,
-        caption=f"{what.title} of all heads",
+        caption=f"{attention_measure.title} of all heads",
         source=caption_of(trace),
-        value_name=what.value,
+        value_name=attention_measure.value,
         scale=Scale("sequential", 0, end, "sqrt"),
         chosen=chosen,
     )
 
 
 def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: str = "weights") -> Page:
-    """A web page of all heads, which opens from a disk without a network."""
+    """Return a self-contained web page of the model view."""
     data = of_trace(trace, profiles, key="page", words=words, measure=measure)
     return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.caveat}".strip())
 
 
 def colour_entries(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:
-    """Entry of the colour table, 0 to 255, for each number; those beyond the scale get its end's.
+    """Return an index into the color table, 0 to 255, for each number, clipped to the scale.
 
-    Raises ValueError for a diverging scale.
+    Raises:
+        ValueError: The scale is diverging.
     """
     if scale.kind != "sequential":
-        raise ValueError("Thumbnails are drawn on a sequential scale; give Scale('sequential', …).")
+        raise ValueError("Thumbnails need a sequential scale, not a diverging one.")
     share = (weights - np.float32(scale.low)) * np.float32(1 / (scale.high - scale.low))
     np.clip(share, 0, 1, out=share)
     if scale.curve == "sqrt":
         np.sqrt(share, out=share)
     share *= 255
-    share += 0.5  # so that cutting off decimals rounds to the nearest entry
+    share += 0.5  # the conversion to integers truncates, so this rounds
     return share.astype(np.uint8)
 
 
@@ -142,10 +154,10 @@ def _chosen(place: Place | None) -> list[dict[str, int]]:
 def _checked(
     labels: Sequence[Sequence[str]], measures: Mapping[str, ArrayLike], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """The measures, [measure, layer, head]."""
+    """Check the shapes, and return the measures, [measure, layer, head]."""
     layers, heads = shape
     if len(labels) != layers or any(len(row) != heads for row in labels):
-        raise ValueError(f"labels must have {layers} rows of {heads}, a label for each head.")
+        raise ValueError(f"labels must have {layers} rows of {heads} labels, one for each head.")
     numbers = np.empty((len(measures), layers, heads), dtype=np.dtype("<f8"))
     for index, (name, values) in enumerate(measures.items()):
         array = np.asarray(values, dtype=np.float64)
@@ -158,11 +170,11 @@ def _checked(
 
 
 def opened(result: Any, shape: tuple[int, int]) -> HeadThumbnail | None:
-    """The head in what a browser reports; None if there is none or it is none of these."""
-    held = result.get("opened") if isinstance(result, Mapping) else None
-    if not isinstance(held, Mapping):
+    """Return the head that the browser reports as opened, or None if there is none or it is out of range."""
+    report = result.get("opened") if isinstance(result, Mapping) else None
+    if not isinstance(report, Mapping):
         return None
-    layer, head = held.get("layer"), held.get("head")
+    layer, head = report.get("layer"), report.get("head")
     if type(layer) is not int or type(head) is not int:
         return None
     return HeadThumbnail(layer, head) if 0 <= layer < shape[0] and 0 <= head < shape[1] else None

@@ -1,4 +1,4 @@
-"""A view as a web page of its own, which needs nothing else: no network, no server, no package."""
+"""Self-contained web pages of a view, which need neither a network nor a server."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bert_probe.views.palette import ThemeColors
 from bert_probe.views.payload import as_text
 
 CAVEAT: Final = (
-    "Attention says where a head reads from, not what the model's output depends on: it is not an "
+    "Attention shows which tokens a head reads from, not what the model's output depends on: it is not an "
     "explanation by itself (Jain and Wallace 2019)."
 )
-"""What stands beside every picture of attention."""
+"""Caveat of every attention view."""
 
 
 def caption_of(trace: Trace) -> str:
-    """Text and model, as a saved picture names them."""
+    """Return the model and the text, shortened to 300 characters, for saved pictures."""
     texts = [trace.encoding.text, trace.encoding.pair]
-    said = " + ".join(f"“{text}”" for text in texts if text)
-    return f"{trace.provenance['model']} · {said if len(said) <= 300 else said[:299] + '…'}"
+    quoted = " + ".join(f"“{text}”" for text in texts if text)
+    return f"{trace.provenance['model']} · {quoted if len(quoted) <= 300 else quoted[:299] + '…'}"
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Page:
     """A view as a web page.
 
     Attributes:
-        component: one of the `built.COMPONENTS`.
-        payloads: what it draws; for a view of one layer at a time one for each layer.
-        title: text and model.
-        caveat: what has to stand beside the picture.
-        start: which payload is shown first, from 1.
-        key: names the view to a notebook around the page, with which it then exchanges what is shown.
-        still: makes what is drawn in a file where nothing moves; None for all payloads.
-        theme: what the reader's system has, or one of the two.
+        component: One of `built.COMPONENTS`.
+        payloads: The data of the component; one payload per layer for a view of single layers.
+        title: Text and model.
+        caveat: Text below the view.
+        start: Number of the initial payload, from 1.
+        theme: Color theme; "system" follows the browser.
+        key: Key for the exchange of messages with a notebook; "" for none.
+        still: Returns the payloads for static files (SVG, PNG); None to use `payloads`.
     """
 
     component: str
@@ -55,8 +55,8 @@ class Page:
     still: Callable[[], Sequence[bytes]] | None = field(default=None, compare=False, repr=False)
 
     def html(self, framed: bool = False) -> str:
-        """The page; in a frame of another page without its title and margins."""
-        held = [as_text(payload) for payload in self.payloads]
+        """Return the HTML, without title and margins if the page is framed."""
+        encoded = [as_text(payload) for payload in self.payloads]
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",
@@ -64,26 +64,26 @@ class Page:
             "caveat": html.escape(self.caveat),
             "style": theme(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
-            # Numbers, and an alphabet without any sign that HTML or JSON knows.
-            "payload": json.dumps({"start": self.start, "payloads": held, "key": self.key}),
+            # Needs no escaping: `as_text` uses no character that is special in HTML or JSON.
+            "payload": json.dumps({"start": self.start, "payloads": encoded, "key": self.key}),
         }
-        made = _TEMPLATE.read_text(encoding="utf-8")
+        document = _TEMPLATE.read_text(encoding="utf-8")
         for name, text in fields.items():
-            made = made.replace(f"<!--{name}-->", text)
-        return made
+            document = document.replace(f"<!--{name}-->", text)
+        return document
 
     def svg(self) -> str:
-        """The picture as the page's own button saves it, in light colours unless the page is dark.
+        """Return the picture as SVG, in light colors unless the page is dark.
 
         Raises:
-            ExportError: too large for an SVG.
+            ExportError: The picture is too large for an SVG.
         """
         from bert_probe.views import drawing
 
         return drawing.svg(self.component, self._still, self._paints)
 
     def png(self) -> bytes:
-        """The same as pixels."""
+        """Return the picture as PNG, in light colors unless the page is dark."""
         from bert_probe.views import drawing
 
         return drawing.png(self.component, self._still, self._paints)
@@ -97,35 +97,39 @@ class Page:
         return _DARK if self.theme == "dark" else _LIGHT
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
-        """Write it to a file: .html, which any browser opens from a disk with all that the view can do, or
-        .svg or .png, the picture alone.
+        """Write the view to a file, as an interactive page (.html) or a picture (.svg, .png).
+
+        Args:
+            path: The file.
+            overwrite: Whether to replace an existing file.
+
+        Returns:
+            The path of the file.
 
         Raises:
-            ExportError: another ending, a place that cannot be written, or, not to be overwritten, taken; a
-                picture that is too large for an SVG.
+            ExportError: The extension is unknown, the file cannot be written or exists already, or the
+                picture is too large for an SVG.
         """
         file = Path(path)
         if not is_picture(file):
-            raise ExportError(
-                f"{file.name} does not end in {', '.join(ENDINGS)}. Choose one of these endings."
-            )
-        made = {".svg": lambda: self.svg().encode(), ".png": self.png}
-        write({file: made.get(file.suffix.lower(), lambda: self.html().encode())()}, overwrite)
+            raise ExportError(f"{file.name} must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+        renderers = {".svg": lambda: self.svg().encode(), ".png": self.png}
+        write({file: renderers.get(file.suffix.lower(), lambda: self.html().encode())()}, overwrite)
         return file
 
 
 def is_picture(file: Path) -> bool:
-    """Whether its ending is that of a page or of a picture."""
+    """Return whether a file has an extension of a page or a picture."""
     return file.suffix.lower() in ENDINGS
 
 
 ENDINGS: Final = (".html", ".htm", ".svg", ".png")
-"""Of files that hold a view."""
+"""File extensions of views."""
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
-"""Of the element that a component is mounted in, where it is not the component's name."""
+"""CSS classes of a component's element, where they differ from the component's name."""
 
 
 _FONT = "system-ui, sans-serif"
@@ -134,11 +138,11 @@ _DARK = ThemeColors(palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK, _
 
 
 def theme(name: Literal["system", "light", "dark"]) -> str:
-    """What Streamlit would bring, as a style sheet."""
+    """Return a style sheet with the CSS variables that Streamlit would set."""
     light, dark = _variables(_LIGHT), _variables(_DARK)
     if name == "system":
-        told = f":root[data-theme=light] {{{light}}} :root[data-theme=dark] {{{dark}}} "
-        return f":root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}} {told}"
+        explicit = f":root[data-theme=light] {{{light}}} :root[data-theme=dark] {{{dark}}} "
+        return f":root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}} {explicit}"
     return f":root {{{dark if name == 'dark' else light}}} "
 
 

@@ -1,8 +1,8 @@
-"""Every colour of BERT Probe, computed rather than picked wherever a number is shown as a colour.
+"""All colors of BERT Probe. Those that stand for numbers are computed.
 
-The scales are built in OKLCH (Björn Ottosson 2020), where equal steps look equal: lightness is linear in the
-value, chroma grows with it, and hue turns by a few degrees only. So a reader may compare two cells by eye, in
-print and with any kind of colour vision.
+The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space: lightness is
+linear in the value, chroma grows with it, and hue changes by a few degrees only. So two cells can be compared
+by eye, in print and with any kind of color vision.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from bert_probe.views.constants import CONSTANTS
 
 STEPS: Final = 256
-CENTRE: Final = 128  # entry of the diverging scale that stands for 0
+CENTRE: Final = 128  # index of 0 in the diverging scale
 
 PAPER_LIGHT: Final[str] = CONSTANTS["paper"]["light"]
 PAPER_DARK: Final[str] = CONSTANTS["paper"]["dark"]
@@ -23,16 +23,16 @@ INK_DARK: Final[str] = CONSTANTS["ink"]["dark"]
 ACCENT_LIGHT: Final[str] = CONSTANTS["accent"]["light"]
 ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
 
-# Chosen by farthest-point search: every colour has at least 3:1 contrast on both papers, and each next one is
-# as far as possible from those before it, to ordinary sight and to simulated protanopia and deuteranopia.
-# So the first few heads differ most; where many are drawn, a label must still carry the difference.
+# Selected by farthest-point search: each color has a contrast of at least 3:1 on both backgrounds and is as
+# different as possible from those before it, in normal vision and in simulated protanopia and deuteranopia.
+# So the first few heads differ most; with many heads, labels are needed to tell them apart.
 HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 
 ScaleKind = Literal["sequential", "diverging"]
 
 
 class ThemeColors(NamedTuple):
-    """What a theme is made of: colours as #RRGGBB, and the family of fonts."""
+    """The colors of a theme as #RRGGBB, and its font family."""
 
     background: str
     ink: str
@@ -41,27 +41,27 @@ class ThemeColors(NamedTuple):
 
 
 class ThemeColor(NamedTuple):
-    """One colour in its two themes."""
+    """A color in both themes."""
 
     light: str
     dark: str
 
 
-# Backgrounds of tokens: quiet enough to read ink on, and apart from each other for colour-blind readers too.
+# Backgrounds of tokens: light enough for text, and distinguishable for color-blind users.
 SEGMENTS: Final[dict[str, ThemeColor]] = {
     name: ThemeColor(**tint) for name, tint in CONSTANTS["segments"].items()
 }
 
 
 class _ColorRamp(NamedTuple):
-    """A path through OKLCH from a page's background, value 0, to a strong colour, value 1."""
+    """A path through OKLCH from the background of a page, value 0, to a strong color, value 1."""
 
     paper: str
     lightness: float  # of the strong end
-    pull: float  # control point of the chroma's curve: how colourful the middle is
+    pull: float  # control point of the chroma curve: how colorful the middle is
     chroma: float  # of the strong end, before it is fitted into sRGB
-    hue_near: float  # degrees, close to 0
-    hue_far: float  # degrees, at 1
+    hue_near: float  # in degrees, close to value 0
+    hue_far: float  # in degrees, at value 1
 
 
 _POSITIVE: Final = {
@@ -75,69 +75,69 @@ _NEGATIVE: Final = {
 
 
 def sequential(dark: bool) -> tuple[str, ...]:
-    """256 colours from the page's background, the low end, to a strong indigo, the high end."""
-    return _ramp_colours(_POSITIVE[dark], STEPS)
+    """Return 256 colors from the background of the page (low) to a strong indigo (high)."""
+    return _ramp_colors(_POSITIVE[dark], STEPS)
 
 
 def diverging(dark: bool) -> tuple[str, ...]:
-    """256 colours: rust below 0, the page's background at entry 128, and above it the hue of `sequential`."""
-    below = _ramp_colours(_NEGATIVE[dark], CENTRE + 1)
-    above = _ramp_colours(_POSITIVE[dark], STEPS - CENTRE)
+    """Return 256 colors: rust for negative values, the background at index 128, indigo for positive ones."""
+    below = _ramp_colors(_NEGATIVE[dark], CENTRE + 1)
+    above = _ramp_colors(_POSITIVE[dark], STEPS - CENTRE)
     return (*reversed(below[1:]), *above)
 
 
 def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
-    """768 bytes: red, green and blue of the 256 entries of a scale."""
-    colours = sequential(dark) if scale == "sequential" else diverging(dark)
-    return b"".join(bytes.fromhex(colour[1:]) for colour in colours)
+    """Return the color table of a scale as 256 × 3 bytes: red, green, blue."""
+    colors = sequential(dark) if scale == "sequential" else diverging(dark)
+    return b"".join(bytes.fromhex(color[1:]) for color in colors)
 
 
 @cache
-def _ramp_colours(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
+def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
     start, start_a, start_b = _oklab(ramp.paper)
-    colours = [ramp.paper]
+    colors = [ramp.paper]
     for step in range(1, steps):
         value = step / (steps - 1)
         lightness = start + (ramp.lightness - start) * value
         hue = math.radians(ramp.hue_near + (ramp.hue_far - ramp.hue_near) * value)
-        # The paper has a tint of its own; it fades out as the scale's chroma fades in, without a jump.
+        # The tint of the background fades out while the chroma of the scale fades in, without a jump.
         chroma = _fitting_chroma(lightness, _chroma(ramp, value), hue)
         a = chroma * math.cos(hue) + start_a * (1 - value) ** 2
         b = chroma * math.sin(hue) + start_b * (1 - value) ** 2
-        colours.append(_nearest_hex(lightness, a, b))
-    return tuple(colours)
+        colors.append(_nearest_hex(lightness, a, b))
+    return tuple(colors)
 
 
 def _chroma(ramp: _ColorRamp, value: float) -> float:
-    """A quadratic Bézier from 0: faint cells get a hue early, and the middle does not turn grey."""
+    """Return the chroma on a quadratic Bézier curve: low values get a hue early, the middle is not gray."""
     return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
 
 
 def _fitting_chroma(lightness: float, chroma: float, hue: float) -> float:
-    """The largest chroma up to the one wanted that sRGB can show at this lightness and hue."""
+    """Return the largest chroma up to `chroma` that is within sRGB at this lightness and hue."""
     low, high = 0.0, chroma
-    if _shows(lightness, high, hue):
+    if _is_in_srgb(lightness, high, hue):
         return high
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _shows(lightness, middle, hue) else (low, middle)
+        low, high = (middle, high) if _is_in_srgb(lightness, middle, hue) else (low, middle)
     return low
 
 
-def _shows(lightness: float, chroma: float, hue: float) -> bool:
+def _is_in_srgb(lightness: float, chroma: float, hue: float) -> bool:
     channels = _linear_rgb(lightness, chroma * math.cos(hue), chroma * math.sin(hue))
     return all(-1e-4 <= channel <= 1 + 1e-4 for channel in channels)
 
 
 def _nearest_hex(lightness: float, a: float, b: float) -> str:
-    """The 8-bit colour next to a point of OKLab; lightness counts most, because readers compare by it."""
-    wanted = [_encoded(channel) * 255 for channel in _linear_rgb(lightness, a, b)]
+    """Return the 8-bit color closest to a point in OKLab, with the largest weight on lightness."""
+    exact = [_encoded(channel) * 255 for channel in _linear_rgb(lightness, a, b)]
 
     def error(candidate: tuple[int, int, int]) -> float:
-        found = _oklab_of(candidate)
-        return 4 * abs(found[0] - lightness) + math.hypot(found[1] - a, found[2] - b)
+        actual = _oklab_of(candidate)
+        return 4 * abs(actual[0] - lightness) + math.hypot(actual[1] - a, actual[2] - b)
 
-    red, green, blue = min(_roundings(wanted), key=error)
+    red, green, blue = min(_roundings(exact), key=error)
     return f"#{red:02X}{green:02X}{blue:02X}"
 
 
@@ -158,8 +158,8 @@ def _linear_rgb(lightness: float, a: float, b: float) -> tuple[float, float, flo
     )
 
 
-def _oklab(colour: str) -> tuple[float, float, float]:
-    red, green, blue = bytes.fromhex(colour[1:])
+def _oklab(color: str) -> tuple[float, float, float]:
+    red, green, blue = bytes.fromhex(color[1:])
     return _oklab_of((red, green, blue))
 
 

@@ -1,8 +1,8 @@
-"""What travels to a browser: named arrays and a description, in one piece laid out as safetensors is.
+"""Payloads for the browser: named arrays and a JSON description in the safetensors format.
 
-Eight bytes for the header's length, the header as JSON, then the arrays, which begin at a multiple of eight:
-a browser reads them where they lie. The description is JSON in an array of its own; within the header's
-metadata each of its quotation marks would be written twice. `js/core/payload.js` is the other end.
+Eight bytes for the length of the header, the header as JSON, then the arrays, aligned to eight bytes so that
+the browser reads them without copying. The description is JSON in an array of its own, because the metadata
+of the header would escape each quotation mark. `js/core/payload.js` reads payloads.
 """
 
 import base64
@@ -20,113 +20,112 @@ from safetensors.numpy import load, save
 from bert_probe.text import strict_json
 
 DESCRIPTION = "view"
-"""Name of the array that holds the description."""
+"""Name of the array with the description."""
 
 PLANES = 4
-"""Bytes of most numbers: the length of a payload is a multiple of it."""
+"""Bytes of most numbers; the length of a payload is a multiple of it."""
 
 
 def packed(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """One payload; the same for the same arguments, so that nothing is sent that has not changed."""
-    # safetensors writes the bytes as they lie in memory.
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    written = _as_json(described)
-    written += b" " * (-(len(written) + sum(array.nbytes for array in whole.values())) % PLANES)
-    return bytes(save({**whole, DESCRIPTION: np.frombuffer(written, np.uint8)}))
+    """Return a payload. It is deterministic, so that unchanged data is not sent again."""
+    # safetensors writes the memory of an array as it is.
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    encoded = _to_json(described)
+    encoded += b" " * (-(len(encoded) + sum(array.nbytes for array in contiguous.values())) % PLANES)
+    return bytes(save({**contiguous, DESCRIPTION: np.frombuffer(encoded, np.uint8)}))
 
 
-def _as_json(described: Mapping[str, object]) -> bytes:
+def _to_json(described: Mapping[str, object]) -> bytes:
     text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
-    # Half of a pair, which a text from a file may hold, has no UTF-8: it goes as an escape.
-    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text).encode()
+    # A lone surrogate, which a text from a file may contain, has no UTF-8 encoding and is escaped.
+    return re.sub("[\ud800-\udfff]", lambda surrogate: f"\\u{ord(surrogate[0]):04x}", text).encode()
 
 
 def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Description and arrays of a payload.
+    """Return the description and the arrays of a payload.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The bytes are not a payload as `packed` writes it.
     """
     try:
         arrays = load(payload)
-        written = arrays.pop(DESCRIPTION).tobytes()
-        described: dict[str, Any] = json.loads(written)
+        encoded = arrays.pop(DESCRIPTION).tobytes()
+        described: dict[str, Any] = json.loads(encoded)
         header = strict_json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")])
     except (SafetensorError, KeyError, RecursionError) as error:
-        raise ValueError(f"This is no payload: {error}.") from None
+        raise ValueError(f"Not a valid payload: {error}.") from None
     if not isinstance(described, dict):
-        raise ValueError("This is no payload: its description is not an object.")
-    # A browser must read the same arrays and description, so each may be written in one way only.
-    if header.keys() != {*arrays, DESCRIPTION} or written.rstrip(b" ") != _as_json(described):
-        raise ValueError("This is no payload: its description is written in another way.")
+        raise ValueError("Not a valid payload: the description is not an object.")
+    # The browser must read the same content as Python, so only the canonical encoding is accepted.
+    if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
+        raise ValueError("Not a valid payload: the description is not in canonical form.")
     return described, arrays
 
 
 class EmbeddedPayload(NamedTuple):
-    """A payload within a page, as small as it gets without losing a bit; `js/core/page.js` reads it.
+    """A losslessly compressed payload within a page; `js/core/page.js` reads it."""
 
-    Attributes:
-        planes: of bytes: all first bytes of what is so long, then all second ones, and so on.
-        length: of what the text stands for, in bytes.
-        text: these, deflated, five letters for four bytes.
-    """
-
-    planes: int
-    length: int
-    text: str
+    planes: int  # number of byte planes: all first bytes of each group, then all second bytes, and so on
+    length: int  # of the compressed content, in bytes
+    text: str  # the compressed content in base 85: five characters for four bytes
 
 
 _LETTERS = str.maketrans("&<>", ",./")
-"""In place of the letters of base 85 that HTML would have to escape."""
+"""Replaces the base-85 characters that HTML would have to escape."""
 
 
 def as_text(payload: bytes) -> EmbeddedPayload:
-    """A payload as text. Numbers have bytes alike at the same places: together these deflate better."""
-    ways = [(_deflated(payload), 1)]
+    """Return a compressed payload, with the bytes grouped into planes if that is smaller.
+
+    The bytes at the same place of similar numbers are similar, so they often compress better together.
+    """
+    candidates = [(_deflate(payload), 1)]
     if len(payload) % PLANES == 0:
-        ways.append((_deflated(np.frombuffer(payload, np.uint8).reshape(-1, PLANES).T.tobytes()), PLANES))
-    small, planes = min(ways, key=lambda way: len(way[0]))
-    return EmbeddedPayload(
-        planes, len(small), base64.b85encode(small, pad=True).decode("ascii").translate(_LETTERS)
-    )
+        by_plane = np.frombuffer(payload, np.uint8).reshape(-1, PLANES).T.tobytes()
+        candidates.append((_deflate(by_plane), PLANES))
+    compressed, planes = min(candidates, key=lambda candidate: len(candidate[0]))
+    text = base64.b85encode(compressed, pad=True).decode("ascii").translate(_LETTERS)
+    return EmbeddedPayload(planes, len(compressed), text)
 
 
-def _deflated(content: bytes) -> bytes:
+def _deflate(content: bytes) -> bytes:
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     return deflate.compress(content) + deflate.flush()
 
 
-MOST_BYTES: Final = 256_000_000
-"""Of a payload that is read from a page: a few letters may stand for very many bytes."""
+MAX_BYTES: Final = 256_000_000
+"""Maximum size of a decompressed payload; a short text can decompress to very many bytes."""
 
 
-def of_text(written: EmbeddedPayload, most: int = MOST_BYTES) -> bytes:
-    """Return the payload that `as_text` wrote.
+def of_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
+    """Return the payload that `as_text` encoded.
 
-    Refuses what a browser would read in another way: foreign letters, bytes after the end, a missing end.
+    Refuses everything that a browser might decode differently: foreign characters, bytes after the end, a
+    missing end.
 
     Args:
-        most: bytes that it may have.
+        embedded: The compressed payload.
+        most: Maximum size of the payload in bytes.
 
     Raises:
-        ValueError: `as_text` does not write such a text, or it stands for more bytes.
+        ValueError: The text was not written by `as_text`, or the payload is too large.
     """
-    planes, length, letters = written
-    blocks, rest = divmod(len(letters), 5)
-    if planes not in (1, PLANES) or rest or not 4 * blocks - 4 < length <= 4 * blocks:
-        raise ValueError("This is no payload.")
+    planes, length, letters = embedded
+    blocks, remainder = divmod(len(letters), 5)
+    if planes not in (1, PLANES) or remainder or not 4 * blocks - 4 < length <= 4 * blocks:
+        raise ValueError("Not a valid payload.")
     if any(letter in letters for letter in "&<>"):
-        raise ValueError("This is no payload: it has letters of another alphabet.")
-    small = base64.b85decode(letters.translate(_BACK))
+        raise ValueError("Not a valid payload: it contains characters of another alphabet.")
+    compressed = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
-        content = inflate.decompress(small[:length], most + 1)
+        content = inflate.decompress(compressed[:length], most + 1)
     except zlib.error as error:
-        raise ValueError(f"This is no payload: {error}.") from None
+        raise ValueError(f"Not a valid payload: {error}.") from None
     if len(content) > most:
         raise ValueError(f"This payload is larger than {most:,} bytes.")
-    if not inflate.eof or inflate.unused_data or any(small[length:]) or len(content) % planes:
-        raise ValueError("This is no payload.")
+    if not inflate.eof or inflate.unused_data or any(compressed[length:]) or len(content) % planes:
+        raise ValueError("Not a valid payload.")
     return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Which pictures a result has, and they as a web page of their own."""
+"""The heatmaps and the web page of any result."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
 
-_DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
-    HeadAblationResult: lambda found: list(heatmaps.of_ablation(found).values()),
-    LayerSimilarityResult: lambda found: [changes.of_alike_layers(found)],
-    SimilarityAttributionResult: lambda found: [answers.of_input_contributions(found)],
-    AttentionResult: lambda found: [heatmaps.of_attention(found)],
-    AttentionStepsResult: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
-    HeadChangeResult: lambda found: [changes.of_changed_heads(found)],
-    VectorChangeResult: lambda found: [changes.of_changed_vectors(found)],
-    AttributionFaithfulnessResult: lambda found: [answers.of_checked(found)],
-    EvaluateResult: lambda found: [answers.of_confusion(found)],
-    HeadAblationSweepResult: lambda found: [heatmaps.of_each_ablation(found)],
-    AttributionResult: lambda found: [answers.of_explanations([found])],
-    FindHeadsResult: lambda found: [heatmaps.of_found_heads(found)],
+_HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
+    HeadAblationResult: lambda result: list(heatmaps.of_ablation(result).values()),
+    LayerSimilarityResult: lambda result: [changes.of_alike_layers(result)],
+    SimilarityAttributionResult: lambda result: [answers.of_input_contributions(result)],
+    AttentionResult: lambda result: [heatmaps.of_attention(result)],
+    AttentionStepsResult: lambda result: list(steps.of_steps(result, steps.key_of(result)).values()),
+    HeadChangeResult: lambda result: [changes.of_changed_heads(result)],
+    VectorChangeResult: lambda result: [changes.of_changed_vectors(result)],
+    AttributionFaithfulnessResult: lambda result: [answers.of_checked(result)],
+    EvaluateResult: lambda result: [answers.of_confusion(result)],
+    HeadAblationSweepResult: lambda result: [heatmaps.of_each_ablation(result)],
+    AttributionResult: lambda result: [answers.of_explanations([result])],
+    FindHeadsResult: lambda result: [heatmaps.of_found_heads(result)],
     HeadAttributionResult: answers.of_head_effects,
     HeadsResult: heatmaps.of_profiles,
-    HeadMatchesResult: lambda found: [changes.of_matched_heads(found)],
+    HeadMatchesResult: lambda result: [changes.of_matched_heads(result)],
     PositionsResult: positions.of_positions,
-    MinimalPairResult: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
-    ActivationPatchingResult: lambda found: [answers.of_patching(found)],
-    RelationsResult: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
-    MinimalPairRowResult: lambda found: list(heatmaps.of_row_pair(found)),
-    SentencesResult: lambda found: [heatmaps.of_sentences(found)],
-    HiddenStatesResult: lambda found: [heatmaps.of_vectors(found)],
-    TokenRolloutResult: lambda found: [heatmaps.of_reach(found)],
-    SimilarityResult: lambda found: [heatmaps.of_similarity(found)],
-    SentenceSimilarityResult: lambda found: [answers.of_contributions(found)],
-    WordInContextResult: lambda found: [heatmaps.of_context(found, found.shown_layer)],
+    MinimalPairResult: lambda result: [heatmaps.of_changes(result), heatmaps.of_moved(result)],
+    ActivationPatchingResult: lambda result: [answers.of_patching(result)],
+    RelationsResult: lambda result: [probes.of_relations(result, direction) for direction in (0, 1)],
+    MinimalPairRowResult: lambda result: list(heatmaps.of_row_pair(result)),
+    SentencesResult: lambda result: [heatmaps.of_sentences(result)],
+    HiddenStatesResult: lambda result: [heatmaps.of_vectors(result)],
+    TokenRolloutResult: lambda result: [heatmaps.of_reach(result)],
+    SimilarityResult: lambda result: [heatmaps.of_similarity(result)],
+    SentenceSimilarityResult: lambda result: [answers.of_contributions(result)],
+    WordInContextResult: lambda result: [heatmaps.of_context(result, result.shown_layer)],
 }
-"""What is drawn of each, from top to bottom."""
+"""Type of result -> function that returns its heatmaps, from top to bottom."""
 
-_OF_ATTENTION = (
+_ATTENTION_RESULTS = (
     AttentionResult,
     TokenRolloutResult,
     MinimalPairResult,
@@ -82,50 +82,51 @@ _OF_ATTENTION = (
 
 
 def is_drawn(result: Result) -> bool:
-    """Whether there is a picture of it."""
+    """Return whether a result can be visualized."""
     if isinstance(result, EvaluateResult):
         return result.kind in (CLASSES, TAGS)
     if isinstance(result, PositionsResult):
         return result.question.show in MATRICES
     if isinstance(result, TokenMapResult):
         return True
-    return type(result) in _DRAWN and (not isinstance(result, SentenceSimilarityResult) or result.adds_up)
+    return type(result) in _HEATMAPS and (not isinstance(result, SentenceSimilarityResult) or result.adds_up)
 
 
 def heatmaps_of(result: Result) -> list[Heatmap]:
-    """What is drawn of a result, from top to bottom.
+    """Return the heatmaps of a result, from top to bottom.
 
     Raises:
-        UnavailableError: there is no picture of it.
+        UnavailableError: The result has no heatmap.
     """
-    if not is_drawn(result) or type(result) not in _DRAWN:
+    if not is_drawn(result) or type(result) not in _HEATMAPS:
         raise UnavailableError(
-            f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
-            "writes it to a file."
+            f"{type(result.question).__name__} has no visualization. Use result.table(), or write the table "
+            "to a file with result.save()."
         )
-    return _DRAWN[type(result)](result)
+    return _HEATMAPS[type(result)](result)
 
 
 def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
-    """The pictures of a result as a web page that opens from a disk without a network.
+    """Return a self-contained web page with the heatmaps, or the map, of a result.
 
     Args:
-        drawn: what `heatmaps_of` gave, where it is at hand.
+        result: The result.
+        drawn: The output of `heatmaps_of`, if it was computed already.
 
     Raises:
-        UnavailableError: there are none.
+        UnavailableError: The result has no visualization.
     """
-    texts = [text for one in result.inputs.texts for text in (one.get("text"), one.get("pair")) if text]
-    said = [
+    texts = [text for entry in result.inputs.texts for text in (entry.get("text"), entry.get("pair")) if text]
+    title_parts = [
         " → ".join(str(model.get("model", "given")) for model in result.inputs.models),
         steps.title(result) if isinstance(result, AttentionStepsResult) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]
-    title = " · ".join(filter(None, said))
+    title = " · ".join(filter(None, title_parts))
     if isinstance(result, TokenMapResult):
         return layer_map.page(result, title)
     return matrix.page(
         heatmaps_of(result) if drawn is None else drawn,
         title,
-        CAVEAT if isinstance(result, _OF_ATTENTION) else "",
+        CAVEAT if isinstance(result, _ATTENTION_RESULTS) else "",
     )

@@ -1,4 +1,4 @@
-"""What a model has for positions, as heatmaps."""
+"""Heatmaps of position embeddings."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from bert_probe.views.scale import Scale
 from bert_probe.views.steps import strips
 
 
-def of_positions(found: PositionsResult) -> list[Heatmap]:
-    """What is drawn of what is shown: learned beside the sinusoids; nothing of what is a curve."""
-    if found.question.show == BY_COSINE:
+def of_positions(result: PositionsResult) -> list[Heatmap]:
+    """Return the heatmaps of the position embeddings and of sinusoids to compare with.
+
+    The list is empty if the question asks for a line chart.
+    """
+    if result.question.show == BY_COSINE:
         return [
-            _cosines(found.cosines, "Cosine of every two learned positions", "positions-learned"),
-            _cosines(found.sinusoid_cosines, "Cosine of every two sinusoids", "positions-sinusoids"),
+            _cosines(result.cosines, "Cosine of every two learned positions", "positions-learned"),
+            _cosines(result.sinusoid_cosines, "Cosine of every two sinusoids", "positions-sinusoids"),
         ]
-    if found.question.show == TABLE:
-        learned = found.table_of_positions.vectors
+    if result.question.show == TABLE:
+        learned = result.table_of_positions.vectors
         return [
-            _table(learned, "Learned vectors of the positions", "positions-learned-table"),
-            _table(found.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
+            _table(learned, "Learned position embeddings", "positions-learned-table"),
+            _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
         ]
-    if found.question.show == RELATIVE and found.relative is not None:
-        caption, names = "Cosine of every two distances' vectors", spans(found.relative)
-        values = found.relative_cosines
+    if result.question.show == RELATIVE and result.relative is not None:
+        caption, names = "Cosine of the vectors of every two distances", spans(result.relative)
+        values = result.relative_cosines
         return [cosines(values, names, "distance", caption, "positions-relative", whole=True)]
     return []
 
 
 def _cosines(values: Array, caption: str, name: str) -> Heatmap:
-    return cosines(values, _numbered(values), "position", caption, name, whole=True)
+    return cosines(values, _row_numbers(values), "position", caption, name, whole=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:
-    drawn = strips(vectors, _numbered(vectors), Scale.around_zero(vectors), name, caption, "position")
-    return drawn._replace(drawing={**drawn.drawing, "whole": True})
+    heatmap = strips(vectors, _row_numbers(vectors), Scale.around_zero(vectors), name, caption, "position")
+    return heatmap._replace(drawing={**heatmap.drawing, "whole": True})
 
 
-def _numbered(rows: Array) -> list[str]:
+def _row_numbers(rows: Array) -> list[str]:
     return [*map(str, range(len(rows)))]

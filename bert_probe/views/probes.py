@@ -1,4 +1,4 @@
-"""Heads against a treebank as a heatmap."""
+"""The heatmap of how well heads find syntactic relations."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 
 
-def of_relations(found: RelationsResult, direction: int = 0) -> Heatmap:
-    """How often each head is right about each relation, in the file that is reported."""
-    _, _, layers, heads = found.accuracies.shape
+def of_relations(result: RelationsResult, direction: int = 0) -> Heatmap:
+    """Return the accuracy of each head for each relation in the test file."""
+    _, _, layers, heads = result.accuracies.shape
     return Heatmap(
-        found.in_direction(direction),
-        [f"{shown(name)} ({count:,})" for name, count in zip(found.relations, found.counts, strict=True)],
+        result.in_direction(direction),
+        [f"{shown(name)} ({count:,})" for name, count in zip(result.relations, result.counts, strict=True)],
         [f"{layer}.{head}" for layer in range(1, layers + 1) for head in range(1, heads + 1)],
         HeatmapSpec(
             scale=Scale("sequential", 0, 1),
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption=f"How often a head's strongest other word is right, from {DIRECTIONS[direction]}",
+            caption=f"Accuracy of the most attended other word, from {DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
         ),

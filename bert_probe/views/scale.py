@@ -1,4 +1,4 @@
-"""The colour scale that a picture is drawn in."""
+"""Color scales."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -12,17 +12,16 @@ from bert_probe.views import palette
 
 @dataclass(frozen=True)
 class Scale:
-    """The fixed range that colours stand for, stated to the reader beside the picture.
+    """The range of values that the colors stand for, which the legend shows.
 
-    A diverging scale is centred on 0 and so needs `low == -high`. With the curve `sqrt` small values get
-    more of the colours; the legend's ticks move accordingly. Raises ValueError for a range that cannot be
-    drawn.
+    Raises:
+        ValueError: The range cannot be drawn.
     """
 
-    kind: Literal["sequential", "diverging"]
+    kind: Literal["sequential", "diverging"]  # a diverging scale is centered on 0: low == -high
     low: float
     high: float
-    curve: Literal["linear", "sqrt"] = "linear"
+    curve: Literal["linear", "sqrt"] = "linear"  # "sqrt" gives small values more of the colors
 
     def __post_init__(self) -> None:
         if self.kind not in ("sequential", "diverging"):
@@ -31,16 +30,16 @@ class Scale:
             raise ValueError(f"curve is {self.curve!r}; it must be 'linear' or 'sqrt'.")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(
-                f"The range {self.low} to {self.high} needs two finite ends, the lower one first."
+                f"The range {self.low} to {self.high} is invalid: both ends must be finite and low < high."
             )
         if self.kind == "diverging" and self.low != -self.high:
             raise ValueError(
-                f"The range {self.low} to {self.high} is not centred on 0, as a diverging scale must be."
+                f"The range {self.low} to {self.high} of a diverging scale must be centered on 0."
             )
 
     @classmethod
     def from_zero(cls, values: NDArray[Any], at_least: float = 1.0) -> Self:
-        """A sequential scale from 0 to `at_least`, or to the next round number where the values go beyond."""
+        """Return a sequential scale from 0 to `at_least`, or to the next round number above the maximum."""
         largest = float(values.max())
         if largest <= at_least or largest <= 0:
             return cls("sequential", 0, at_least or 1.0)
@@ -49,10 +48,10 @@ class Scale:
 
     @classmethod
     def around_zero(cls, *arrays: NDArray[Any]) -> Self:
-        """A diverging scale for all the arrays, its end rounded up to two digits.
+        """Return a diverging scale for all arrays, with the end rounded up to two digits.
 
-        It covers 99.5 % of the values: a few dimensions are so large that the others would be blank beside
-        them. Those keep the colour of the end, which the legend says.
+        It covers 99.5 % of the values, because a few dimensions of hidden states are so large that all others
+        would be blank. Larger values get the color of the end, and the legend says so.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
         largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
@@ -62,15 +61,15 @@ class Scale:
 
     @property
     def slack(self) -> float:
-        """What may be rounding: float32 puts exact ends a hair off, e.g. a cosine of 1.0000001."""
+        """The tolerance for rounding errors of float32, such as a cosine of 1.0000001."""
         return 1e-6 * (self.high - self.low)
 
-    def described(self) -> dict[str, Any]:
-        """What the browser is told of it."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the scale as JSON for the browser."""
         return asdict(self)
 
     def tables(self) -> dict[str, NDArray[np.uint8]]:
-        """Its colours on light and dark pages, [entry, channel]."""
+        """Return the color tables for light and dark pages, [index, channel]."""
         return {
             name: np.frombuffer(palette.lut_bytes(self.kind, dark=dark), np.uint8).reshape(palette.STEPS, 3)
             for name, dark in (("light", False), ("dark", True))
@@ -78,4 +77,4 @@ class Scale:
 
 
 SHARES: Final = Scale("sequential", 0, 1, "sqrt")
-"""Of what is shared out, such as attention weights."""
+"""The scale of shares, such as attention weights."""

@@ -1,4 +1,4 @@
-"""One attention weight step by step, as heatmaps: vectors as strips of colour, and what all keys get."""
+"""Heatmaps of the computation of one attention weight, step by step."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shown
 
-PARTS = 10
-"""Keys that stand for themselves in the sum; all others are one row."""
+MAX_SUMMANDS = 10
+"""Number of keys with a row of their own in the sum; all others share one row."""
 
 
 def key_of(steps: AttentionStepsResult) -> int:
-    """The key whose weight is worked out: the one asked for, else the one of the largest weight."""
+    """Return the position of the key: the one in the question, or by default that with the largest weight."""
     return steps.strongest if steps.question.key is None else int(steps.question.key)
 
 
 def title(steps: AttentionStepsResult) -> str:
-    """Whose steps they are."""
+    """Return the title: layer, head, query and key."""
     layer, head = steps.question.layer + 1, steps.question.head + 1
-    query, key = (f"{shown(steps.tokens[one].display)} ({one})" for one in (steps.query, key_of(steps)))
-    return f"Layer {layer}, head {head}: {query} looks at {key}"
+    query, key = (
+        f"{shown(steps.tokens[position].display)} ({position})" for position in (steps.query, key_of(steps))
+    )
+    return f"Layer {layer}, head {head}: {query} attends to {key}"
 
 
 def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
-    """From the query and one key to what the head gives, a picture a step."""
+    """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores)
-    kept, summands = steps.summands(PARTS)
-    names = [f"{shown(steps.tokens[position].display)} ({position})" for position in kept]
-    names += [f"{len(steps.tokens) - len(kept)} others"] if len(summands) > len(kept) else []
+    summand_keys, summands = steps.summands(MAX_SUMMANDS)
+    names = [f"{shown(steps.tokens[position].display)} ({position})" for position in summand_keys]
+    if len(summands) > len(summand_keys):
+        names.append(f"{len(steps.tokens) - len(summand_keys)} others")
 
     def vectors(values: Sequence[Array], rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")
 
     def keys(rows: dict[str, Array], scale: Scale, name: str, caption: str, value: str = "value") -> Heatmap:
-        # What is infinite has no colour, and is hatched.
+        # Infinite scores have no color and are hatched.
         finite = [np.where(np.isfinite(row), row, np.nan) for row in rows.values()]
         drawing = HeatmapSpec(
             scale=scale,
@@ -54,13 +57,13 @@ def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
         return Heatmap(np.stack(finite), list(rows), labels(steps.tokens), drawing)
 
     qk = Scale.around_zero(steps.q, steps.keys)
-    both = "The query and the key, a colour for each number"
-    summed = [*summands, steps.output]
+    query_and_key = "The query vector and the key vector"
+    terms = [*summands, steps.output]
     weights, product = {"weight": steps.weights}, steps.products[key]
     value = [steps.values[key], steps.weighted_values[key]]
-    checked = "The head's output, computed in two ways"
+    check = "The head's output, computed by the model and step by step"
     return {
-        "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", both),
+        "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", query_and_key),
         "products": vectors(
             [product],
             ["q × k"],
@@ -75,7 +78,7 @@ def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
             {"mask": steps.mask, "score": steps.scores},
             scores,
             "scores",
-            "What is added, and the scores of all keys",
+            "The mask, and the scores of all keys",
         ),
         "weights": keys(weights, SHARES, "weights", "The attention weights of all keys", "attention weight"),
         "value": vectors(
@@ -83,10 +86,10 @@ def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
             ["v, the value", "weight × v"],
             Scale.around_zero(steps.values),
             "value",
-            "The value, and what is left of it",
+            "The value vector, and the value times its weight",
         ),
         "sum": vectors(
-            summed,
+            terms,
             [*names, "= output"],
             Scale.around_zero(summands, steps.output),
             "sum",
@@ -97,7 +100,7 @@ def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
             ["the model", "step by step"],
             Scale.around_zero(steps.model_output),
             "check",
-            checked,
+            check,
         ),
     }
 
@@ -110,7 +113,7 @@ def strips(
     caption: str,
     row_axis: str = "step",
 ) -> Heatmap:
-    """Vectors, a row each and a cell for each dimension; `values` are [vector, dimension]."""
+    """Return a heatmap of vectors, [vector, dimension], a row per vector."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=row_axis,
@@ -120,5 +123,5 @@ def strips(
         square=False,
         file_name=file_name,
     )
-    whole = np.stack(list(values))
-    return Heatmap(whole, list(rows), [str(dimension) for dimension in range(whole.shape[1])], drawing)
+    vectors = np.stack(list(values))
+    return Heatmap(vectors, list(rows), [str(dimension) for dimension in range(vectors.shape[1])], drawing)

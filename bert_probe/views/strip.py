@@ -1,4 +1,4 @@
-"""A text as its tokens: pills that flow like words, of which one may be chosen."""
+"""The token strip: the tokens of a text as pills in wrapped rows, one of which can be selected."""
 
 import hashlib
 import json
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Mark = Literal["", "changed", "partner"]
-"""Beside another text: nothing, without a counterpart there, or the counterpart of what is chosen."""
+"""In a comparison of two texts: "changed" has no counterpart, "partner" is that of the selected token."""
 
 
 @dataclass(frozen=True)
 class StripToken:
-    """One token as the reader sees it."""
+    """A token of a strip."""
 
     text: str
     position: int
     segment: int  # 0 for the first text, 1 for the second
     special: bool
-    joined: bool  # continues the word of the piece before it
-    detail: str  # shown on hover and focus
+    joined: bool  # continues the word of the previous token
+    detail: str  # tooltip
     mark: Mark = ""
 
 
@@ -32,12 +32,15 @@ def described(
     selectable: Literal["none", "one"] = "none",
     row: bool = False,
 ) -> dict[str, object]:
-    """Return what the browser draws of pieces in their order.
+    """Return the data of a strip as JSON.
 
     Args:
-        key: the component's key, under which the browser remembers the reader's choice.
-        of: names the text whose pieces these are.
-        row: keep all in one row, which is pushed aside.
+        pieces: The tokens in their order.
+        key: Key of the component, under which the browser stores the selection.
+        of: A name of the text.
+        label: Accessible name.
+        selectable: Whether a token can be selected.
+        row: Whether to keep all tokens in a single scrollable row.
     """
     return {
         "key": key,
@@ -62,25 +65,27 @@ def _record(piece: StripToken) -> dict[str, object]:
 
 
 def digest(pieces: Sequence[StripToken]) -> str:
-    """Return a name of the pieces, so that a choice among others is dropped."""
-    shown = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
-    return hashlib.sha256(shown.encode()).hexdigest()[:16]
+    """Return a hash of the tokens, by which a selection in another strip is recognized as stale."""
+    content = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def chosen(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
-    """Return the position of the chosen piece: the one that holds the reported position, else `selected`.
+    """Return the position of the selected token: that of the browser's report, by default `selected`.
+
+    A reported position within a word selects the word.
 
     Raises:
-        ValueError: a position occurs twice, or `selected` is the position of none of the pieces.
+        ValueError: A position occurs twice, or `selected` is not the position of a token.
     """
     positions = [piece.position for piece in pieces]
     if len(set(positions)) != len(positions):
-        raise ValueError("Two pieces have the same position.")
+        raise ValueError("Two tokens have the same position.")
     if selected is not None and selected not in positions:
         raise ValueError(
-            f"selected is {selected}, which is the position of none of the {len(pieces)} pieces."
+            f"selected is {selected}, which is not the position of any of the {len(pieces)} tokens."
         )
     position = None if report is None else report.get("position")
     if type(position) is not int:

@@ -1,24 +1,24 @@
-"""Text of a person in a picture: a word may be as long as its text, and is not to be drawn whole."""
+"""Labels of tokens and words, shortened because a user's text may contain a very long word."""
 
 from collections.abc import Sequence
 
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
-LONGEST = 100
-"""Characters of a token or word that is drawn; files hold it whole."""
+MAX_CHARACTERS = 100
+"""Maximum length of a label; data files have the complete token."""
 
 
 def shown(text: str) -> str:
-    """A token or word as it is drawn: its beginning and its length, where it is long."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+    """Return a token or word, shortened to its beginning and its length if it is long."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:
-    """Tokens, or words, as people read them."""
+    """Return the labels of tokens or words."""
     return [shown(unit.display) for unit in units]
 
 
 def positions(units: Sequence[Token | Unit]) -> list[int]:
-    """Their places in the input."""
+    """Return the positions of tokens or words in the model's input."""
     return [unit.position for unit in units]

@@ -1,4 +1,4 @@
-"""The toolbar: what a reader can choose, the same for every view of attention."""
+"""The toolbar of the attention views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.views.view import described as view_described
 
 
 class MeasureOption(NamedTuple):
-    """A measure to choose: its name, what a button calls it, and what it says."""
+    """A measure that the user can select."""
 
     name: str
     label: str
@@ -23,32 +23,19 @@ class MeasureOption(NamedTuple):
 
 @dataclass(frozen=True)
 class ToolbarOptions:
-    """What a reader can choose.
+    """The choices that the toolbar offers."""
 
-    Attributes:
-        layers, heads: how many there are.
-        several: whether several heads can be shown at once.
-        rolled: whether the measure is of layers as a whole, without single heads.
-        specials: whether there are special tokens that can be hidden.
-        pair: whether the text has a second segment.
-        measures: to choose from; none where the numbers are all there is.
-        words: whether pieces can be merged into words.
-        more: the rare options, by the names that `Options` has for them, and "residual".
-        residuals: shares of the residual connection to choose from.
-        shares: whether rows sum to 1 as they are.
-    """
-
-    layers: int
-    heads: int
-    several: bool
-    rolled: bool
-    specials: bool
-    pair: bool
-    measures: tuple[MeasureOption, ...]
-    words: bool
-    more: tuple[str, ...]
-    residuals: tuple[float, ...]
-    shares: bool
+    layers: int  # number of layers
+    heads: int  # number of heads per layer
+    several: bool  # whether several heads can be visible at once
+    rolled: bool  # whether the measure is of whole layers, without single heads
+    specials: bool  # whether there are special tokens that can be hidden
+    pair: bool  # whether the text has a second segment
+    measures: tuple[MeasureOption, ...]  # empty if the measure cannot be changed
+    words: bool  # whether tokens can be merged into words
+    more: tuple[str, ...]  # options in the overflow menu: field names of `Options`, and "residual"
+    residuals: tuple[float, ...]  # shares of the residual connection
+    shares: bool  # whether the rows sum to 1
 
     @classmethod
     def of(
@@ -62,31 +49,32 @@ class ToolbarOptions:
         specials: bool = True,
         words: bool = False,
     ) -> ToolbarOptions:
-        """What there is to choose of a trace."""
-        what = measure_named(view.measure)
+        """Return the choices for a view of a trace."""
+        measure = measure_named(view.measure)
         pair = any(token.segment for token in trace.tokens)
-        residual = ("residual",) if what.rolled and measures else ()
+        residual = ("residual",) if measure.rolled and measures else ()
         return cls(
             layers=trace.layers,
             heads=trace.heads,
             several=several,
-            rolled=what.of_heads is None,
+            rolled=measure.of_heads is None,
             specials=specials and any(token.special for token in trace.tokens),
             pair=pair,
-            measures=tuple(
-                MeasureOption(measure.name, measure.label, measure.meaning) for measure in measures
-            ),
+            measures=tuple(MeasureOption(option.name, option.label, option.meaning) for option in measures),
             words=words,
             more=(*(name for name in more if name != "direction" or pair), *residual),
             residuals=RESIDUALS if residual else (),
-            shares=what.shared_out(trace),
+            shares=measure.shared_out(trace),
         )
 
 
 def described(shown: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
-    """What a browser draws as a toolbar of its own, beside a picture that is no head view.
+    """Return the data of a separate toolbar as JSON, for the views other than the head view.
 
     Args:
-        source: address of the layers, where the labels of heads are.
+        shown: The current view.
+        offer: The choices.
+        key: Key of the component.
+        source: URL prefix of the layers, from which the browser requests the labels of the heads.
     """
     return {"key": key, "shown": view_described(shown), "offer": asdict(offer), "source": source}

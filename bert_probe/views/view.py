@@ -1,8 +1,8 @@
-"""What a reader looks at: one value, for all views of attention, in Python, browser and address.
+"""The state of the attention views: layer, heads, measure, options and pins, as one immutable value.
 
-A `View` is what is shown. A `Shown` is a view with its revision, by which page and browser agree on which of
-two is the later one. `described` and `read` go to the browser and back, `to_address` and `from_address` to an
-address and back; whatever comes from outside is checked there.
+A `View` is the state. A `VersionedView` adds a revision, by which the page and the browser agree on the
+latest state. `described` and `read` convert it to the browser's JSON and back, `to_address` and
+`from_address` to URL parameters and back; both validate what comes from outside.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from bert_probe.views.addresses import PARAMETERS
 from bert_probe.views.constants import CONSTANTS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
-"""Thresholds that lines can be drawn from, as a share of the strongest possible."""
+"""Thresholds for lines, as a share of the maximum weight."""
 
 RESIDUALS: Final[tuple[float, ...]] = tuple(percent / 100 for percent in range(0, 101, 5))
-"""Shares that a reader can give to the residual connection."""
+"""Shares of the residual connection that can be selected."""
 
 LAYOUTS: Final = ("columns", "reading")
 DIRECTIONS: Final = ("all", "AA", "AB", "BA", "BB")
 
 Series: TypeAlias = tuple[int, ...] | Literal["mean"]
-"""The heads shown, from 0, or the mean over all of them."""
+"""Indices of the visible heads, or "mean" for the mean over all heads."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How it is drawn.
+    """Drawing options.
 
     Attributes:
-        layout: lines in two columns, or in the direction of reading.
-        direction: between which of a pair's texts lines go: "all", or from one to the other as in "AB".
-        specials: whether special tokens are shown.
-        fit: whether the whole text is squeezed into view.
-        step: lines are drawn from this threshold on, one of `STEPS`; None draws the strongest ones, as many
-            as carry half of the attention.
-        renormalise: whether rows of a matrix are divided by their sums.
-        root: whether a matrix is coloured by the root of its weights.
+        layout: Tokens in two columns, or once in reading direction.
+        direction: Visible attention in a text pair: "all", or from one text to another, as in "AB".
+        specials: Whether special tokens are visible.
+        fit: Whether the whole text is compressed into the visible area.
+        step: Threshold for lines, one of `STEPS`; None draws the strongest lines that together carry half of
+            the attention.
+        renormalise: Whether the rows of a heatmap are divided by their sums.
+        root: Whether the colors of a heatmap stand for the square root of the weights.
     """
 
     layout: Literal["columns", "reading"] = "columns"
@@ -61,52 +61,41 @@ class Options:
 
 @dataclass(frozen=True)
 class Pins:
-    """Units of one side whose attention is added up.
-
-    Attributes:
-        side: "query" or "key".
-        units: places among the units of the text, from 0.
-    """
+    """Pinned tokens or words of one side, whose attention is summed."""
 
     side: Literal["query", "key"] = "query"
-    units: tuple[int, ...] = ()
+    units: tuple[int, ...] = ()  # indices of the tokens or words
 
 
 @dataclass(frozen=True)
 class View:
-    """What a reader looks at.
-
-    Attributes:
-        layer: from 1.
-        series: the heads shown.
-        options, pins: see there.
-        measure, words, residual: what is drawn, see `Attention`.
+    """The state of an attention view.
 
     Raises:
-        SelectionError: a layer or head that no model has, a threshold or measure that there is not.
+        SelectionError: The layer or a head is negative, or the threshold or the measure does not exist.
     """
 
-    layer: int
-    series: Series
+    layer: int  # from 1
+    series: Series  # visible heads
     options: Options = field(default_factory=Options)
     pins: Pins = field(default_factory=Pins)
-    measure: str = "weights"
+    measure: str = "weights"  # for this and the following fields see `Attention`
     words: bool = False
     residual: float = 0.5
 
     def __post_init__(self) -> None:
         if self.layer < 1:
-            raise SelectionError(f"There is no layer {self.layer}; they are counted from 1.")
+            raise SelectionError(f"There is no layer {self.layer}; layers are counted from 1.")
         if self.series != "mean" and (not self.series or min(self.series) < 0):
-            raise SelectionError(f"{self.series!r} are no heads; give indices from 0, or 'mean'.")
+            raise SelectionError(f"series must be indices of heads from 0, or 'mean', not {self.series!r}.")
         if self.options.step not in (None, *STEPS):
-            raise SelectionError(f"There is no threshold {self.options.step}; use one of {STEPS}, or None.")
+            raise SelectionError(f"The threshold must be one of {STEPS}, or None, not {self.options.step}.")
         if self.measure not in measures():
             raise SelectionError(f"There is no measure {self.measure}; use {', '.join(measures())}.")
 
     @property
     def head(self) -> Head:
-        """The head, from 0, or mean of a view that shows one: the first one; of some measures the mean."""
+        """The head of a view of a single head: the first visible one, or "mean" if there are none."""
         if self.series == "mean" or measures()[self.measure].of_heads is None:
             return "mean"
         return self.series[0]
@@ -114,13 +103,13 @@ class View:
 
 @dataclass(frozen=True)
 class VersionedView:
-    """A view, and the place that it has among all that were shown.
+    """A view with a revision and the text that it belongs to.
 
     Attributes:
-        revision: grows with each change, on whichever side it is made: of two the higher one is the later. A
-            page that runs slowly and sends what a reader has already left sends it with a lower one, and is
-            not followed.
-        of: names the text, as pins are of one text only.
+        revision: A counter that both the page and the browser increase with each change. The higher revision
+            is the current one, so a slow page cannot overwrite a newer choice of the user.
+        of: `digest` of the text, because pins are only valid for one text.
+        view: The state.
     """
 
     revision: int
@@ -129,21 +118,21 @@ class VersionedView:
 
 
 def units_of(trace: Trace, words: bool) -> tuple[Token | Unit, ...]:
-    """What is drawn of a text: its tokens, or its words."""
+    """Return the tokens or the words of a text."""
     return word_lens(trace).units if words else trace.tokens
 
 
 def digest(units: Sequence[Token | Unit]) -> str:
-    """Names a text by its tokens or words."""
-    said = [[str(unit), unit.position] for unit in units]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    """Return a hash of the tokens or words of a text."""
+    content = [[str(unit), unit.position] for unit in units]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-# To the browser and back
+# JSON for the browser
 
 
 def described(shown: VersionedView) -> dict[str, Any]:
-    """As JSON: layers from 1, heads from 0."""
+    """Return a view as JSON, layers from 1 and heads from 0."""
     view = shown.view
     return {
         "revision": shown.revision,
@@ -161,68 +150,75 @@ def described(shown: VersionedView) -> dict[str, Any]:
 
 
 def read(held: Any, trace: Trace) -> VersionedView | None:
-    """What a browser reports; None if it is no view of this text. Wrong parts become the usual ones."""
+    """Return the view that a browser reports, or None if it is not a view of this text.
+
+    Invalid options become the defaults.
+
+    Args:
+        held: The report, which is not trusted.
+        trace: The current text.
+    """
     if not isinstance(held, Mapping) or held.get("of") != digest(trace.tokens):
         return None
-    revision, given = held.get("revision"), held.get("view")
-    if type(revision) is not int or not 0 <= revision < 2**53 or not isinstance(given, Mapping):
+    revision, fields = held.get("revision"), held.get("view")
+    if type(revision) is not int or not 0 <= revision < 2**53 or not isinstance(fields, Mapping):
         return None
-    layer, heads = given.get("layer"), given.get("heads")
+    layer, heads = fields.get("layer"), fields.get("heads")
     if type(layer) is not int or not 1 <= layer <= trace.layers or not isinstance(heads, Sequence):
         return None
-    known = tuple(dict.fromkeys(head for head in heads if type(head) is int and 0 <= head < trace.heads))
-    words = given.get("words") is True
+    valid = tuple(dict.fromkeys(head for head in heads if type(head) is int and 0 <= head < trace.heads))
+    words = fields.get("words") is True
     view = View(
         layer,
-        known or "mean",
-        _options(given.get("options")),
-        _pins(given.get("pins"), len(units_of(trace, words))),
-        _one_of(given.get("measure"), tuple(measures()), View.measure),
+        valid or "mean",
+        _options(fields.get("options")),
+        _pins(fields.get("pins"), len(units_of(trace, words))),
+        _allowed(fields.get("measure"), tuple(measures()), View.measure),
         words,
-        _one_of(given.get("residual"), RESIDUALS, View.residual),
+        _allowed(fields.get("residual"), RESIDUALS, View.residual),
     )
     return VersionedView(revision, held["of"], view)
 
 
-def _options(given: Any) -> Options:
-    held = given if isinstance(given, Mapping) else {}
-    usual = Options()
+def _options(report: Any) -> Options:
+    fields = report if isinstance(report, Mapping) else {}
+    defaults = Options()
     return Options(
-        layout=_one_of(held.get("layout"), LAYOUTS, usual.layout),
-        direction=_one_of(held.get("direction"), DIRECTIONS, usual.direction),
-        specials=held.get("specials") is not False,
-        fit=held.get("fit") is True,
-        step=_one_of(held.get("step"), STEPS, None),
-        renormalise=held.get("renormalise") is True,
-        root=held.get("root") is not False,
+        layout=_allowed(fields.get("layout"), LAYOUTS, defaults.layout),
+        direction=_allowed(fields.get("direction"), DIRECTIONS, defaults.direction),
+        specials=fields.get("specials") is not False,
+        fit=fields.get("fit") is True,
+        step=_allowed(fields.get("step"), STEPS, None),
+        renormalise=fields.get("renormalise") is True,
+        root=fields.get("root") is not False,
     )
 
 
-def _pins(given: Any, count: int) -> Pins:
-    held = given if isinstance(given, Mapping) else {}
-    units = held.get("units")
-    kept = tuple(u for u in units if type(u) is int and 0 <= u < count) if isinstance(units, list) else ()
-    return (
-        Pins("key" if held.get("side") == "key" else "query", tuple(dict.fromkeys(kept))) if kept else Pins()
-    )
+def _pins(report: Any, count: int) -> Pins:
+    fields = report if isinstance(report, Mapping) else {}
+    units = fields.get("units")
+    if not isinstance(units, list):
+        return Pins()
+    valid = tuple(dict.fromkeys(unit for unit in units if type(unit) is int and 0 <= unit < count))
+    return Pins("key" if fields.get("side") == "key" else "query", valid) if valid else Pins()
 
 
-def _one_of(given: Any, known: Sequence[Any], usual: Any) -> Any:
-    """The known value that is given; True is no 1, and 1 is no 1.0 of another kind."""
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
-        return usual
-    return next((one for one in known if one == given), usual)
+def _allowed(value: Any, allowed: Sequence[Any], default: Any) -> Any:
+    """Return the allowed value that equals `value`, or the default. True does not count as 1."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return default
+    return next((candidate for candidate in allowed if candidate == value), default)
 
 
-# To an address and back
+# URL parameters
 
 
 class UnknownChoice(NamedTuple):
-    """A choice of an address that cannot be had."""
+    """A URL parameter with a value that does not exist for this text and model."""
 
-    what: str
-    given: str
-    shown: str
+    what: str  # such as "layer"
+    given: str  # the value in the URL
+    shown: str  # the value that is used instead
 
 
 Place: TypeAlias = tuple[int, Series]
@@ -230,23 +226,24 @@ Place: TypeAlias = tuple[int, Series]
 
 
 def to_address(view: View, usual: Place | None = None) -> dict[str, str | None]:
-    """A view as parameters; None takes one out.
+    """Return a view as URL parameters; None stands for a parameter that is absent.
 
     Args:
-        usual: layer and heads that go without saying.
+        view: The view.
+        usual: Layer and heads that are the default, and so not part of the URL.
     """
-    options, pins, plain = view.options, ".".join(map(str, view.pins.units)), Options()
+    options, pins, defaults = view.options, ".".join(map(str, view.pins.units)), Options()
     series = () if view.series == "mean" else view.series
-    said = (view.layer, view.series) != usual
+    has_place = (view.layer, view.series) != usual
     return dict.fromkeys(PARAMETERS) | {
-        "layer": str(view.layer) if said else None,
-        "head": str(series[0] + 1) if said and series else None,
-        "heads": ".".join(str(head + 1) for head in series) if said and len(series) > 1 else None,
+        "layer": str(view.layer) if has_place else None,
+        "head": str(series[0] + 1) if has_place and series else None,
+        "heads": ".".join(str(head + 1) for head in series) if has_place and len(series) > 1 else None,
         "drawn": None if view.measure == View.measure else view.measure,
         "words": "1" if view.words else None,
         "residual": None if view.residual == View.residual else f"{view.residual:g}",
-        "layout": None if options.layout == plain.layout else options.layout,
-        "direction": None if options.direction == plain.direction else options.direction,
+        "layout": None if options.layout == defaults.layout else options.layout,
+        "direction": None if options.direction == defaults.direction else options.direction,
         "specials": None if options.specials else "0",
         "fit": "1" if options.fit else None,
         "lines": None if options.step is None else str(options.step),
@@ -257,49 +254,51 @@ def to_address(view: View, usual: Place | None = None) -> dict[str, str | None]:
 
 
 def places_itself(given: Mapping[str, str]) -> bool:
-    """Whether an address says which layer or heads to show."""
+    """Return whether URL parameters determine the layer or the heads."""
     return not given.keys().isdisjoint(("layer", "head", "heads"))
 
 
 def from_address(
     given: Mapping[str, str], trace: Trace, usual: Callable[[], Place] | None = None
 ) -> tuple[View, list[UnknownChoice]]:
-    """The view of an address, and what it asks for that cannot be had.
+    """Return the view of URL parameters, and the parameters whose values do not exist.
 
     Args:
-        usual: layer and heads of an address that `places_itself` is not true of; without it the mean over the
-            heads of the last layer.
+        given: The parameters.
+        trace: The text and its attention.
+        usual: Returns the default layer and heads if the parameters do not determine them; without it the
+            default is the mean over the heads of the last layer.
     """
     unknown: list[UnknownChoice] = []
 
-    def one(name: str, known: Mapping[str, Any], plain: Any, what: str, said: str = "") -> Any:
-        asked = given.get(name)
-        if asked is not None and asked not in known:
-            unknown.append(UnknownChoice(what, asked, said or str(plain)))
-        return plain if asked is None else known.get(asked, plain)
+    def choose(name: str, allowed: Mapping[str, Any], default: Any, what: str) -> Any:
+        value = given.get(name)
+        if value is not None and value not in allowed:
+            unknown.append(UnknownChoice(what, value, str(default)))
+        return default if value is None else allowed.get(value, default)
 
     if usual is None or places_itself(given):
         place: Place = (trace.layers, "mean")
         layers = {str(layer): layer for layer in range(1, trace.layers + 1)}
         heads: dict[str, Any] = {"mean": "mean", **{str(head + 1): head for head in range(trace.heads)}}
-        single = one("head", heads, "mean", "head")
+        single = choose("head", heads, "mean", "head")
         several = tuple(
             dict.fromkeys(heads[name] for name in given.get("heads", "").split(".") if name in heads)
         )
-        # Steps and other pages choose a single head: what they say of it counts.
-        first = "head" not in given or single == next(iter(several), None)
-        whole = first and len(several) > 1 and "mean" not in several
+        # Other pages set only "head"; if it contradicts "heads", it is the newer choice.
+        agrees = "head" not in given or single == next(iter(several), None)
+        has_several = agrees and len(several) > 1 and "mean" not in several
         place = (
-            one("layer", layers, trace.layers, "layer"),
-            several if whole else "mean" if single == "mean" else (single,),
+            choose("layer", layers, trace.layers, "layer"),
+            several if has_several else "mean" if single == "mean" else (single,),
         )
     else:
         place = usual()
     words = given.get("words") == "1"
     residuals = {f"{share:g}": share for share in RESIDUALS}
     options = Options(
-        layout=_one_of(given.get("layout"), LAYOUTS, Options.layout),
-        direction=_one_of(given.get("direction"), DIRECTIONS, Options.direction),
+        layout=_allowed(given.get("layout"), LAYOUTS, Options.layout),
+        direction=_allowed(given.get("direction"), DIRECTIONS, Options.direction),
         specials=given.get("specials") != "0" and given.get("hide") != "specials",
         fit=given.get("fit") == "1",
         step=next((step for step in STEPS if str(step) == given.get("lines")), None),
@@ -309,15 +308,15 @@ def from_address(
     view = View(
         *place,
         options,
-        _pins_of(given.get("pins", ""), len(units_of(trace, words))),
-        one("drawn", {name: name for name in measures()}, View.measure, "measure"),
+        _parse_pins(given.get("pins", ""), len(units_of(trace, words))),
+        choose("drawn", {name: name for name in measures()}, View.measure, "measure"),
         words,
-        one("residual", residuals, View.residual, "residual share"),
+        choose("residual", residuals, View.residual, "residual share"),
     )
     return view, unknown
 
 
-def _pins_of(written: str, count: int) -> Pins:
-    side, *units = written.split(".")
-    known = {str(unit): unit for unit in range(count)}
-    return _pins({"side": side, "units": [known[unit] for unit in units if unit in known]}, count)
+def _parse_pins(text: str, count: int) -> Pins:
+    side, *units = text.split(".")
+    indices = {str(unit): unit for unit in range(count)}
+    return _pins({"side": side, "units": [indices[unit] for unit in units if unit in indices]}, count)

@@ -1,4 +1,4 @@
-// What every picture on a canvas has in common: its size, theme and font, pointer, focus and keys, memory and files.
+// Base class of the canvas views: size, theme and font, pointer, focus and keyboard, saved state and export.
 
 import { contextOf } from "./dom.js";
 import { CanvasPen } from "./pen.js";
@@ -6,15 +6,14 @@ import { save } from "./saving.js";
 import { fontOf, readTheme, textMeasure } from "./theme.js";
 
 /**
- * What a reader set, by the view's key and as long as the page: a remount does not lose it.
+ * The user's settings by key of the view, for the lifetime of the page, so that a remount does not lose them.
  *
  * @type {Map<string, any>}
  */
 const memory = new Map();
 
 /**
- * The elements that every view has: the canvas that takes pointer and keys, what a screen reader is told, and the
- * buttons that save.
+ * The elements of every view: the interactive canvas, the live region for screen readers, and the export buttons.
  *
  * @typedef {object} CanvasParts
  * @property {HTMLCanvasElement} stage
@@ -25,8 +24,8 @@ const memory = new Map();
 
 /**
  * @abstract
- * @template {{key: string}} Model what is drawn
- * @template {Record<string, any>} Place something that pointer and keys can be at
+ * @template {{key: string}} Model the data
+ * @template {Record<string, any>} Place a position of the pointer or the keyboard cursor
  * @template {CanvasParts} Parts
  */
 export class CanvasView {
@@ -43,7 +42,7 @@ export class CanvasView {
     this.focused = false;
     /** Under the pointer. @type {Place | null} */
     this.hovered = null;
-    /** Where the keyboard is. @type {Place | null} */
+    /** The keyboard cursor. @type {Place | null} */
     this.cursor = null;
     /** @type {Uint8Array | null} */
     this.data = null;
@@ -58,21 +57,21 @@ export class CanvasView {
     parts.svg.onclick = () => this.save("svg");
   }
 
-  // What a view is; each of these is its own
+  // To be overridden by each view
 
-  /** Keeps how the page is told of what a reader does. @param {any} _component */
+  /** Stores the callbacks to the page. @param {any} _component */
   attach(_component) {}
 
   /** Reads a new payload into `model`. @param {Uint8Array} _data */
   take(_data) {}
 
-  /** Writes what does not depend on size or pointer. */
+  /** Updates what does not depend on size or pointer. */
   describe() {}
 
-  /** Lays everything out for `width`, and paints it. */
+  /** Computes the layout for `width`, and paints. */
   arrange() {}
 
-  /** Draws what depends on pointer, focus and pins. */
+  /** Paints what depends on pointer, focus and pins. */
   mark() {}
 
   /** @param {MouseEvent} _event @returns {Place | null} */
@@ -80,54 +79,54 @@ export class CanvasView {
     return null;
   }
 
-  /** Where the keyboard begins. @returns {Place} */
+  /** The initial keyboard cursor. @returns {Place} */
   firstPlace() {
-    throw new Error("A view says where the keyboard begins.");
+    throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
-  /** Where a key leads to. @param {string} _key @param {Place} _from @returns {Place | null} */
+  /** The place that a key moves to. @param {string} _key @param {Place} _from @returns {Place | null} */
   destination(_key, _from) {
     return null;
   }
 
-  /** A click on a place, or Enter. @param {Place} _place */
+  /** Handles a click on a place, or Enter. @param {Place} _place */
   choose(_place) {}
 
-  /** Another key; true when it meant something. @param {string} _key */
+  /** Handles another key; returns whether it did something. @param {string} _key */
   pressOther(_key) {
     return false;
   }
 
-  /** Lets go of what is pinned; false when nothing is. */
+  /** Removes all pins; returns whether there were any. */
   letGo() {
     return false;
   }
 
-  /** Brings a place into view. @param {Place} _place */
+  /** Scrolls a place into view. @param {Place} _place */
   reveal(_place) {}
 
-  /** A place in words, for a screen reader. @param {Place} _place */
+  /** The text for a place, for a screen reader. @param {Place} _place */
   said(_place) {
     return "";
   }
 
-  /** What the pointer looks like, and other changes with it. @param {Place | null} _place */
+  /** Updates the cursor and the tooltip. @param {Place | null} _place */
   pointed(_place) {}
 
-  /** What is to be remembered. @returns {unknown} */
+  /** The state to keep across remounts. @returns {unknown} */
   get kept() {
     return null;
   }
 
-  /** The picture for a file; null where none is made. @param {"png" | "svg"} _kind */
+  /** The picture for a file, or null if there is none. @param {"png" | "svg"} _kind */
   saved(_kind) {
     return /** @type {import("./saving.js").Saved | null} */ (null);
   }
 
-  // What all views do
+  // Common to all views
 
   /**
-   * Called on every rerun that changed data or theme; returns the clean-up for exactly this call.
+   * Called on every rerun that changed data or theme; returns the clean-up of this call.
    *
    * @param {import("./mount.js").Component<Uint8Array>} component
    */
@@ -145,7 +144,7 @@ export class CanvasView {
     this.listen();
     this.fitToWidth(true);
     this.awaitFont(generation);
-    // Streamlit may clean up after a superseded call once a newer one has run: only the newest may let go.
+    // Streamlit may run the clean-up of an older call after a newer call: only that of the newest may remove listeners.
     return () => {
       if (generation === this.generation) this.unlisten();
     };
@@ -153,7 +152,7 @@ export class CanvasView {
 
   listen() {
     this.resized.observe(this.root);
-    window.addEventListener("resize", this.redraw); // adding the same listener again adds nothing
+    window.addEventListener("resize", this.redraw); // adding the same listener twice has no effect
   }
 
   unlisten() {
@@ -161,7 +160,7 @@ export class CanvasView {
     window.removeEventListener("resize", this.redraw);
   }
 
-  /** Widths measured before the page's font had arrived are wrong. @param {number} generation */
+  /** Measures again once the page's font is loaded. @param {number} generation */
   async awaitFont(generation) {
     const font = fontOf(this.theme.font, 12);
     if (document.fonts.check(font)) return;
@@ -173,12 +172,12 @@ export class CanvasView {
 
   fitToWidth(force = false) {
     const width = this.root.clientWidth;
-    if (!width || (!force && width === this.width)) return; // hidden, e.g. in a tab that is not open
+    if (!width || (!force && width === this.width)) return; // hidden, for example in a closed tab
     this.width = width;
     this.arrange();
   }
 
-  /** A pen for a canvas whose unit is the CSS pixel, with nothing on it. @param {HTMLCanvasElement} canvas */
+  /** Clears a canvas, and returns a pen in CSS pixels. @param {HTMLCanvasElement} canvas */
   penFor(canvas) {
     const context = contextOf(canvas);
     context.resetTransform();
@@ -191,7 +190,7 @@ export class CanvasView {
     memory.set(this.model.key, this.kept);
   }
 
-  /** What was remembered under the model's key. */
+  /** The state stored under the model's key. */
   get known() {
     return memory.get(this.model.key);
   }
@@ -201,7 +200,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer, or else under the cursor. */
+  /** The place under the pointer, or else that of the keyboard cursor. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }
@@ -284,7 +283,7 @@ export function samePlace(one, other) {
 }
 
 /**
- * A table of keys and where they lead to, looked up by a key that may be anything.
+ * Looks up a key in a table, ignoring properties that the table inherits.
  *
  * @template T
  * @param {Record<string, T>} table
@@ -296,7 +295,7 @@ export function leading(table, key) {
 }
 
 /**
- * An index moved into what there is.
+ * An index clamped to 0 … count − 1.
  *
  * @param {number} index
  * @param {number} count
@@ -306,11 +305,11 @@ export function within(index, count) {
 }
 
 /**
- * Where a key leads to in a grid; null where it leads nowhere.
+ * The cell that a key moves to in a grid, or null for other keys.
  *
  * @param {string} key
  * @param {{row: number, column: number}} from
- * @param {{rows: number, columns: number, page: number}} size `page`: rows that Page up and Page down go
+ * @param {{rows: number, columns: number, page: number}} size `page`: rows that Page up and Page down move
  */
 export function gridDestination(key, { row, column }, { rows, columns, page }) {
   const goal = leading(

@@ -1,16 +1,16 @@
-// What a reader chose in a component: it outlives a remount, and data that the page sent before it knew of the choice.
+// The user's choice in a component, which survives remounts and outdated data from the page.
 
 import { later } from "./view.js";
 
 /**
- * A choice as page and browser exchange it.
+ * A choice as exchanged between page and browser.
  *
  * @template Value
- * @typedef {Value & {revision: number, of: string}} Versioned `of` names what the choice is about
+ * @typedef {Value & {revision: number, of: string}} Versioned `of` names the data that the choice belongs to
  */
 
 /**
- * The readers' own choices by the component's key, for as long as the page.
+ * The user's choices by key of the component, for the lifetime of the page.
  *
  * @type {Map<string, Versioned<any>>}
  */
@@ -27,7 +27,7 @@ export class Choice {
   }
 
   /**
-   * The choice to show when the page has sent one: the reader's own until the page knows of it.
+   * The current choice after the page has sent one: the user's own, unless the page has a newer revision.
    *
    * @param {string} key of the component
    * @param {Versioned<Value>} sent
@@ -38,7 +38,7 @@ export class Choice {
     return this.now;
   }
 
-  /** Chooses, and tells the page. @param {Value} value */
+  /** Stores a choice, and reports it to the page. @param {Value} value */
   make(value) {
     const { revision, of } = this.now;
     const before = made.get(this.key)?.revision ?? 0;

@@ -1,39 +1,39 @@
-// Many small discs as pixels: with their outlines a canvas would take ten times as long.
+// Many small discs drawn as pixels, ten times as fast as paths on a canvas.
 
-import { channels, packedColour } from "./colour.js";
+import { channels, packedColor } from "./color.js";
 
 /**
- * Discs of one look, wherever they are.
+ * Discs of the same style.
  *
  * @typedef {object} Discs
- * @property {ArrayLike<number>} at x and y of each, one after the other, in CSS pixels
+ * @property {ArrayLike<number>} at x and y of each disc, interleaved, in CSS pixels
  * @property {number} radius
  * @property {string} fill
  * @property {number} alpha
  */
 
-const STEPS = 4; // places within a pixel that are told apart, each way
+const STEPS = 4; // subpixel positions per axis
 
 /**
- * Discs on an opaque ground, the first of them beneath.
+ * Draws discs on an opaque background; later ones cover earlier ones.
  *
  * @param {Discs[]} groups
- * @param {import("./pen.js").Area} area that is shown
+ * @param {import("./pen.js").Area} area that is visible
  * @param {number} ratio pixels in a CSS pixel
  * @param {string} ground
  * @returns {import("./pen.js").Pixels}
  */
 export function rasterised(groups, area, ratio, ground) {
   const [width, height] = [Math.round(area.width * ratio), Math.round(area.height * ratio)];
-  const words = new Uint32Array(width * height).fill(packedColour(channels(ground)));
-  const pixels = new Int32Array(words.buffer); // whose numbers no engine takes for floating ones
+  const words = new Uint32Array(width * height).fill(packedColor(channels(ground)));
+  const pixels = new Int32Array(words.buffer); // signed, so that engines keep integers
   /** @type {Map<string, ReturnType<typeof stampsOf>>} */
   const cutOut = new Map();
   for (const { at, radius, fill, alpha } of groups) {
     const look = `${radius} ${alpha}`;
     if (!cutOut.has(look)) cutOut.set(look, stampsOf(radius * ratio, alpha, width));
     const { stamps, before, side } = /** @type {ReturnType<typeof stampsOf>} */ (cutOut.get(look));
-    const colour = packedColour(channels(fill)) | 0;
+    const color = packedColor(channels(fill)) | 0;
     for (let i = 0; i < at.length; i += 2) {
       const [x, y] = [(at[i] - area.x) * ratio, (at[i + 1] - area.y) * ratio];
       const [left, top] = [Math.floor(x) - before, Math.floor(y) - before];
@@ -41,25 +41,25 @@ export function rasterised(groups, area, ratio, ground) {
       const step = ((x - Math.floor(x)) * STEPS) | 0;
       const stamp = stamps[step + STEPS * (((y - Math.floor(y)) * STEPS) | 0)];
       const isWhole = left >= 0 && top >= 0 && left + side <= width && top + side <= height;
-      blend(pixels, left + top * width, isWhole ? stamp : cut(stamp, left, top, width, height), colour);
+      blend(pixels, left + top * width, isWhole ? stamp : cut(stamp, left, top, width, height), color);
     }
   }
   return { width, height, words };
 }
 
 /**
- * The pixels that a disc covers, from the corner of the square around it.
+ * The pixels that a disc covers, relative to the corner of its bounding square.
  *
  * @typedef {object} Stamp
- * @property {Int32Array} places in the row of all pixels
- * @property {Int32Array} shares of each that is covered, 0 to `WHOLE`
+ * @property {Int32Array} places offsets into the pixel array
+ * @property {Int32Array} shares coverage of each pixel, 0 to `WHOLE`
  * @property {Int32Array} columns
  */
 
 const WHOLE = 256;
 
 /**
- * A disc at each place of its middle within a pixel.
+ * The stamps of a disc for each subpixel position of its center.
  *
  * @param {number} radius in pixels
  * @param {number} alpha
@@ -89,7 +89,7 @@ function stampsOf(radius, alpha, width) {
 }
 
 /**
- * What of a disc lies within the picture.
+ * The part of a stamp that lies within the picture.
  *
  * @param {Stamp} stamp
  * @param {number} left @param {number} top of its square
@@ -104,13 +104,13 @@ function cut({ places, shares, columns }, left, top, width, height) {
   return { places: places.filter(isIn), shares: shares.filter(isIn), columns: columns.filter(isIn) };
 }
 
-const OUTER = 0xff00ff; // red and blue of a pixel, which are blended at once
-const HALF = 0x800080; // so that a share of a byte is rounded and not cut off
+const OUTER = 0xff00ff; // red and blue of a pixel, blended together
+const HALF = 0x800080; // rounds instead of truncating
 const OPAQUE = 0xff << 24;
 
-/** @param {Int32Array} pixels @param {number} corner @param {Stamp} stamp @param {number} colour */
-function blend(pixels, corner, { places, shares }, colour) {
-  const [outer, green] = [colour & OUTER, (colour >> 8) & 0xff];
+/** @param {Int32Array} pixels @param {number} corner @param {Stamp} stamp @param {number} color */
+function blend(pixels, corner, { places, shares }, color) {
+  const [outer, green] = [color & OUTER, (color >> 8) & 0xff];
   for (let i = 0; i < places.length; i++) {
     const at = corner + places[i];
     const share = shares[i];

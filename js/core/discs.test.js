@@ -30,7 +30,7 @@ function many(width, height) {
 function plain(groups, width, height, ratio) {
   const bytes = new Float64Array(3 * width * height).map((_, i) => [0x10, 0x20, 0x30][i % 3]);
   for (const { at, radius, fill, alpha } of groups) {
-    const colour = [1, 3, 5].map((i) => Number.parseInt(fill.slice(i, i + 2), 16));
+    const color = [1, 3, 5].map((i) => Number.parseInt(fill.slice(i, i + 2), 16));
     for (let i = 0; i < at.length; i += 2) {
       const [x, y] = [at[i] * ratio, at[i + 1] * ratio].map(
         (one) => Math.floor(one) + (Math.floor((one - Math.floor(one)) * STEPS) + 0.5) / STEPS,
@@ -38,7 +38,7 @@ function plain(groups, width, height, ratio) {
       for (let pixel = 0; pixel < width * height; pixel++) {
         const away = Math.hypot((pixel % width) + 0.5 - x, Math.floor(pixel / width) + 0.5 - y);
         const share = alpha * Math.min(Math.max(radius * ratio + 0.5 - away, 0), 1);
-        for (let c = 0; c < 3; c++) bytes[3 * pixel + c] += (colour[c] - bytes[3 * pixel + c]) * share;
+        for (let c = 0; c < 3; c++) bytes[3 * pixel + c] += (color[c] - bytes[3 * pixel + c]) * share;
       }
     }
   }

@@ -1,7 +1,7 @@
-// Elements of a component. User text only ever arrives as text, never as markup.
+// Builders for DOM elements. User text is always inserted as text, never as markup.
 
 /**
- * An element with attributes and children; a string among them becomes text.
+ * Creates an element with attributes and children; strings become text nodes.
  *
  * @template {keyof HTMLElementTagNameMap} N
  * @param {N} name
@@ -25,7 +25,7 @@ export function button(title, text) {
 }
 
 /**
- * Buttons or the like that belong together.
+ * A group of controls.
  *
  * @param {string} label
  * @param {...(Node | string)} children
@@ -34,7 +34,7 @@ export function group(label, ...children) {
   return element("div", { class: "group", role: "group", "aria-label": label }, ...children);
 }
 
-/** What a screen reader is told, seen by nobody. */
+/** An invisible live region for screen readers. */
 export function liveRegion() {
   return element("p", { class: "unseen", "aria-live": "polite" });
 }
@@ -44,24 +44,24 @@ export function keyboardHelp(text) {
   return element("p", { class: "unseen", id: "help" }, text);
 }
 
-/** The canvas that takes pointer, focus and keys. @param {string} name */
+/** The canvas that handles pointer, focus and keyboard. @param {string} name */
 export function stageCanvas(name) {
   return element("canvas", { class: name, tabindex: "0", role: "application", "aria-describedby": "help" });
 }
 
 /**
- * The canvas' context.
+ * The 2-D context of a canvas.
  *
  * @param {HTMLCanvasElement} canvas
  */
 export function contextOf(canvas) {
   const context = canvas.getContext("2d");
-  if (!context) throw new Error("This browser draws nothing.");
+  if (!context) throw new Error("This browser does not support the 2-D canvas.");
   return context;
 }
 
 /**
- * Makes a canvas as large as this in CSS pixels, at the resolution of the screen.
+ * Resizes a canvas to a size in CSS pixels, at the resolution of the screen.
  *
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
@@ -74,7 +74,7 @@ export function sizeCanvas(canvas, width, height, ratio) {
 }
 
 /**
- * Shows or hides what lies in the browser's top layer; an element that was just taken out of the page has none.
+ * Shows or hides a popover; does nothing for an element that was just removed from the page.
  *
  * @param {HTMLElement} popover
  * @param {boolean} open

@@ -1,11 +1,11 @@
-// The legend of a colour scale: beside the picture in the page, and under it in a file.
+// The legend of a color scale: next to the picture on the page, below it in a file.
 
 import { contextOf, element } from "./dom.js";
 import { CanvasPen } from "./pen.js";
 import { legendSentence, legendTicks, placeOnBar, tickText } from "./scale.js";
 
 /**
- * @typedef {import("./scale.js").Colours} Colours
+ * @typedef {import("./scale.js").Colors} Colors
  * @typedef {import("./scale.js").Legend} Legend
  * @typedef {import("./theme.js").Theme} Theme
  * @typedef {import("./pen.js").Pen} Pen
@@ -28,7 +28,7 @@ export function legendParts() {
 
 /**
  * @param {LegendParts} parts
- * @param {...Node} words in place of the sentence alone
+ * @param {...Node} words replace the default sentence
  */
 export function legendElement({ bar, ticks, legendText }, ...words) {
   const scale = element("div", { class: "scale" }, bar, ticks);
@@ -36,7 +36,7 @@ export function legendElement({ bar, ticks, legendText }, ...words) {
 }
 
 /**
- * Writes the legend's words.
+ * Updates the texts of the legend.
  *
  * @param {LegendParts} parts
  * @param {Legend} legend
@@ -56,29 +56,29 @@ export function writeLegend(parts, legend) {
 /**
  * @param {LegendParts} parts
  * @param {Theme} theme
- * @param {Colours} colours
+ * @param {Colors} colors
  * @param {number} ratio
  */
-export function drawLegend({ bar }, theme, colours, ratio) {
+export function drawLegend({ bar }, theme, colors, ratio) {
   const [width, height] = [bar.clientWidth, bar.clientHeight];
   [bar.width, bar.height] = [Math.round(width * ratio), Math.round(height * ratio)];
   const context = contextOf(bar);
   context.scale(ratio, ratio);
-  paintBar(new CanvasPen(context, theme.font, ratio), theme, colours, { x: 0, y: 0, width, height });
+  paintBar(new CanvasPen(context, theme.font, ratio), theme, colors, { x: 0, y: 0, width, height });
 }
 
 /**
- * The bar of colours, each as wide as the other; ticks carry the curve.
+ * The color bar, with equal widths per color; the positions of the ticks follow the curve.
  *
  * @param {Pen} pen
  * @param {Theme} theme
- * @param {Colours} colours
+ * @param {Colors} colors
  * @param {import("./pen.js").Area} area
  */
-function paintBar(pen, theme, colours, { x, y, width, height }) {
+function paintBar(pen, theme, colors, { x, y, width, height }) {
   pen.seamless(() =>
-    colours.css.forEach((fill, entry) => {
-      const [start, end] = [entry, entry + 1].map((i) => x + Math.round((i * width) / colours.css.length));
+    colors.css.forEach((fill, entry) => {
+      const [start, end] = [entry, entry + 1].map((i) => x + Math.round((i * width) / colors.css.length));
       if (end > start) pen.rectangle(start, y, end - start, height, { fill });
     }),
   );
@@ -86,19 +86,19 @@ function paintBar(pen, theme, colours, { x, y, width, height }) {
 }
 
 /**
- * The legend of a file, its first line at y.
+ * Draws the legend in a file, with its first line at y.
  *
  * @param {Pen} pen
  * @param {Theme} theme
- * @param {Colours} colours
+ * @param {Colors} colors
  * @param {Legend} legend
  * @param {number} x
  * @param {number} y
  */
-export function paintLegend(pen, theme, colours, legend, x, y) {
+export function paintLegend(pen, theme, colors, legend, x, y) {
   const said = legendSentence(legend) + (legend.missing ? "; hatched: no value" : "");
   pen.text(said, x, y, { size: 12, fill: theme.muted });
-  paintBar(pen, theme, colours, { x, y: y + 8, width: LEGEND_WIDTH, height: 10 });
+  paintBar(pen, theme, colors, { x, y: y + 8, width: LEGEND_WIDTH, height: 10 });
   for (const tick of legendTicks(legend.scale)) {
     const place = placeOnBar(legend.scale, tick);
     const anchor = place === 0 ? "start" : place === 1 ? "end" : "middle";

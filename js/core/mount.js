@@ -1,16 +1,16 @@
-// How a page gets a view: one for each mounted element, updated on every data or theme change.
+// Mounts a view: one instance per element, updated on every change of data or theme.
 
 /**
- * What a page hands over, as Streamlit's components do.
+ * The arguments that Streamlit passes to a component.
  *
  * @template Data
  * @typedef {object} Component
  * @property {ParentNode} parentElement
  * @property {Data} data
- * @property {(name: string, value: unknown) => void} setStateValue keeps a value
- * @property {(name: string, value: unknown) => void} [setTriggerValue] tells of a value once
- * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] where layers do not come from the server
- * @property {(listener: (wish: any) => void) => void} [listenTo] takes what is called with another thing to show
+ * @property {(name: string, value: unknown) => void} setStateValue stores a value
+ * @property {(name: string, value: unknown) => void} [setTriggerValue] sends a value once
+ * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] if layers do not come from the server
+ * @property {(listener: (wish: any) => void) => void} [listenTo] registers a callback for views set from outside
  */
 
 /**

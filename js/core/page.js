@@ -1,17 +1,17 @@
-// A view as a page of its own, opened from disk or in a frame: the page holds all that is drawn, and nothing is asked for.
+// A view as a self-contained page, opened from disk or in a frame; it sends no requests.
 
 import { element } from "./dom.js";
 
 /**
- * A payload as `views/payload.py` writes it into a page: bytes in `planes`, deflated to `length`, five letters for four.
+ * A payload as `views/payload.py` embeds it: bytes in `planes`, deflated to `length` bytes, encoded in base 85.
  *
  * @typedef {[planes: number, length: number, text: string]} Packed
  */
 
 /**
- * What the page holds. A view of one layer at a time has a payload for each, of which `start`, from 1, is shown first.
+ * The data of a page. A view of single layers has a payload per layer, and `start`, from 1, is the initial one.
  *
- * `key` names the view to a page around this one; "" where there is none.
+ * `key` identifies the view to an embedding page; "" if there is none.
  *
  * @typedef {{start: number, payloads: Packed[], key: string}} Held
  */
@@ -20,7 +20,7 @@ import { element } from "./dom.js";
 
 const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=/?@^_`{|}~";
 
-/** One view, which asks for another layer. @param {Mount} mount */
+/** Mounts a view that requests other layers. @param {Mount} mount */
 export async function openPage(mount) {
   const { start, payloads, key } = held();
   const fetchLayer = (/** @type {number} */ layer) => unpacked(payloads[layer - 1]);
@@ -37,13 +37,13 @@ export async function openPage(mount) {
   if (key) answer(key, show, (wish) => grant(wish));
 }
 
-/** To a page around this one, which may have a kernel. @param {string} key @param {object} said */
+/** Posts a message to the embedding page, such as a notebook. @param {string} key @param {object} said */
 function say(key, said) {
   if (key) window.parent.postMessage({ bertProbe: key, ...said }, "*");
 }
 
 /**
- * Does what the page around wishes, once it knows that this one is there.
+ * Applies the views that the embedding page sets, after announcing this page to it.
  *
  * @param {string} key @param {() => void} show @param {(wish: any) => void} grant
  */
@@ -60,7 +60,7 @@ function answer(key, show, grant = () => {}) {
   say(key, {});
 }
 
-/** A view for each payload, one beneath the other. @param {Mount} mount */
+/** Mounts a view for each payload, below each other. @param {Mount} mount */
 export async function openAll(mount) {
   const { payloads, key } = held();
   const views = await Promise.all(payloads.map(unpacked));
@@ -80,7 +80,7 @@ function held() {
   return JSON.parse(document.getElementById("payload")?.textContent ?? "");
 }
 
-/** Now, and whenever the reader's system turns dark or light. @param {() => void} show */
+/** Runs now, and whenever the system theme changes. @param {() => void} show */
 function showing(show) {
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
@@ -100,7 +100,7 @@ export async function unpacked([planes, length, text]) {
   return whole;
 }
 
-/** Five letters are a number to base 85, of four bytes, the highest first. @param {string} text */
+/** Decodes base 85: five characters are four bytes, big-endian. @param {string} text */
 function bytesOf(text) {
   const digits = new Uint8Array(128);
   for (let i = 0; i < LETTERS.length; i++) digits[LETTERS.charCodeAt(i)] = i;

@@ -1,7 +1,6 @@
 /**
- * What Python sends: named arrays and a description of them in one piece of bytes, laid out as safetensors is:
- * the header's length in eight bytes, the header as JSON, then the arrays from a multiple of eight on.
- * `views/payload.py` writes it.
+ * A payload from Python: named arrays and a description in the safetensors format, that is the length of the header in
+ * eight bytes, the header as JSON, then the arrays, aligned to eight bytes. `views/payload.py` writes it.
  *
  * @typedef {{dtype: string, shape: number[], data_offsets: [number, number]}} Entry
  */
@@ -18,7 +17,7 @@ export class Payload {
     const decoder = new TextDecoder();
     /** @type {Record<string, Entry>} */
     this.entries = JSON.parse(decoder.decode(bytes.subarray(8, this.start)));
-    /** Whatever is no array. @type {any} */
+    /** The description. @type {any} */
     this.described = JSON.parse(decoder.decode(this.numbers("view", Uint8Array)));
   }
 
@@ -33,11 +32,11 @@ export class Payload {
   }
 
   /**
-   * The numbers of an array, row by row; without a copy where the bytes lie as the browser needs them.
+   * The numbers of an array in row-major order, without a copy if the bytes are aligned.
    *
    * @template {Float32ArrayConstructor | Float64ArrayConstructor | Uint8ArrayConstructor | Uint16ArrayConstructor} K
    * @param {string} name
-   * @param {K} Numbers the kind of array that it must be
+   * @param {K} Numbers the expected type
    * @returns {InstanceType<K>}
    */
   numbers(name, Numbers) {

@@ -1,6 +1,6 @@
 /**
- * A pen: what a picture is painted with. One writes onto a canvas, one writes SVG, and both take the same strokes, so
- * that a picture is painted by one function wherever it goes. Lengths are CSS pixels.
+ * A drawing interface with two implementations, for canvas and SVG, so that one function paints a picture for the screen
+ * and for files. Lengths are CSS pixels.
  *
  * @typedef {CanvasPen | SvgPen} Pen
  */
@@ -10,36 +10,36 @@ import { contextOf } from "./dom.js";
 import { fontOf } from "./theme.js";
 
 /**
- * How a shape looks: filled, outlined, or both.
+ * The style of a shape: filled, outlined, or both.
  *
  * @typedef {object} Look
  * @property {string} [fill]
  * @property {string} [stroke]
- * @property {number} [line] width of the stroke, 1 unless told
+ * @property {number} [line] width of the stroke, default 1
  * @property {number} [radius] of corners
- * @property {number} [alpha] 1 unless told
+ * @property {number} [alpha] default 1
  */
 
 /**
- * How a text looks and where it lies.
+ * The style and alignment of a text.
  *
  * @typedef {object} Lettering
  * @property {number} size
  * @property {string} fill
- * @property {number} [weight] 400 unless told
- * @property {"start" | "middle" | "end"} [anchor] what of the text lies at x
- * @property {boolean} [middle] whether its middle lies at y, and not its base
- * @property {number} [width] how wide it is to be, should the page's font be missing where a file is opened
+ * @property {number} [weight] default 400
+ * @property {"start" | "middle" | "end"} [anchor] horizontal alignment at x
+ * @property {boolean} [middle] whether y is the vertical center, and not the baseline
+ * @property {number} [width] width to fit the text to, if the font is missing where a file is opened
  */
 
 /**
- * Pixels by row, as the words of an ImageData.
+ * Pixels in row-major order, as the 32-bit words of an ImageData.
  *
  * @typedef {{width: number, height: number, words: Uint32Array}} Pixels
  */
 
 /**
- * Where a path goes.
+ * The commands of a path.
  *
  * @typedef {object} Path
  * @property {(x: number, y: number) => void} moveTo
@@ -51,7 +51,7 @@ import { fontOf } from "./theme.js";
 /** @typedef {import("./discs.js").Discs} Discs */
 
 const HATCHING = 5; // from line to line
-const OUTLINED = 400; // discs whose outlines are drawn; more of them as pixels
+const OUTLINED = 400; // maximum number of discs drawn as paths; more are drawn as pixels
 /** @type {Record<string, CanvasTextAlign>} */
 const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
 
@@ -65,7 +65,7 @@ export class CanvasPen {
   constructor(context, font, ratio) {
     this.context = context;
     this.font = font;
-    /** Pixels in a CSS pixel: nothing finer can be seen. */
+    /** Device pixels per CSS pixel; nothing finer is visible. */
     this.resolution = ratio;
   }
 
@@ -104,9 +104,9 @@ export class CanvasPen {
   }
 
   /**
-   * Discs on an area that has nothing on it yet, the first of them beneath.
+   * Draws discs on an empty area; later ones cover earlier ones.
    *
-   * @param {Discs[]} groups @param {Area} area @param {string} ground its colour
+   * @param {Discs[]} groups @param {Area} area @param {string} ground its color
    */
   discs(groups, area, ground) {
     const count = groups.reduce((sum, { at }) => sum + at.length / 2, 0);
@@ -137,9 +137,9 @@ export class CanvasPen {
     context.fillText(text, x, y);
   }
 
-  /** "No value": diagonal lines on a neutral ground, which no number is ever drawn as.
+  /** "No value": diagonal lines on a neutral background, unlike the color of any number.
    *
-   * @param {Area} area @param {[string, string]} colours of ground and lines */
+   * @param {Area} area @param {[string, string]} colors of ground and lines */
   hatched(area, [ground, line]) {
     const { x, y, width, height } = area;
     this.clipped(area, () => {
@@ -157,7 +157,7 @@ export class CanvasPen {
   }
 
   /**
-   * An image stretched over an area that begins and ends at whole pixels, each of its own staying one colour.
+   * Draws an image stretched over an area aligned to device pixels, without interpolation.
    *
    * @param {Pixels} pixels @param {Area} area @param {string} [_title]
    */
@@ -173,7 +173,7 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Paints within an area alone. @param {Area} area @param {() => void} paint */
+  /** Paints clipped to an area. @param {Area} area @param {() => void} paint */
   clipped({ x, y, width, height }, paint) {
     const { context } = this;
     context.save();
@@ -195,21 +195,21 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Paints shapes that meet without a seam. @param {() => void} paint */
+  /** Paints adjacent shapes without seams between them. @param {() => void} paint */
   seamless(paint) {
     paint();
   }
 }
 
-/** Writes SVG as text. What a person wrote is escaped where it is written, in `escaped` alone. */
+/** Writes SVG as text. All user text is escaped by `escaped`. */
 export class SvgPen {
   /**
    * @param {number} width
    * @param {number} height
    * @param {string} title
    * @param {string} font its family
-   * @param {(pixels: Pixels) => string} encoded the address of an image that holds its bytes
-   * @param {number} resolution pixels in a CSS pixel that matter; all of them, as a reader may enlarge it
+   * @param {(pixels: Pixels) => string} encoded returns the data URL of an image
+   * @param {number} resolution device pixels per CSS pixel that matter; Infinity if the file may be enlarged
    */
   constructor(width, height, title, font, encoded = imageAddress, resolution = Number.POSITIVE_INFINITY) {
     this.resolution = resolution;
@@ -221,7 +221,7 @@ export class SvgPen {
     this.written = [opening("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }), titled(title)];
   }
 
-  /** The whole drawing. */
+  /** The SVG document. */
   get drawing() {
     return `${this.written.join("\n")}\n</svg>\n`;
   }
@@ -244,12 +244,12 @@ export class SvgPen {
         d.push(letter + points.map(rounded).join(" "));
       };
     trace({ moveTo: to("M"), lineTo: to("L"), bezierCurveTo: to("C") });
-    // Not opacity: many programs then make a layer of the whole picture for each path.
+    // Not opacity: many programs create a layer of the size of the picture for each path with opacity.
     const faint = faded("stroke-opacity", alpha);
     this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faint });
   }
 
-  /** Lines without length, whose round ends are the discs: one path a look. @param {Discs[]} groups */
+  /** Draws discs as zero-length lines with round caps, one path per style. @param {Discs[]} groups */
   discs(groups) {
     for (const { at, radius, fill, alpha } of groups) {
       if (!at.length) continue;
@@ -264,7 +264,7 @@ export class SvgPen {
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */
   text(text, x, y, { size, fill, weight = 400, anchor = "start", middle = false, width }) {
-    // Not dominant-baseline, which many programs ignore: letters reach about 0.35 of their size above the middle.
+    // Not dominant-baseline, which many programs ignore: half the height of letters is about 0.35 of the font size.
     const base = rounded(y + (middle ? 0.35 * size : 0));
     const held = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
     const style = { "font-size": size, "font-weight": weight === 400 ? undefined : weight, fill, ...held };
@@ -277,7 +277,7 @@ export class SvgPen {
     this.add("text", attributes, escaped(text));
   }
 
-  /** @param {Area} place @param {[string, string]} colours */
+  /** @param {Area} place @param {[string, string]} colors */
   hatched(place, [ground, line]) {
     if (!this.hatching) {
       const size = { width: HATCHING, height: HATCHING };
@@ -327,7 +327,7 @@ export class SvgPen {
     this.written.push("</g>");
   }
 
-  /** @param {string} name @param {Attributes} attributes @param {string} [content] which is markup */
+  /** @param {string} name @param {Attributes} attributes @param {string} [content] markup */
   add(name, attributes, content) {
     const whole = content
       ? `${opening(name, attributes)}${content}</${name}>`
@@ -336,7 +336,7 @@ export class SvgPen {
   }
 }
 
-/** @typedef {Record<string, string | number | undefined>} Attributes those undefined are not written */
+/** @typedef {Record<string, string | number | undefined>} Attributes undefined ones are omitted */
 
 /** @param {string} name @param {Attributes} attributes @param {"" | "/"} end */
 function opening(name, attributes, end = "") {
@@ -363,7 +363,7 @@ function faded(name, alpha) {
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
 /**
- * A text within XML, without the characters that no XML may hold.
+ * Escapes a text for XML, and removes characters that are invalid in XML.
  *
  * @param {string} text
  */

@@ -12,10 +12,10 @@ function shapesOf(pen) {
     const at = Object.fromEntries(
       Array.from(written.matchAll(/([\w-]+)="([^"]*)"/g), ([, key, value]) => [key, value]),
     );
-    const colour = at.stroke ?? at.fill;
-    if (name === "text") return `text ${content} ${colour}`;
-    if (name === "path") return `path ${at.d} ${colour}`;
-    return `rect ${at.x} ${at.y} ${at.width} ${at.height} ${colour}`;
+    const color = at.stroke ?? at.fill;
+    if (name === "text") return `text ${content} ${color}`;
+    if (name === "path") return `path ${at.d} ${color}`;
+    return `rect ${at.x} ${at.y} ${at.width} ${at.height} ${color}`;
   });
 }
 
@@ -73,7 +73,7 @@ test("a text is held to the width that it had on the page", () => {
 
 test("hatching is one pattern, however many cells have no value", () => {
   const pen = new SvgPen(10, 10, "", "serif");
-  for (const x of [0, 5]) pen.hatched({ x, y: 0, width: 5, height: 5 }, ["white", "grey"]);
+  for (const x of [0, 5]) pen.hatched({ x, y: 0, width: 5, height: 5 }, ["white", "gray"]);
   assert.equal(pen.drawing.split("<pattern ").length, 2);
   assert.equal(pen.drawing.split("<title>no value</title>").length, 3);
 });

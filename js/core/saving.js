@@ -1,4 +1,4 @@
-// Pictures as files.
+// Export of pictures as files.
 
 import { contextOf, element } from "./dom.js";
 import { LEGEND_HEIGHT, LEGEND_WIDTH, paintLegend } from "./legend.js";
@@ -6,20 +6,20 @@ import { CanvasPen, SvgPen } from "./pen.js";
 import { wrapped } from "./text.js";
 
 /**
- * A picture for a file: how large it is, and how it is painted.
+ * A picture for a file: its size, and a function that paints it.
  *
  * @typedef {object} Saved
  * @property {number} width
  * @property {number} height
- * @property {number} ratio pixels of a PNG in a CSS pixel
+ * @property {number} ratio PNG pixels per CSS pixel
  * @property {string} title
- * @property {string} fileName without its ending
+ * @property {string} fileName without extension
  * @property {import("./theme.js").Theme} theme
  * @property {(pen: import("./pen.js").Pen) => void} paint
  */
 
 /**
- * Makes the picture of a payload for a file where there is no screen.
+ * Creates the picture of a payload for a file without a screen.
  *
  * @typedef {(
  *   bytes: Uint8Array,
@@ -28,9 +28,9 @@ import { wrapped } from "./text.js";
  * ) => Saved} FileOf
  */
 
-/** Pixels of a PNG in a CSS pixel, where they are not too many. */
+/** PNG pixels per CSS pixel, unless the PNG would be too large. */
 export const PNG_RATIO = 2;
-/** What browsers of ordinary machines still encode in a moment. */
+/** Maximum number of PNG pixels, which browsers encode quickly. */
 export const PNG_PIXELS = 36e6;
 
 const MARGIN = 20;
@@ -41,7 +41,7 @@ const CAPTION_LINE = 20;
  *
  * @param {object} what
  * @param {import("./theme.js").Theme} what.theme
- * @param {import("./scale.js").Colours} what.colours
+ * @param {import("./scale.js").Colors} what.colors
  * @param {import("./scale.js").Legend} what.legend
  * @param {import("./text.js").Measure} what.measure
  * @param {string} what.caption
@@ -53,19 +53,19 @@ const CAPTION_LINE = 20;
  * @param {(pen: import("./pen.js").Pen) => void} what.paint paints the picture itself
  * @returns {Saved}
  */
-export function captioned({ colours, legend, ...rest }) {
+export function captioned({ colors, legend, ...rest }) {
   const { theme } = rest;
   /** @type {Foot} */
   const foot = {
     width: LEGEND_WIDTH,
     height: LEGEND_HEIGHT,
-    paint: (pen, x, y) => paintLegend(pen, theme, colours, legend, x, y),
+    paint: (pen, x, y) => paintLegend(pen, theme, colors, legend, x, y),
   };
   return framed({ ...rest, foot });
 }
 
 /**
- * What stands below a picture; y is the base of its first line.
+ * The footer of a picture; y is the baseline of its first line.
  *
  * @typedef {object} Foot
  * @property {number} width
@@ -74,9 +74,9 @@ export function captioned({ colours, legend, ...rest }) {
  */
 
 /**
- * The same with anything below it.
+ * A picture with its caption above and any footer below.
  *
- * @param {Omit<Parameters<typeof captioned>[0], "colours" | "legend"> & {foot: Foot}} what
+ * @param {Omit<Parameters<typeof captioned>[0], "colors" | "legend"> & {foot: Foot}} what
  * @returns {Saved}
  */
 export function framed({ theme, foot, measure, caption, mostLines, paint, ...rest }) {
@@ -139,7 +139,7 @@ function pngOf({ width, height, ratio, theme, paint }) {
 }
 
 /**
- * Has the browser save a file.
+ * Downloads a file.
  *
  * @param {Blob} blob
  * @param {string} name
@@ -147,6 +147,6 @@ function pngOf({ width, height, ratio, theme, paint }) {
 export function offer(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
-  // Later than the click, because the browser reads the address after this function has returned.
+  // Delayed, because the browser reads the URL after this function has returned.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -1,29 +1,29 @@
-// The colour scale: which colour stands for a number, and what the legend says of it.
+// Color scales: the color of a number, and the texts of the legend.
 
-import { contrast, cssColour, luminance, packedColour } from "./colour.js";
+import { contrast, cssColor, luminance, packedColor } from "./color.js";
 import { plainNumber } from "./text.js";
 
 /**
- * The fixed range that colours stand for; `Scale` in `views/scale.py`.
+ * The range of values that the colors stand for; `Scale` in `views/scale.py`.
  *
  * @typedef {{kind: "sequential" | "diverging", low: number, high: number, curve: "linear" | "sqrt"}} Scale
  */
 
 /**
- * What the legend says: the scale, and whether numbers lie beyond its ends or are missing.
+ * The content of a legend: the scale, and whether values are beyond its ends or missing.
  *
  * @typedef {{scale: Scale, valueName: string, below: boolean, above: boolean, missing: boolean}} Legend
  */
 
 /**
- * A table of 256 colours in the forms in which they are used.
+ * A table of 256 colors in several formats.
  *
- * @typedef {{css: string[], words: Uint32Array, inks: string[]}} Colours
+ * @typedef {{css: string[], words: Uint32Array, inks: string[]}} Colors
  */
 
-/** Entry of a diverging table that stands for 0. */
+/** Index of 0 in a diverging table. */
 export const CENTRE = 128;
-/** In place of an entry: there is no number. */
+/** Index for a missing value. */
 export const NO_VALUE = -1;
 
 /** @type {[number, number, number][]} */
@@ -38,12 +38,12 @@ function bendOf(scale) {
 }
 
 /**
- * Value → entry of the colour table, or NO_VALUE.
+ * Returns a function from value to index in the color table, or NO_VALUE.
  *
  * @param {Scale} scale
  * @returns {(value: number) => number}
  */
-export function colourIndexer(scale) {
+export function colorIndexer(scale) {
   const bend = bendOf(scale);
   const { low, high } = scale;
   if (scale.kind === "diverging") {
@@ -60,33 +60,33 @@ export function colourIndexer(scale) {
 }
 
 /**
- * The forms of a table of 256 times red, green and blue.
+ * Converts a table of 256 × red, green and blue.
  *
  * @param {Uint8Array} table
- * @returns {Colours}
+ * @returns {Colors}
  */
-export function coloursOf(table) {
+export function colorsOf(table) {
   const entries = Array.from({ length: 256 }, (_, i) => table.subarray(3 * i, 3 * i + 3));
   return {
-    css: entries.map(cssColour),
-    words: Uint32Array.from(entries, packedColour),
+    css: entries.map(cssColor),
+    words: Uint32Array.from(entries, packedColor),
     inks: entries.map(inkOn),
   };
 }
 
 /**
- * The ink, near-black or near-white, that reads better on a colour.
+ * The text color, near-black or near-white, with the better contrast on a color.
  *
- * @param {Uint8Array} colour
+ * @param {Uint8Array} color
  */
-function inkOn(colour) {
-  const ground = luminance(colour);
+function inkOn(color) {
+  const ground = luminance(color);
   const [dark, light] = INKS.map((ink) => contrast(ground, luminance(ink)));
-  return cssColour(INKS[dark >= light ? 0 : 1]);
+  return cssColor(INKS[dark >= light ? 0 : 1]);
 }
 
 /**
- * Where the colour of a value lies along the legend's bar, 0 to 1.
+ * The position of a value along the legend's bar, 0 to 1.
  *
  * @param {Scale} scale
  * @param {number} value
@@ -111,7 +111,7 @@ export function legendTicks(scale) {
 }
 
 /**
- * The label of a tick; an end says "≤" or "≥" when cells lie beyond it.
+ * The label of a tick; the ends have "≤" or "≥" if values are beyond them.
  *
  * @param {Legend} legend
  * @param {number} value
@@ -125,6 +125,6 @@ export function tickText({ scale, below, above }, value) {
 
 /** @param {Legend} legend */
 export function legendSentence({ scale, valueName }) {
-  const bent = scale.curve === "sqrt" ? ", square-root colours" : "";
+  const bent = scale.curve === "sqrt" ? ", square-root colors" : "";
   return `${valueName}, fixed scale ${plainNumber(scale.low, 6)} to ${plainNumber(scale.high, 6)}${bent}`;
 }

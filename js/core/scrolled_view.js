@@ -1,4 +1,4 @@
-// A picture larger than its place: two canvases as large as what is in view stay there, while what lies under them scrolls.
+// A picture larger than its box: two canvases of the size of the viewport stay in place while the content scrolls.
 
 import { CanvasView } from "./canvas_view.js";
 import { element, sizeCanvas, stageCanvas } from "./dom.js";
@@ -15,7 +15,7 @@ export function scrolledParts() {
   const stage = stageCanvas("marks");
   const sticky = element("div", { class: "sticky" }, base, stage);
   const extent = element("div", { class: "extent" }, sticky);
-  // The keyboard moves in the picture itself; Firefox would stop at what scrolls around it first.
+  // Firefox would otherwise add the scroll container to the tab order.
   const scroll = element("div", { class: "scroll", tabindex: "-1" }, extent);
   return { base, stage, sticky, extent, scroll };
 }
@@ -37,7 +37,7 @@ export class ScrolledView extends CanvasView {
    */
   constructor(root, parts) {
     super(root, parts);
-    /** Where to scroll to when it is laid out next. @type {{x: number, y: number} | null} */
+    /** The scroll position to apply after the next layout. @type {{x: number, y: number} | null} */
     this.wantedScroll = null;
     this.painting = 0;
     // Set by the first layout, before anything reads it.
@@ -45,19 +45,19 @@ export class ScrolledView extends CanvasView {
     parts.scroll.onscroll = () => this.scrolled();
   }
 
-  /** The most that is shown without scrolling. */
+  /** The maximum height without scrolling. */
   get mostHeight() {
     return 860;
   }
 
   /** @param {{width: number, height: number}} _box @returns {G} */
   laidOut(_box) {
-    throw new Error("A view lays itself out.");
+    throw new Error("Not implemented: the layout of the view.");
   }
 
   paint() {}
 
-  /** Whatever follows from a new layout. @param {boolean} _scrolls */
+  /** Called after a new layout. @param {boolean} _scrolls */
   arranged(_scrolls) {}
 
   /** @override */
@@ -93,7 +93,7 @@ export class ScrolledView extends CanvasView {
     for (const canvas of [base, stage]) sizeCanvas(canvas, width, height, this.ratio);
   }
 
-  /** What is in view, in lengths of the content. */
+  /** The visible area, in coordinates of the content. */
   get view() {
     const { scrollLeft: x, scrollTop: y, clientWidth: width, clientHeight: height } = this.parts.scroll;
     return { x, y, width, height };

@@ -52,15 +52,15 @@ export const theme = {
   dark: false,
   background: "white",
   ink: "black",
-  muted: "grey",
+  muted: "gray",
   line: "silver",
   accent: "blue",
   font: "sans-serif",
   missing: ["snow", "silver"],
 };
 
-/** Colours that say which entry they are. @type {import("./scale.js").Colours} */
-export const colours = {
+/** Colors that say which entry they are. @type {import("./scale.js").Colors} */
+export const colors = {
   css: Array.from({ length: 256 }, (_, entry) => `entry-${entry}`),
   words: Uint32Array.from({ length: 256 }, (_, entry) => entry),
   inks: Array.from({ length: 256 }, () => "ink"),

@@ -1,4 +1,4 @@
-// Texts as they are drawn: made visible, cut to a width, thinned, and numbers in words.
+// Formatting of texts and numbers: visible whitespace, truncation, thinning of labels.
 
 /**
  * The width of a text in CSS pixels.
@@ -7,7 +7,7 @@
  */
 
 /**
- * A token as something that can be seen: control characters and lone spaces get a symbol.
+ * Makes a token visible: control characters and single spaces become symbols.
  *
  * @param {string} text
  */
@@ -20,7 +20,7 @@ export function visibleText(text) {
 }
 
 /**
- * The text cut to a width, with an ellipsis where something is missing.
+ * Truncates a text to a width, with an ellipsis.
  *
  * @param {string} text
  * @param {number} limit
@@ -29,7 +29,7 @@ export function visibleText(text) {
  */
 export function ellipsised(text, limit, size, measure, weight = 400) {
   if (measure(text, size, weight) <= limit) return text;
-  const letters = Array.from(text); // by code point, so that no surrogate pair is cut in two
+  const letters = Array.from(text); // by code point, so that surrogate pairs are not split
   let [low, high] = [0, letters.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
@@ -40,7 +40,7 @@ export function ellipsised(text, limit, size, measure, weight = 400) {
 }
 
 /**
- * A bold text in lines of a width; words are kept whole where they can be.
+ * Wraps a bold text to a width, between words if possible.
  *
  * @param {string} text
  * @param {number} width
@@ -76,7 +76,7 @@ export function widest(labels, size, measure, limit) {
 }
 
 /**
- * 1, 2, 5, 10, 20 …: the thinning at which `count` labels have the room they need.
+ * The step, 1, 2, 5, 10, 20 …, at which `count` thinned labels fit.
  *
  * @param {number} count
  * @param {number} pitch
@@ -92,7 +92,7 @@ export function everyNth(count, pitch, room) {
 }
 
 /**
- * Whether a thinned label is among those shown; numbers are thinned to round ones, tokens by their order.
+ * Whether a label remains after thinning; numbers are thinned to round ones, tokens by index.
  *
  * @param {string} label
  * @param {number} index
@@ -114,13 +114,13 @@ export function formatted(value, decimals) {
   return typographic(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
-/** 1,234: written out, as not every engine knows how people write numbers. @param {number} count */
+/** Formats a count as 1,234, without Intl, which the embedded engine lacks. @param {number} count */
 export function counted(count) {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
 /**
- * A number as it is usually written, with few digits.
+ * Formats a number with few digits, without an exponent if possible.
  *
  * @param {number} value
  * @param {number} digits

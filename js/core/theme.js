@@ -1,22 +1,22 @@
-// The page's theme as it stands around an element, and the widths of texts in its font.
+// The theme around an element, and text widths in its font.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { channels, luminance, mixed } from "./colour.js";
+import { channels, luminance, mixed } from "./color.js";
 
 /**
  * @typedef {object} Theme
  * @property {boolean} dark
  * @property {string} background
  * @property {string} ink
- * @property {string} muted of words that say less
+ * @property {string} muted of secondary text
  * @property {string} line of frames
  * @property {string} accent
  * @property {string} font its family
- * @property {[string, string]} missing ground and hatching of what has no value
+ * @property {[string, string]} missing background and hatching of missing values
  */
 
 /**
- * What a theme is made of.
+ * The colors and the font of a theme.
  *
  * @typedef {object} Paints
  * @property {string} background
@@ -26,7 +26,7 @@ import { channels, luminance, mixed } from "./colour.js";
  */
 
 /**
- * Streamlit's theme, which it writes into CSS variables, or the usual one.
+ * Streamlit's theme, read from its CSS variables, or the default.
  *
  * @param {Element} element
  * @returns {Theme}
@@ -81,7 +81,7 @@ export function fontOf(family, size, weight = 400) {
  */
 export function textMeasure(family) {
   const context = document.createElement("canvas").getContext("2d");
-  if (!context) throw new Error("This browser draws nothing.");
+  if (!context) throw new Error("This browser does not support the 2-D canvas.");
   return textMeasured((text, size, weight = 400) => {
     context.font = fontOf(family, size, weight);
     return context.measureText(text).width;
@@ -89,7 +89,7 @@ export function textMeasure(family) {
 }
 
 /**
- * A measure that remembers, since every layout asks for the same labels.
+ * A memoized measure, because every layout measures the same labels.
  *
  * @param {import("./text.js").Measure} measure
  * @returns {import("./text.js").Measure}

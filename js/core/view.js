@@ -1,6 +1,6 @@
-// What a reader looks at: the value that `views/view.py` keeps, and which of two is the later one.
+// The state of an attention view, see `views/view.py`, and its revisions.
 
-/** In place of a head's index: the mean over all heads of the layer. */
+/** Instead of a head's index: the mean over all heads of the layer. */
 export const MEAN = "mean";
 
 /** @typedef {number | typeof MEAN} Head an index among the heads, from 0, or their mean */
@@ -8,14 +8,14 @@ export const MEAN = "mean";
 /** @typedef {{side: Side, units: number[]}} Pins */
 
 /**
- * How it is drawn; see `Options` there.
+ * Drawing options; see `Options` in `views/view.py`.
  *
  * @typedef {object} Options
  * @property {"columns" | "reading"} layout
- * @property {string} direction between the texts of a pair: "all", or from one to the other as in "AB"
+ * @property {string} direction visible attention in a text pair: "all", or from one text to another as in "AB"
  * @property {boolean} specials
  * @property {boolean} fit
- * @property {number | null} step the threshold as a share of the strongest line; null draws the strongest lines
+ * @property {number | null} step threshold as a share of the maximum weight; null draws the strongest lines
  * @property {boolean} renormalise
  * @property {boolean} root
  */
@@ -34,8 +34,8 @@ export const MEAN = "mean";
 /** @typedef {{revision: number, of: string, view: View}} Shown */
 
 /**
- * Which of two is shown: the one of the higher revision. At a tie it is the own one, as that is what the reader did
- * last; a page that runs more slowly than the reader chooses sends lower ones.
+ * The newer of two values, by revision. At a tie it is the browser's own, because the user's choice is newer than the
+ * data of a page that runs more slowly than the user clicks.
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
@@ -47,7 +47,7 @@ export function later(own, sent) {
 }
 
 /**
- * After a choice of the reader's.
+ * Applies the user's change, with a new revision.
  *
  * @param {Shown} shown
  * @param {Partial<View>} change
@@ -58,7 +58,7 @@ export function changed({ revision, of, view }, change) {
 }
 
 /**
- * A layer that there is.
+ * A layer clamped to the existing ones.
  *
  * @param {number} layer
  * @param {number} layers
@@ -68,7 +68,7 @@ export function layerWithin(layer, layers) {
 }
 
 /**
- * The heads after one of them was added or taken away; none are their mean.
+ * Adds or removes a head; without any head the result is the mean.
  *
  * @param {Head[]} heads
  * @param {number} head
@@ -81,7 +81,7 @@ export function toggled(heads, head) {
 }
 
 /**
- * One head on or back; before the first comes the mean.
+ * The next or the previous head; the mean precedes the first one.
  *
  * @param {Head[]} heads
  * @param {number} by
@@ -96,13 +96,13 @@ export function stepped(heads, by, count) {
 }
 
 /**
- * What readers saw last, by the key of the view and as long as the page: one that is mounted anew goes on from there.
+ * The latest state by key of the view, for the lifetime of the page, so that a remount continues with it.
  *
  * @type {Map<string, Shown>}
  */
 const seen = new Map();
 
-/** What is shown now that the page sent something. @param {string} key @param {Shown} sent */
+/** The current state after the page sent one. @param {string} key @param {Shown} sent */
 export function resumed(key, sent) {
   const shown = later(seen.get(key), sent);
   seen.set(key, shown);
@@ -110,8 +110,8 @@ export function resumed(key, sent) {
 }
 
 /**
- * The newest choice of a view. A view that was replaced while its layer loaded reports after its replacement, and
- * its own choice would overwrite a newer one.
+ * The newest state of a view. A view that was replaced while its layer was loading reports late and must not overwrite
+ * the newer state of its replacement.
  *
  * @param {string} key
  * @param {Shown} shown

@@ -1,4 +1,4 @@
-// Attention of one layer between units, computed from queries and keys when somebody looks at it.
+// Attention of a layer between tokens or words, computed lazily from queries and keys.
 
 import { MEAN } from "../core/view.js";
 
@@ -7,10 +7,10 @@ import { MEAN } from "../core/view.js";
  * @typedef {import("./model.js").Unit} Unit
  */
 
-const ROWS_HELD = 16e6; // weights kept at most, so that a long text does not fill the memory
+const ROWS_HELD = 16e6; // maximum number of cached weights, which bounds the memory for a long text
 
 /**
- * What attention is computed from.
+ * The data that attention is computed from.
  *
  * @typedef {Pick<import("./model.js").HeadModel, "heads" | "units" | "tokenCount" | "scaling" | "full" | "weights" |
  *   "vectors">} Numbers
@@ -22,16 +22,16 @@ export class Attention {
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
-    /** Rows and columns of the weights that were sent: of the units themselves, or of the tokens they are merged from. */
+    /** Size of the received weights: number of units, or of the tokens that they are merged from. */
     this.side = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
-    /** The logarithm of each row's sum, NaN where it is not known yet: [head][query token]. */
+    /** Log-sum-exp of each row, [head][query token]; NaN until computed. */
     this.logSums = model.heads.map(() => new Float64Array(model.tokenCount).fill(Number.NaN));
     this.scores = new Float64Array(model.tokenCount);
   }
 
-  /** What a query unit gives to every key unit, by one head or the mean over all.
+  /** The weights of a query unit for all key units, for a head or the mean over all.
    *
    * @param {Head} head
    * @param {number} query */
@@ -59,7 +59,7 @@ export class Attention {
     return Float32Array.from(mean, (sum) => sum / heads.length);
   }
 
-  /** Pieces merged into units: summed over a key's pieces, averaged over a query's.
+  /** Merges tokens into words: weights are summed over the tokens of a key and averaged over those of a query.
    *
    * @param {number} head
    * @param {number} query */
@@ -87,11 +87,11 @@ export class Attention {
 
   get vectors() {
     const { vectors } = this.model;
-    if (!vectors) throw new Error("These weights were sent, and are not computed.");
+    if (!vectors) throw new Error("These weights were received, and cannot be computed.");
     return vectors;
   }
 
-  /** Softmax of a token's scores; the array is used again by the next call.
+  /** Softmax of a token's scores; the next call reuses the array.
    *
    * @param {number} head
    * @param {number} query */
@@ -100,7 +100,7 @@ export class Attention {
     const { queries, keys, dim, mask } = this.vectors;
     const scores = this.scores;
     const q = (head * tokenCount + query) * dim;
-    // Written out, as this is where the time goes: `score` for every key.
+    // `score` for every key, inlined because most time is spent here.
     for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
       let sum = 0;
       for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
@@ -132,7 +132,7 @@ export class Attention {
     return ((byte >> (7 - (key & 7))) & 1) === 0;
   }
 
-  /** What every query unit gives to a key unit, or null while `prepare` has not been through the head's rows.
+  /** The weights of all query units for a key unit, or null until `prepare` has computed the head's rows.
    *
    * @param {Head} head
    * @param {number} key
@@ -175,7 +175,7 @@ export class Attention {
     return !this.model.vectors || !this.logSums[head].some(Number.isNaN);
   }
 
-  /** Goes through rows whose sums are not known yet until the time is up; true when none is left.
+  /** Computes the remaining row sums for a limited time; returns true when all are done.
    *
    * @param {number[]} heads
    * @param {number} milliseconds */

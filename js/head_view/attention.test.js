@@ -183,10 +183,13 @@ test("what special tokens get is a share of each query's attention", () => {
     ...linesFrom(attention, [0], [1], permitted(model, { specials: false, direction: "all" }), null),
   };
   near([drawn.share], [1 - (1 / 4 + 1 / 5) / 2]);
-  assert.equal(specialSentence(found), " Grey bars: special tokens, which are hidden, get 22.5 %.");
+  assert.equal(
+    specialSentence(found),
+    " Gray bars: attention on the hidden special tokens, on average 22.5 %.",
+  );
   const said = shareSentence(model, { ...drawn, possible: 3, told: 0.52, automatic: true });
   const of = "carrying 77.5 % of the attention of the 1 tokens in view.";
-  assert.equal(said, `The strongest 1 of 3 lines tell 52.0 % of what is shown, ${of}`);
+  assert.equal(said, `The strongest 1 of 3 lines (52.0 % of the visible attention), ${of}`);
   const open = shareSentence(model, { ...drawn, possible: 3, told: drawn.share, automatic: true });
   assert.equal(open, `The strongest 1 of 3 lines, ${of}`);
 });

@@ -1,8 +1,8 @@
-// What is drawn of a text: its lines, the bars beside them, and the row of what is looked at.
+// The lines of a head view, the bars for hidden special tokens, and the weights of the active tokens.
 
 import { inView } from "./layout.js";
 import { chosenWeights, linesFrom, specialShares } from "./lines.js";
-import { seriesColour } from "./paint.js";
+import { seriesColor } from "./paint.js";
 
 /**
  * @typedef {import("./paint.js").HeadPicture} HeadPicture
@@ -10,7 +10,7 @@ import { seriesColour } from "./paint.js";
  */
 
 /**
- * What is shown in a picture, and of which numbers.
+ * The numbers and options of a picture.
  *
  * @typedef {object} Looks
  * @property {import("./attention.js").Attention} attention
@@ -20,7 +20,7 @@ import { seriesColour } from "./paint.js";
  */
 
 /**
- * What is drawn of the queries that a picture shows.
+ * The lines of the visible queries.
  *
  * @param {HeadPicture} picture
  * @param {Looks} looks
@@ -31,7 +31,7 @@ export function drawnOf(picture, { attention, series, allowed, options }) {
 }
 
 /**
- * What queries give to special tokens, where those are hidden.
+ * The attention of queries on hidden special tokens.
  *
  * @param {HeadPicture} picture
  * @param {Looks} looks
@@ -44,7 +44,7 @@ export function barsOf({ model }, { attention, series, allowed, options }, queri
 }
 
 /**
- * The row of what is looked at; null while it is still added up.
+ * The weights of the active tokens, or null while they are being computed.
  *
  * @param {HeadPicture} picture
  * @param {Looks} looks
@@ -53,6 +53,6 @@ export function barsOf({ model }, { attention, series, allowed, options }, queri
 export function chosenOf(picture, { attention, series, allowed }, { side, units }) {
   const targets = allowed.shown.filter(side === "query" ? allowed.isTarget : allowed.isSource);
   const weights = chosenWeights(attention, series, side, units, targets);
-  const colour = series.length === 1 ? seriesColour(picture, series[0]) : picture.theme.accent;
-  return weights && { side, units, targets, colour, ...weights };
+  const color = series.length === 1 ? seriesColor(picture, series[0]) : picture.theme.accent;
+  return weights && { side, units, targets, color, ...weights };
 }

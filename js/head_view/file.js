@@ -1,4 +1,4 @@
-// The head view as a file where there is no screen.
+// The head view as a file, without a screen.
 
 import { Payload } from "../core/payload.js";
 import { MEAN } from "../core/view.js";
@@ -8,10 +8,10 @@ import { permitted } from "./lines.js";
 import { unpackHeads } from "./model.js";
 import { savedHeads } from "./saved.js";
 
-const BOX = { width: 880, height: 640 }; // of a file that no screen gives a size
+const BOX = { width: 880, height: 640 }; // size of a file without a screen
 
 /**
- * A payload as a file, as it announces what is shown.
+ * A payload as a file, in its initial state.
  *
  * @type {import("../core/saving.js").FileOf}
  */

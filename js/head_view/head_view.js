@@ -1,4 +1,4 @@
-// The head view as a component: lines from token to token. What is shown has one owner here, `shown`.
+// The head view component: attention as lines between tokens. `shown` is the only copy of its state.
 
 import { leading, within } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
@@ -42,7 +42,7 @@ import {
  */
 
 /**
- * What is to be shown, as `views/head_view.py` announces it; a layer's numbers come with it or are fetched.
+ * The initial state from `views/head_view.py`; a layer's numbers are part of it or fetched.
  *
  * @typedef {{key: string, shown: Shown, offer: Offer, source: string, reason: Reason | null}} Announced
  */
@@ -59,10 +59,10 @@ class HeadView extends ScrolledView {
     this.allowed = { shown: [], isSource: () => false, isTarget: () => false };
     /** @type {Map<number, number>} */
     this.places = new Map();
-    /** What heads do, [layer][head]; none before it has arrived. @type {string[][]} */
+    /** The labels of the heads, [layer][head]; empty until they arrive. @type {string[][]} */
     this.labels = [];
     this.asked = 0;
-    /** The revision that the page knows of. */
+    /** The latest revision that was reported to the page. */
     this.told = 0;
     this.units = "";
     this.waiting = false;
@@ -76,7 +76,7 @@ class HeadView extends ScrolledView {
     this.tell = () => {};
     /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
     this.held = undefined;
-    parts.scroll.hidden = true; // until there is something to see
+    parts.scroll.hidden = true; // until the first layer has arrived
     parts.details.ontoggle = () => this.mark();
   }
 
@@ -87,21 +87,21 @@ class HeadView extends ScrolledView {
     listenTo?.(({ layer, heads, words, pins }) => this.look({ layer, heads, words, pins }));
   }
 
-  // What is shown
+  // State
 
-  /** The view itself. @returns {View} */
+  /** The current view. @returns {View} */
   get choice() {
     return this.shown.view;
   }
 
-  /** The heads drawn. @returns {Head[]} */
+  /** The visible heads. @returns {Head[]} */
   get series() {
     const { rolled, heads } = this.model;
     const held = rolled ? [] : this.choice.heads.filter((head) => head === MEAN || head < heads.length);
     return held.length ? held : [MEAN];
   }
 
-  /** What is pinned of the units that are drawn. @returns {Pins} */
+  /** The visible pinned units. @returns {Pins} */
   get chosen() {
     const { side, units } = this.choice.pins;
     return { side, units: units.filter((unit) => unit < this.model.units.length) };
@@ -121,17 +121,17 @@ class HeadView extends ScrolledView {
     }
     const sent = payload.has("firsts") ? unpackHeads(data) : null;
     if (sent?.layer === this.choice.layer) {
-      this.asked++; // a layer still on its way is an older one
+      this.asked++; // a layer that is still loading is outdated
       this.adopt(sent);
       this.settle();
     } else if (fresh || this.model?.layer !== this.choice.layer) this.load();
   }
 
   /**
-   * Shows something else; the page is told when it is drawn, whose answer may wait.
+   * Changes the view; it is reported to the page after painting, because the response can wait.
    *
    * @param {Partial<View>} change
-   * @param {boolean} made whether it is more than one moment of a drag
+   * @param {boolean} made whether the change is final, and not part of a drag
    */
   look(change, made = true) {
     if (change.options && change.options.layout !== this.choice.options.layout) {
@@ -146,7 +146,7 @@ class HeadView extends ScrolledView {
       return;
     }
     if (!this.model) {
-      if (made) this.report(); // its first layer is still on its way
+      if (made) this.report(); // its first layer is still loading
       return;
     }
     if (change.heads) this.say(titleOf(this.model, this.series));
@@ -159,14 +159,14 @@ class HeadView extends ScrolledView {
     if (made) this.report();
   }
 
-  /** Reports the newest choice to the page; `lost` asks it to send the layer, which could not be fetched. */
+  /** Reports the newest state to the page; `lost` requests the layer from the page, if it could not be fetched. */
   report(lost = false) {
     const shown = newest(this.announced.key, this.shown);
     this.told = shown.revision;
     this.tell({ ...shown, lost });
   }
 
-  /** Fetches the layer that is to be shown, and draws it. */
+  /** Fetches the selected layer, and paints it. */
   async load() {
     const asked = ++this.asked;
     const data = await this.source.layer(this.choice.layer);
@@ -179,13 +179,13 @@ class HeadView extends ScrolledView {
     this.adopt(unpackHeads(data));
     this.describe();
     if (this.units === units)
-      this.paint(); // the tokens are where they were
+      this.paint(); // the tokens have not moved
     else this.fitToWidth(true);
     this.prepareLater();
     requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.settle()));
   }
 
-  /** After a layer was drawn: the page is told of a choice, and what the heads do is asked for. */
+  /** After painting: reports the state to the page, and requests the labels of the heads. */
   async settle() {
     if (this.shown.revision > this.told) this.report();
     const { source } = this;
@@ -197,7 +197,7 @@ class HeadView extends ScrolledView {
     this.mark();
   }
 
-  /** Makes a layer's numbers those that are drawn. @param {HeadModel} model */
+  /** Sets the numbers of a layer. @param {HeadModel} model */
   adopt(model) {
     this.model = { ...inWords(model, this.choice.words), key: this.announced.key };
     this.attention = new Attention(this.model);
@@ -244,7 +244,7 @@ class HeadView extends ScrolledView {
 
   /** @override */
   arrange() {
-    if (!this.model) return; // still on its way
+    if (!this.model) return; // still loading
     this.allowed = permitted(this.model, this.choice.options);
     this.places = new Map(this.allowed.shown.map((unit, index) => [unit, index]));
     super.arrange();
@@ -274,7 +274,7 @@ class HeadView extends ScrolledView {
     this.mark();
   }
 
-  /** The units that are looked at now: under the pointer or the cursor, else those pinned. @returns {Pins | null} */
+  /** The active units: under the pointer or the keyboard cursor, else the pinned ones. @returns {Pins | null} */
   get looked() {
     const { active, chosen } = this;
     if (active) return { side: active.side, units: [this.allowed.shown[active.index]] };
@@ -299,7 +299,7 @@ class HeadView extends ScrolledView {
   /** @param {ReturnType<typeof chosenOf>} weights */
   write(weights) {
     const { parts, model, chosen } = this;
-    if (this.waiting) parts.readout.textContent = "Adding up what looks at this token …";
+    if (this.waiting) parts.readout.textContent = "Computing the attention on this token …";
     else if (weights) parts.readout.replaceChildren(...rowNodes(model, weights));
     else {
       const { layer, heads } = this.choice;
@@ -317,13 +317,13 @@ class HeadView extends ScrolledView {
         ? element("span", {}, element("span", { class: "pin" }, "Pinned"), element("bdi", {}, pinned))
         : "Point at a token or use the arrow keys; click to pin it, several to add them up",
     );
-    parts.details.style.visibility = weights ? "visible" : "hidden"; // keeps its place, so that nothing jumps
+    parts.details.style.visibility = weights ? "visible" : "hidden"; // hidden without a layout shift
     if (weights && parts.details.open) {
       parts.table.replaceChildren(...weightsTable(model, this.series, weights));
     }
   }
 
-  /** Who looks at a token needs all rows; they are gone through in idle slices, so that no hover waits for them. */
+  /** The column of a token needs all rows; they are computed when idle, so that hovering stays fast. */
   prepareLater() {
     clearTimeout(this.preparing);
     const [first] = this.series;
@@ -335,7 +335,7 @@ class HeadView extends ScrolledView {
     this.preparing = window.setTimeout(slice, 30);
   }
 
-  // What a reader does on the picture
+  // Interaction
 
   /** @override @param {MouseEvent} event */
   placeUnder(event) {
@@ -354,7 +354,7 @@ class HeadView extends ScrolledView {
     stage.title = place ? this.model.names[this.allowed.shown[place.index]] : "";
   }
 
-  /** Several pinned tokens are of one side; the first of the other side begins anew. @override @param {Place} place */
+  /** Pins a token. All pins are on one side; pinning on the other side replaces them. @override @param {Place} place */
   choose(place) {
     this.cursor = place;
     const { side, index } = place;
@@ -407,7 +407,7 @@ class HeadView extends ScrolledView {
     return this.parts.readout.textContent ?? "";
   }
 
-  /** Scrolls by as little as shows a unit. @override @param {Place} place */
+  /** Scrolls a unit into view. @override @param {Place} place */
   reveal({ index }) {
     const { starts, vertical } = this.geometry;
     const { x, y, width, height } = this.view;

@@ -1,4 +1,4 @@
-// Where tokens and lines are, in columns and in reading direction. Numbers only, no drawing.
+// The layout of tokens and lines, in columns and in reading direction, without drawing.
 
 import { everyNth, widest } from "../core/text.js";
 
@@ -9,16 +9,16 @@ import { everyNth, widest } from "../core/text.js";
  */
 
 /** @typedef {{width: number, height: number}} Box */
-/** @typedef {{side: Side, index: number}} Place a unit on one side; the index counts the units shown */
+/** @typedef {{side: Side, index: number}} Place a unit on one side; the index counts visible units */
 
 /**
- * Both layouts put unit number i of those shown at starts[i] to starts[i + 1] along the main axis: downwards in
- * columns, to the right in reading direction. `near` and `far` are where lines leave queries and reach keys.
+ * Both layouts place visible unit i from starts[i] to starts[i + 1] along the main axis: downwards in columns, to the
+ * right in reading direction. Lines go from `near` at the queries to `far` at the keys.
  *
  * @typedef {object} HeadGeometry
  * @property {boolean} vertical
  * @property {number} size of the labels
- * @property {number} every how labels are thinned
+ * @property {number} every step of thinned labels
  * @property {Float64Array} starts
  * @property {number} near
  * @property {number} far
@@ -28,16 +28,16 @@ import { everyNth, widest } from "../core/text.js";
  */
 
 const ROW_PITCH = 23;
-const LEAST_PITCH = 13; // below this a label has no line of its own, and labels are thinned
-const SPAN = [140, 560]; // between the two columns
-const NUMBER_ROOM = 46; // beside the labels, for a weight
+const LEAST_PITCH = 13; // with smaller distances labels are thinned
+const SPAN = [140, 560]; // distance between the columns
+const NUMBER_ROOM = 46; // space for a weight next to the labels
 const LABEL_ROOM = 168;
 const READING_HEIGHT = 330;
 const TOKEN_GAP = 14;
 const EDGE = 6;
 
 /**
- * @param {string[]} labels of the units shown
+ * @param {string[]} labels of the visible units
  * @param {Box} box
  * @param {Pick<import("../core/view.js").Options, "layout" | "fit">} options
  * @param {Measure} measure
@@ -100,11 +100,11 @@ function inReadingOrder(labels, box, fit, measure) {
 }
 
 /**
- * Where lines touch a unit.
+ * The end point of lines at a unit.
  *
  * @param {{geometry: HeadGeometry, view: Area}} picture
  * @param {Side} side
- * @param {number} index counts the units shown
+ * @param {number} index counts visible units
  */
 export function anchor({ geometry, view }, side, index) {
   const along = (geometry.starts[index] + geometry.starts[index + 1]) / 2;
@@ -113,7 +113,7 @@ export function anchor({ geometry, view }, side, index) {
 }
 
 /**
- * First and last index, exclusive, of the units that a window of the content shows.
+ * First and last (exclusive) index of the units in the visible area.
  *
  * @param {{geometry: HeadGeometry, view: Area}} picture
  */
@@ -124,7 +124,7 @@ export function inView({ geometry, view }) {
 }
 
 /**
- * Index of the unit at a place along the main axis; -1 before the first, the count beyond the last.
+ * Index of the unit at a position along the main axis: -1 before the first, the count after the last.
  *
  * @param {HeadGeometry} geometry
  * @param {number} place
@@ -141,7 +141,7 @@ function slotAt({ starts }, place) {
 }
 
 /**
- * The unit under a point of the view; between the sides there is none.
+ * The unit at a point of the view, or null between the sides.
  *
  * @param {{geometry: HeadGeometry, view: Area}} picture
  * @param {number} x

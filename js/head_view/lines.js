@@ -1,4 +1,4 @@
-// Which lines are drawn between the units, and how much of the attention they carry.
+// Selects the lines to draw, and computes the share of attention that they carry.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 
@@ -11,7 +11,7 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 /** @typedef {{head: Head, query: number, key: number, weight: number}} Line */
 
 /**
- * Which of the units may be shown, and which pairs of them may be joined.
+ * The visible units, and the pairs that lines may connect.
  *
  * @typedef {object} Permitted
  * @property {number[]} shown
@@ -19,13 +19,13 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
  * @property {(unit: number) => boolean} isTarget
  */
 
-/** Thresholds that lines can be drawn from, as a share of the strongest possible. */
+/** Thresholds for lines, as a share of the maximum weight. */
 export const STEPS = constants.steps;
-/** Lines that a browser still draws in a moment. */
+/** Maximum number of lines, which a browser draws quickly. */
 export const MOST_LINES = 60_000;
 
-const HALF = 0.5; // share of the attention shown that the strongest lines tell
-const FAINT = 0.002; // share of the full strength below which a line could not be seen
+const HALF = 0.5; // share of the visible attention that the strongest lines carry
+const FAINT = 0.002; // share of the maximum weight below which a line is invisible
 
 /**
  * @param {Pick<import("./model.js").HeadModel, "units">} model
@@ -42,9 +42,9 @@ export function permitted({ units }, { specials, direction }) {
 }
 
 /**
- * The lines to draw from some query units, with the share of those queries' attention that they carry. A threshold of
- * null draws the strongest: as few as tell half of what may be drawn, and those that are as strong as the last of them.
- * Lines beyond what a browser can draw are left out from the weakest on, which `capped` says.
+ * The lines from some query units, and the share of these queries' attention that they carry. A threshold of null
+ * selects the strongest lines that together carry half of the drawable attention, including ties. If there are more
+ * lines than a browser can draw, the weakest are omitted and `capped` is true.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -71,9 +71,9 @@ export function linesFrom(attention, series, queries, allowed, threshold) {
   const carried = lines.reduce((sum, line) => sum + line.weight, 0);
   return {
     lines,
-    /** Lines that could be drawn. */
+    /** Number of drawable lines. */
     possible,
-    /** What the lines carry, of all attention of these queries, and of what may be drawn of it. */
+    /** Share of the lines in all attention of these queries, and in their drawable attention. */
     share: total ? carried / total : 0,
     told: shown ? carried / shown : 0,
     automatic: threshold === null,
@@ -99,8 +99,8 @@ function linesAbove(rows, targets, least) {
 }
 
 /**
- * How many weights may be drawn, their sum, and the weight down to which the strongest add up to half of it. As numbers
- * above 0 lie in the order of their bits, they are sorted into buckets by those, and only one bucket is looked into.
+ * The number and sum of the drawable weights, and the threshold above which they add up to half of the sum. Positive
+ * floats are ordered like their bits, so they are counted in buckets by their upper bits, and only one bucket is sorted.
  *
  * @param {Row[]} rows @param {number[]} targets
  */
@@ -130,7 +130,7 @@ function strongest(rows, targets) {
   return { count, sum, half };
 }
 
-const BUCKETS = 2 ** 15; // by the upper half of a float32 above 0, whose sign is no news
+const BUCKETS = 2 ** 15; // by the upper 16 bits of a positive float32, without the sign
 
 /** @param {Row[]} rows @param {number[]} targets @param {(weight: number, bucket: number) => void} take */
 function each(rows, targets, take) {
@@ -141,7 +141,7 @@ function each(rows, targets, take) {
 }
 
 /**
- * What special tokens get of each query's attention, as a share, by the heads drawn on average.
+ * The share of each query's attention on special tokens, averaged over the visible heads.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -169,9 +169,8 @@ function sumOf(row) {
 }
 
 /**
- * The weights between chosen units of one side and all units of the other, added up over the chosen ones:
- * `parts`, one array for each of the series, their `mean`, and the `lines` to the targets. Null while columns are
- * not ready.
+ * The weights between selected units of one side and all units of the other, summed over the selected units: `parts` for
+ * each visible head, their `mean`, and the `lines` to the targets. Null while columns are not ready.
  *
  * @param {Attention} attention
  * @param {Head[]} series

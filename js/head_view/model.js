@@ -1,4 +1,4 @@
-// What is drawn: the units of a text, and the numbers that their attention is computed from.
+// The data of a head view: the tokens or words of a text, and the numbers for their attention.
 
 import { Payload } from "../core/payload.js";
 import { visibleText } from "../core/text.js";
@@ -7,22 +7,22 @@ import { MEAN } from "../core/view.js";
 /** @typedef {import("../core/view.js").Head} Head */
 
 /**
- * What `views/head_view.py` says of a layer.
+ * The description of a layer from `views/head_view.py`.
  *
  * @typedef {object} Described
  * @property {string} key
  * @property {number} layer from 1
  * @property {number} layers
- * @property {number[] | null} [layerNumbers] what the layers are called, where they are not all of a model's
+ * @property {number[] | null} [layerNumbers] numbers of the layers, if they are not all layers of the model
  * @property {number[]} heads
  * @property {boolean} rolled whether the measure is of the layer as a whole
  * @property {number} tokenCount
  * @property {boolean} [words] whether the units are words
  * @property {string[]} texts of the units
- * @property {{texts: string[], full: number} | null} [other] of words where these are tokens, and the other way round
+ * @property {{texts: string[], full: number} | null} [other] those of words if the units are tokens, and vice versa
  * @property {number} scaling of queries times keys
- * @property {number} full what the strongest line stands for
- * @property {string[][]} labels [layer][head], a word for what a head does; none where they arrive later, or never
+ * @property {number} full the weight of a fully opaque line
+ * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty if they arrive later or never
  * @property {string} title
  * @property {string} valueName
  * @property {string} total
@@ -48,20 +48,20 @@ export function unpackHeads(bytes) {
     ...described,
     words: described.words ?? false,
     ...drawnFrom(payload, { texts, full }, ""),
-    /** The same text in the other units, where a reader may change to them. */
+    /** The same text in the other units, if the user can switch to them. */
     other: other ? drawnFrom(payload, other, "other.") : null,
-    /** [head, unit, unit], or of tokens where there are other units, if those are fewer numbers than queries and keys */
+    /** [head, unit, unit], or of tokens if there are other units; null if queries and keys were sent */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
     vectors: payload.has("queries") ? vectorsOf(payload) : null,
   };
 }
 
 /**
- * Tokens or words, and what the strongest line between them stands for.
+ * Tokens or words, and the weight of a fully opaque line.
  *
  * @param {Payload} payload
  * @param {{texts: string[], full: number}} described
- * @param {string} of what the names of their arrays begin with
+ * @param {string} of prefix of the names of their arrays
  */
 function drawnFrom(payload, { texts, full }, of) {
   const firsts = payload.numbers(`${of}firsts`, Uint16Array);
@@ -79,7 +79,7 @@ function drawnFrom(payload, { texts, full }, of) {
 }
 
 /**
- * The model in words, or in tokens, as far as it holds both.
+ * The model in words or in tokens, if it contains both.
  *
  * @param {HeadModel} model
  * @param {boolean} words
@@ -92,7 +92,7 @@ export function inWords(model, words) {
 }
 
 /**
- * What attention is computed from.
+ * The data that attention is computed from.
  *
  * @param {Payload} payload
  */
@@ -102,9 +102,9 @@ function vectorsOf(payload) {
     /** [head, token, dim] */
     queries: payload.numbers("queries", Float32Array),
     keys: payload.numbers("keys", Float32Array),
-    /** [head, token], what weights are multiplied with */
+    /** [head, token], factors of the weights */
     lengths: payload.has("lengths") ? payload.numbers("lengths", Float32Array) : null,
-    /** A bit for each key that may be looked at; one row for all queries, or one for each. */
+    /** The attention mask, a bit per key; one row for all queries, or one row each. */
     mask: payload.has("mask") ? payload.numbers("mask", Uint8Array) : null,
     maskRows: payload.has("mask") ? payload.shape("mask")[0] : 0,
   };
@@ -113,10 +113,10 @@ function vectorsOf(payload) {
 /** @typedef {ReturnType<typeof vectorsOf>} Vectors */
 
 /**
- * What a layer is called: its number in the model.
+ * The name of a layer: its number in the model.
  *
  * @param {Pick<HeadModel, "layerNumbers">} model
- * @param {number} layer from 1, among those that are there
+ * @param {number} layer from 1, among the available ones
  */
 export function layerName({ layerNumbers }, layer) {
   return String(layerNumbers?.[layer - 1] ?? layer);
@@ -133,7 +133,7 @@ export function unitName(model, unit) {
 }
 
 /**
- * The heads drawn, as a title names them.
+ * The name of the visible heads in a title.
  *
  * @param {HeadModel} model
  * @param {Head[]} series

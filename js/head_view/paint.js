@@ -1,7 +1,7 @@
-// How it looks. Everything is painted with a pen, for the screen and for files.
+// Painting of the head view, for the screen and for files.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { headColour } from "../core/colour.js";
+import { headColor } from "../core/color.js";
 import { ellipsised, formatted, isShown } from "../core/text.js";
 import { MEAN } from "../core/view.js";
 import { anchor, inView } from "./layout.js";
@@ -18,13 +18,13 @@ import { anchor, inView } from "./layout.js";
  * @property {import("../core/theme.js").Theme} theme
  * @property {import("../core/text.js").Measure} measure
  * @property {import("./layout.js").HeadGeometry} geometry
- * @property {number[]} shown the units shown
- * @property {Map<number, number>} places unit → its index among those shown
- * @property {import("../core/pen.js").Area} view what is shown of the content
+ * @property {number[]} shown the visible units
+ * @property {Map<number, number>} places unit → index among the visible units
+ * @property {import("../core/pen.js").Area} view the visible area of the content
  */
 
 /**
- * Units of one side, and what each of the other side gets.
+ * Units of one side, and their weights to the other side.
  *
  * @typedef {object} Chosen
  * @property {Side} side
@@ -32,21 +32,21 @@ import { anchor, inView } from "./layout.js";
  * @property {number[]} targets
  * @property {Line[]} lines
  * @property {Float64Array} mean
- * @property {string} colour
+ * @property {string} color
  */
 
-const LEVELS = 16; // strengths that lines are drawn in; each is one path, so thousands of lines stay quick
+const LEVELS = 16; // number of opacities of lines; each is one path, so that thousands of lines are fast
 const FAINTEST = 0.06;
-const BAR = 30; // length of a bar that stands for all of a query's attention
-const LEAST_NUMBER = 0.005; // below it two decimals would say 0.00
+const BAR = 30; // length of a bar for all of a query's attention
+const LEAST_NUMBER = 0.005; // smaller weights would be rounded to 0.00
 
 /**
- * Tokens and lines as they are without pointer and pins.
+ * Paints tokens and lines without pointer and pins.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
  * @param {Line[]} lines
- * @param {Map<number, number>} bars shares that are drawn beside queries
+ * @param {Map<number, number>} bars shares drawn next to the queries
  */
 export function paintHeads(pen, picture, lines, bars) {
   const { view, theme } = picture;
@@ -57,7 +57,7 @@ export function paintHeads(pen, picture, lines, bars) {
   paintSides(pen, picture);
 }
 
-/** What queries give to tokens that are hidden, as bars on their outer side.
+/** Paints the attention of queries on hidden tokens, as bars on their outer side.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
@@ -82,7 +82,7 @@ function paintBars(pen, picture, bars) {
   }
 }
 
-/** Lines in buckets of one head and one strength: alpha by the root of the weight, width by the weight.
+/** Paints lines in buckets of head and opacity: alpha by the square root of the weight, width by the weight.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
@@ -98,7 +98,7 @@ function paintLines(pen, picture, lines) {
     if (bucket) bucket.push(line);
     else buckets.set(id, [line]);
   }
-  // Strong lines last, so that they lie on top.
+  // Strong lines last, so that they are on top.
   for (const [id, bucket] of [...buckets].sort(([one], [other]) => one - other)) {
     const share = (Math.floor(id / 1000) + 1) / LEVELS;
     pen.path(
@@ -106,7 +106,7 @@ function paintLines(pen, picture, lines) {
         for (const line of bucket) trace(path, picture, line);
       },
       {
-        stroke: seriesColour(picture, bucket[0].head),
+        stroke: seriesColor(picture, bucket[0].head),
         alpha: FAINTEST + (1 - FAINTEST) * share ** 1.3,
         line: 0.7 + 2.8 * share ** 2,
       },
@@ -132,11 +132,11 @@ function trace(path, picture, { query, key }) {
  * @param {Pick<HeadPicture, "model" | "theme">} picture
  * @param {import("../core/view.js").Head} head
  */
-export function seriesColour({ model, theme }, head) {
-  return head === MEAN ? theme.accent : headColour(model.heads[head]);
+export function seriesColor({ model, theme }, head) {
+  return head === MEAN ? theme.accent : headColor(model.heads[head]);
 }
 
-/** Labels; special tokens are quiet, unless they are among those marked.
+/** Paints labels; special tokens are muted unless marked.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
@@ -189,7 +189,7 @@ function boxStart({ geometry }, side, x, width, margin) {
   return side === "query" ? x - width + margin : x - margin;
 }
 
-/** Of a pair's second text every token bears a bar where its lines start or end.
+/** Marks the tokens of the second text with a bar where their lines start or end.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {number} index */
 function paintSegment(pen, picture, index) {
@@ -204,7 +204,7 @@ function paintSegment(pen, picture, index) {
   }
 }
 
-/** What the two sides are. @param {Pen} pen @param {HeadPicture} picture */
+/** Paints the titles of the two sides. @param {Pen} pen @param {HeadPicture} picture */
 function paintSides(pen, { geometry, view, theme }) {
   const lettering = { size: 11, weight: 600, fill: theme.muted, middle: true };
   const [query, key] = ["query: looks", "key: is looked at"];
@@ -219,25 +219,25 @@ function paintSides(pen, { geometry, view, theme }) {
 }
 
 /**
- * On top of the faded picture: the lines of some units of one side, and what each of the other side gets.
+ * Paints the lines and weights of active units on top of the faded picture.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
  * @param {Chosen} chosen
  */
-export function paintChosen(pen, picture, { side, units, targets, lines, mean, colour }) {
+export function paintChosen(pen, picture, { side, units, targets, lines, mean, color }) {
   const { model, geometry, places } = picture;
   const other = side === "query" ? "key" : "query";
   const marked = targets.filter((unit) => mean[unit] >= LEAST_NUMBER * model.full && geometry.every === 1);
   paintLines(pen, picture, lines);
-  for (const unit of marked) paintGround(pen, picture, other, unit, mean[unit], colour);
+  for (const unit of marked) paintGround(pen, picture, other, unit, mean[unit], color);
   paintUnits(pen, picture, new Set(marked));
   for (const unit of marked) paintShare(pen, picture, other, unit, mean[unit]);
   paintSides(pen, picture);
   for (const unit of units) if (places.has(unit)) paintTag(pen, picture, side, placeOf(picture, unit));
 }
 
-/** A token's weight as the colour behind it.
+/** Paints a token's weight as its background color.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight
  * @param {string} fill */
@@ -249,7 +249,7 @@ function paintGround(pen, picture, side, unit, weight, fill) {
   pen.rectangle(boxStart(picture, side, x, width, 4), y - 9, width, 18, { fill, alpha, radius: 4 });
 }
 
-/** A token's weight as a number beside it, where there is room.
+/** Paints a token's weight as a number next to it, if there is space.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight */
 function paintShare(pen, picture, side, unit, weight) {
@@ -281,7 +281,7 @@ function paintTag(pen, picture, side, index) {
 }
 
 /**
- * Where the keyboard is.
+ * Paints the keyboard cursor.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture

@@ -43,7 +43,7 @@ for (const layout of /** @type {const} */ (["columns", "reading"])) {
       targets: [0, 1, 2],
       lines: LINES.slice(1, 2),
       mean: new Float64Array([0, 0.1, 0.9]),
-      colour: "teal",
+      color: "teal",
     };
     const context = new NotingContext();
     const pen = new SvgPen(picture.view.width, picture.view.height, "A", "serif");

@@ -4,8 +4,8 @@ import { button, element, group, keyboardHelp, liveRegion } from "../core/dom.js
 import { scrolledParts } from "../core/scrolled_view.js";
 
 const HELP =
-  "Arrow keys move between tokens and sides. Enter pins a token, Escape lets go. " +
-  "Square brackets go to another layer, comma and full stop to another head.";
+  "Arrow keys move between tokens and sides. Enter pins a token, Escape removes all pins. " +
+  "Square brackets change the layer, comma and period change the head.";
 
 /** @param {HTMLElement} root @param {HTMLElement} bar the toolbar */
 export function headParts(root, bar) {

@@ -5,11 +5,11 @@ import { barsOf, chosenOf, drawnOf } from "./drawn.js";
 import { paintChosen, paintHeads } from "./paint.js";
 import { shareSentence, specialSentence, titleOf } from "./sentences.js";
 
-const PNG_MOST = 9e6; // pixels of a picture above which it is saved at the plain resolution
-const WHOLE = 12_000; // pixels up to which a file holds the whole text
+const PNG_MOST = 9e6; // pixels above which a PNG is saved at one pixel per CSS pixel
+const WHOLE = 12_000; // maximum length of a file with the whole text, in pixels
 
 /**
- * The whole text where that makes a reasonable picture, else the part in view; with what a caption says.
+ * The whole text if the picture has a reasonable size, otherwise the visible part, with a caption.
  *
  * @param {import("./paint.js").HeadPicture} shown
  * @param {import("./drawn.js").Looks} looks
@@ -49,7 +49,7 @@ export function savedHeads(shown, looks, pins) {
         paintHeads(pen, picture, weights ? [] : drawn.lines, bars);
         if (weights) paintChosen(pen, picture, weights);
       });
-      // Lines to tokens out of view would run through the caption.
+      // Clipped, because lines to tokens out of view would cross the caption.
       pen.rectangle(0, 0, width, top, { fill: theme.background });
       lines.forEach(({ line, style }, i) => {
         pen.text(line, 20, 26 + i * 18, style);

@@ -1,4 +1,4 @@
-// What the head view says in words: what is shown, a token's row, its table, and what the lines carry.
+// The texts of the head view: title, readout and table of a token, and the share of the lines.
 
 import { element } from "../core/dom.js";
 import { counted, formatted, plainNumber } from "../core/text.js";
@@ -13,21 +13,21 @@ import { layerName, seriesName, unitName } from "./model.js";
  */
 
 /**
- * Weights between the units looked at and those of the other side.
+ * Weights between the active units and those of the other side.
  *
  * @typedef {object} Weights
  * @property {Side} side
  * @property {number[]} units
  * @property {number[]} targets
- * @property {Float64Array[]} parts one for each of the heads drawn
- * @property {Float64Array} mean of those
+ * @property {Float64Array[]} parts one for each visible head
+ * @property {Float64Array} mean over the visible heads
  */
 
-/** Why a head is shown that nobody chose: layer from 1, head from 0. */
+/** Why the app selected a head: layer from 1, head from 0. */
 /** @typedef {{layer: number, head: number, text: string}} Reason */
 
 /**
- * What a picture is called.
+ * The title of a picture.
  *
  * @param {HeadModel} model
  * @param {Head[]} series
@@ -39,83 +39,83 @@ export function titleOf(model, series) {
 }
 
 /**
- * What the chosen heads do, where their profile says it.
+ * A note on the selected heads, from their labels.
  *
  * @param {HeadModel} model
  * @param {Head[]} series
  * @param {string[]} labels of the layer's heads
  */
 function noteOf(model, series, labels) {
-  if (model.rolled) return "of the layer as a whole, so there are no single heads";
-  if (series[0] === MEAN) return "the mean hides what single heads do; click a head to see it alone";
-  const said = series
+  if (model.rolled) return "computed for the whole layer, so there are no single heads";
+  if (series[0] === MEAN) return "the mean hides single heads; click a head to see its attention";
+  const notes = series
     .map(Number)
     .filter((head) => labels[head])
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
-  // Labels are of tokens, whatever is drawn.
-  const where = model.words ? "piece by piece" : "on this text";
-  if (said.length) return `${where}: ${said.slice(0, 6).join(" · ")}`;
-  return series.length === 1 && labels.length ? "nothing stands out in where it looks on this text" : "";
+  // Labels are always those of tokens.
+  const where = model.words ? "by token" : "on this text";
+  if (notes.length) return `${where}: ${notes.slice(0, 6).join(" · ")}`;
+  return series.length === 1 && labels.length ? "no distinctive pattern on this text" : "";
 }
 
 /**
- * What is said while nobody looks at a token: what the picture is, and what its heads do.
+ * The readout without an active token: the title and a note on the heads.
  *
  * @param {HeadModel} model @param {Head[]} series @param {string[]} labels of the layer's heads
  */
 export function titleNodes(model, series, labels) {
   const note = noteOf(model, series, labels);
-  const said = note ? [element("span", { class: "quiet" }, ` · ${note}`)] : [];
-  return [element("b", {}, titleOf(model, series)), ...said];
+  const nodes = note ? [element("span", { class: "quiet" }, ` · ${note}`)] : [];
+  return [element("b", {}, titleOf(model, series)), ...nodes];
 }
 
 /**
- * Why a head is shown that nobody chose, with a way to the mean.
+ * Why the app selected a head, with a link to the mean.
  *
  * @param {Reason} reason @param {() => void} showMean
  */
 export function reasonNodes({ layer, head, text }, showMean) {
-  const mean = element("button", { type: "button", class: "link" }, "show the mean of all");
+  const mean = element("button", { type: "button", class: "link" }, "show the mean of all heads");
   mean.onclick = showMean;
   return [element("b", {}, `Layer ${layer}, head ${head + 1}`), `: ${text} · `, mean];
 }
 
 /**
- * "ground (11) looks at: left (9) 0.6486 · we (7) 0.1200 · 12 others 0.2314"
+ * "ground (11) attends to left (9) 0.6486 · we (7) 0.1200 · 12 others 0.2314"
  *
  * @param {HeadModel} model
  * @param {Weights} weights
  */
 export function rowNodes(model, { side, units, targets, parts, mean }) {
   const several = units.length > 1;
-  const said = [several ? "added up" : "", parts.length > 1 ? "mean over the heads shown" : ""].filter(
+  const remarks = [several ? "summed" : "", parts.length > 1 ? "mean over the visible heads" : ""].filter(
     Boolean,
   );
-  const who = units.length > 3 ? `${units.length} ${unitsName(model)}` : unitNames(model, units);
-  const looks = several ? "look at" : "looks at";
-  const verb = side === "query" ? looks : `${several ? "are" : "is"} looked at by`;
-  const best = [...targets].sort((one, other) => mean[other] - mean[one]).slice(0, 4);
+  const subject = units.length > 3 ? `${units.length} ${unitsName(model)}` : unitNames(model, units);
+  const attends = several ? "attend to" : "attends to";
+  const verb = side === "query" ? attends : `${several ? "are" : "is"} attended to by`;
+  const best = [...targets].sort((a, b) => mean[b] - mean[a]).slice(0, 4);
   /** @type {[string, number][]} */
   const named = best.map((unit) => [unitName(model, unit), mean[unit]]);
   const others = model.units.length - best.length;
   if (others > 0) {
     const all = mean.reduce((sum, weight) => sum + weight, 0);
-    const rest = all - named.reduce((sum, [, weight]) => sum + weight, 0);
-    named.push([others === 1 ? "1 other" : `${others} others`, rest]);
+    const remainder = all - named.reduce((sum, [, weight]) => sum + weight, 0);
+    named.push([others === 1 ? "1 other" : `${others} others`, remainder]);
   }
   return [
-    element("b", {}, element("bdi", {}, who)),
+    element("b", {}, element("bdi", {}, subject)),
     ` ${verb} `,
     ...named.flatMap(([name, weight], i) => [
       i ? " · " : "",
       element("bdi", {}, name),
       element("span", { class: "value" }, ` ${formatted(weight, 4)}`),
     ]),
-    said.length ? element("span", { class: "quiet" }, `  (${said.join(", ")})`) : "",
+    remarks.length ? element("span", { class: "quiet" }, `  (${remarks.join(", ")})`) : "",
   ];
 }
 
-/** What the units are. @param {Pick<HeadModel, "words">} model */
+/** The plural name of the units. @param {Pick<HeadModel, "words">} model */
 function unitsName({ words }) {
   return words ? "words" : "tokens";
 }
@@ -150,25 +150,25 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
 }
 
 /**
- * What the lines stand for, with the share of attention that they carry.
+ * A sentence on the number of lines and the share of attention that they carry.
  *
  * @param {HeadModel} model
  * @param {import("./lines.js").Drawn} drawn
  */
 export function shareSentence(model, { lines, possible, share, told, automatic, least, capped, queries }) {
   const count = queries.length;
-  const whole = count === model.units.length;
-  const whose = whole
+  const isComplete = count === model.units.length;
+  const whose = isComplete
     ? `all ${model.total}`
     : `the ${model.total} of the ${count} ${unitsName(model)} in view`;
   const some = counted(lines.length);
   const part = lines.length < possible;
   const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";
   const plain = `${lines.length === 1 ? "1 line" : `${some} lines`}${from}`;
-  const hidden = percent(told) === percent(share) ? "" : ` tell ${percent(told)} of what is shown`;
+  const hidden = percent(told) === percent(share) ? "" : ` (${percent(told)} of the visible attention)`;
   const few = part ? `The strongest ${some} of ${counted(possible)} lines${hidden}` : plain;
   const most = counted(MOST_LINES);
-  const left = capped ? ` More than ${most} cannot be drawn; the weakest are left out.` : "";
+  const left = capped ? ` At most ${most} lines are drawn; the weakest are omitted.` : "";
   return `${automatic ? few : plain}, carrying ${percent(share)} of ${whose}.${left}`;
 }
 
@@ -178,12 +178,12 @@ function percent(share) {
 }
 
 /**
- * What the bars beside the queries stand for, where special tokens are hidden.
+ * A sentence on the bars for hidden special tokens.
  *
  * @param {Map<number, number>} shares of the queries
  */
 export function specialSentence(shares) {
   const all = [...shares.values()];
   if (!all.length) return "";
-  return ` Grey bars: special tokens, which are hidden, get ${percent(all.reduce((sum, one) => sum + one, 0) / all.length)}.`;
+  return ` Gray bars: attention on the hidden special tokens, on average ${percent(all.reduce((sum, share) => sum + share, 0) / all.length)}.`;
 }

@@ -1,19 +1,19 @@
-// What a hand does while it holds the pointer down: it pushes the plane aside, or draws a line around marks.
+// Dragging on the map: panning, or drawing a lasso around marks.
 
 /** @typedef {import("./model.js").Spot} Spot */
 
 /**
- * What is asked before, and told of it.
+ * Callbacks.
  *
  * @typedef {object} Told
- * @property {() => boolean} may whether anything can be dragged now
- * @property {() => boolean} draws whether a line is drawn even without Shift
+ * @property {() => boolean} may whether dragging is possible now
+ * @property {() => boolean} draws whether a lasso is drawn even without Shift
  * @property {(right: number, down: number) => void} pushed
- * @property {() => void} drawn the line has grown, or is gone
- * @property {(line: Spot[]) => void} closed the line is done
+ * @property {() => void} drawn the lasso has changed
+ * @property {(line: Spot[]) => void} closed the lasso is complete
  */
 
-const STILL = 4; // pixels that a hand moves in a click
+const STILL = 4; // maximum movement of a click, in pixels
 
 export class Dragging {
   /** @param {HTMLElement} stage @param {Told} told */
@@ -22,7 +22,7 @@ export class Dragging {
     this.told = told;
     /** @type {{draws: boolean, last: Spot, line: Spot[]} | null} */
     this.held = null;
-    /** Whether it was no click: until the pointer is held down again. */
+    /** Whether the last press was a drag and not a click. */
     this.moved = false;
     stage.addEventListener("pointerdown", (event) => this.grab(event));
     stage.addEventListener("pointermove", (event) => this.drag(event));
@@ -33,12 +33,12 @@ export class Dragging {
     });
   }
 
-  /** Whether the pointer is held down and has moved. */
+  /** Whether a drag is in progress. */
   get goes() {
     return Boolean(this.held) && this.moved;
   }
 
-  /** The line that is being drawn. @returns {Spot[]} */
+  /** The current lasso. @returns {Spot[]} */
   get line() {
     return this.held?.draws ? this.held.line : [];
   }

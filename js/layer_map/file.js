@@ -1,17 +1,17 @@
-// The map as a file: what is in view, with its caption, and its legend below.
+// The map as a file: the visible part, with caption and legend.
 
 import { framed, PNG_RATIO } from "../core/saving.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import { mapLayout } from "./layout.js";
-import { colouring, unpackMap } from "./model.js";
+import { coloring, unpackMap } from "./model.js";
 import { legendOf, paintMap, paintWay } from "./paint.js";
 
-const BOX = { width: 960, height: 600 }; // of a file that no screen gives a size
+const BOX = { width: 960, height: 600 }; // size of a file without a screen
 const LEAST_WIDTH = 600;
 
 /**
  * @param {import("./paint.js").MapPicture} picture
- * @param {import("./model.js").Point | null} pinned whose way is drawn
+ * @param {import("./model.js").Point | null} pinned the mark whose trajectory is drawn
  */
 export function savedMap(picture, pinned) {
   const { model, theme, measure, geometry } = picture;
@@ -43,9 +43,9 @@ export function savedMap(picture, pinned) {
 export function mapFile(bytes, { theme, measure }) {
   const model = unpackMap(bytes);
   const { start } = model;
-  const ramp = coloursOf(theme.dark ? model.darkTable : model.lightTable).css;
-  const colours = colouring(model, start.by, ramp);
+  const ramp = colorsOf(theme.dark ? model.darkTable : model.lightTable).css;
+  const colors = coloring(model, start.by, ramp);
   const geometry = mapLayout(model, BOX, start, null);
   const seen = { by: start.by, emphasised: null, moving: null };
-  return savedMap({ model, theme, measure, geometry, colours, ...seen }, null);
+  return savedMap({ model, theme, measure, geometry, colors, ...seen }, null);
 }

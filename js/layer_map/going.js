@@ -1,20 +1,20 @@
-// From one layer to the next: marks on their way, and going through all layers by itself.
+// Animation between layers, and playback of all layers.
 
 import { between } from "./model.js";
 
 /**
- * What is asked before, and told of it.
+ * Callbacks.
  *
  * @typedef {object} Told
- * @property {(at: Float32Array | null) => void} moved where the marks are; null when they have arrived
- * @property {() => number} layer that is shown
- * @property {(layer: number) => void} next another layer is due
+ * @property {(at: Float32Array | null) => void} moved positions of the marks; null at the end of the animation
+ * @property {() => number} layer the visible layer
+ * @property {(layer: number) => void} next goes to another layer
  * @property {() => number} layerCount
- * @property {() => void} changed it goes by itself, or does so no more
+ * @property {() => void} changed playback has started or stopped
  */
 
-export const MOVING = 350; // milliseconds from one layer to the next
-const STAYING = 900; // and until the one after it, where all are gone through
+export const MOVING = 350; // duration of an animation, in milliseconds
+const STAYING = 900; // pause between layers during playback
 
 export class Going {
   /** @param {Told} told */
@@ -24,12 +24,12 @@ export class Going {
     this.playing = 0;
   }
 
-  /** Whether it goes by itself. */
+  /** Whether playback is running. */
   get goes() {
     return Boolean(this.playing);
   }
 
-  /** Moves the marks. @param {ArrayLike<number>} from @param {ArrayLike<number>} to */
+  /** Animates the marks. @param {ArrayLike<number>} from @param {ArrayLike<number>} to */
   move(from, to) {
     cancelAnimationFrame(this.frame);
     const at = new Float32Array(to.length);
@@ -43,7 +43,7 @@ export class Going {
     step(begun);
   }
 
-  /** Goes through all layers, from the first one when the last is shown. */
+  /** Plays all layers, from the first one if the last is visible. */
   play() {
     const { told } = this;
     const next = () => {

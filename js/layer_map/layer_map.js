@@ -1,15 +1,15 @@
-// Tokens on a plane, layer by layer, as a component.
+// The token map component: a 2-D projection of tokens, layer by layer.
 
 import { CanvasView, leading, within } from "../core/canvas_view.js";
 import { element, sizeCanvas } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
 import { Dragging } from "./dragging.js";
 import { savedMap } from "./file.js";
 import { Going, MOVING } from "./going.js";
 import { closeUp, mapLayout, pushed, revealing, zoomedBy } from "./layout.js";
-import { colouring, found, nextText, pointsOf, sentence, surroundings, unpackMap, whence } from "./model.js";
+import { coloring, found, nextText, pointsOf, sentence, surroundings, unpackMap, whence } from "./model.js";
 import { legendEntries, paintLasso, paintMap, paintRing, paintWay } from "./paint.js";
 import { legendEntry, mapParts } from "./parts.js";
 import { markAt, marksWithin } from "./places.js";
@@ -42,12 +42,12 @@ class LayerMap extends CanvasView {
     this.wanted = "";
     /** @type {number[] | null} */
     this.matches = null;
-    /** Where the marks are while they move. @type {Float32Array | null} */
+    /** Positions of the marks during an animation. @type {Float32Array | null} */
     this.moving = null;
     this.telling = 0;
     // Set by the first layout, before anything reads it.
     this.geometry = /** @type {MapGeometry} */ (/** @type {unknown} */ (null));
-    this.colours = /** @type {import("./model.js").Colouring} */ (/** @type {unknown} */ (null));
+    this.colors = /** @type {import("./model.js").Coloring} */ (/** @type {unknown} */ (null));
     /** @type {string[]} */
     this.ramp = [];
     /** @type {(name: string, value: unknown) => void} */
@@ -99,7 +99,7 @@ class LayerMap extends CanvasView {
     if (goesOn && JSON.stringify(before.start) === asked) return;
     this.going.stop();
     const same = known?.of === model.of;
-    // Another start is an address that the reader went to.
+    // A different initial state means that the user opened another URL.
     this.shown = same && known.asked === asked ? known.shown : model.start;
     this.zoom = same ? known.zoom : null;
     this.cursor = same ? known.cursor : null;
@@ -107,7 +107,7 @@ class LayerMap extends CanvasView {
     this.selected = same ? known.selected : [];
     this.hovered = null;
     this.matches = found(model, this.wanted);
-    // A page that draws the map again after another page has forgotten it; one that only moved it has not.
+    // If another page was visible in between, the page has forgotten the selection; after a mere remount it has not.
     if (known?.began !== model.began && (this.pinned || this.selected.length)) this.reportChosen();
   }
 
@@ -121,7 +121,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.telling) this.tell(); // the timer could overwrite what a view mounted in its place reports
+    if (this.telling) this.tell(); // a late timer could overwrite the report of a newer view
     this.going.stop();
     this.sliding.stop();
     if (this.telling) this.tell();
@@ -130,26 +130,26 @@ class LayerMap extends CanvasView {
   /** @override */
   describe() {
     const { model, parts, theme } = this;
-    this.ramp = coloursOf(theme.dark ? model.darkTable : model.lightTable).css;
+    this.ramp = colorsOf(theme.dark ? model.darkTable : model.lightTable).css;
     parts.stage.setAttribute("aria-label", `${model.caption}. ${counted(model.count)} ${model.what}.`);
     parts.layer.max = String(model.layerCount - 1);
     const part = model.parts.length ? "Part" : "Text";
     const options = { word: model.what === "words" ? "Word" : "Token", layer: "Layer", part };
     const offered = Object.entries(options).filter(([by]) => by !== "part" || this.hasParts);
     parts.by.replaceChildren(
-      ...offered.map(([value, name]) => element("option", { value }, `Colour: ${name.toLowerCase()}`)),
+      ...offered.map(([value, name]) => element("option", { value }, `Color: ${name.toLowerCase()}`)),
     );
     parts.variance.textContent = model.variance;
     if (this.shown.by === "part" && !this.hasParts) this.shown = { ...this.shown, by: "word" };
     this.describeShown();
-    this.colour();
+    this.color();
   }
 
   get hasParts() {
     return this.model.parts.length > 1 || this.model.textCount > 1;
   }
 
-  /** Writes what follows from what is shown. */
+  /** Updates the controls from the state. */
   describeShown() {
     const { model, parts, shown } = this;
     for (const one of parts.modes.children) {
@@ -161,15 +161,12 @@ class LayerMap extends CanvasView {
     parts.by.value = shown.by;
   }
 
-  /** Gives each mark its colour, and names the colours. */
-  colour() {
-    this.colours = colouring(this.model, this.shown.by, this.ramp);
-    const entries = legendEntries(this.colours, this.theme);
-    const title = element("li", { class: "title" }, this.colours.title);
-    this.parts.legend.replaceChildren(
-      title,
-      ...entries.map(({ label, colour }) => legendEntry(label, colour)),
-    );
+  /** Assigns colors to the marks, and updates the legend. */
+  color() {
+    this.colors = coloring(this.model, this.shown.by, this.ramp);
+    const entries = legendEntries(this.colors, this.theme);
+    const title = element("li", { class: "title" }, this.colors.title);
+    this.parts.legend.replaceChildren(title, ...entries.map(({ label, color }) => legendEntry(label, color)));
   }
 
   // Size and drawing
@@ -192,7 +189,7 @@ class LayerMap extends CanvasView {
     this.sliding.paint();
   }
 
-  /** Pushes the plane. @param {number} right @param {number} down in pixels */
+  /** Pans the plane. @param {number} right @param {number} down in pixels */
   push(right, down) {
     const [panel] = this.geometry.panels;
     this.hovered = null;
@@ -206,12 +203,12 @@ class LayerMap extends CanvasView {
 
   /** @returns {import("./paint.js").MapPicture} */
   get picture() {
-    const { model, theme, measure, geometry, colours, moving } = this;
+    const { model, theme, measure, geometry, colors, moving } = this;
     const { by } = this.shown;
-    return { model, theme, measure, geometry, colours, by, emphasised: this.emphasised, moving };
+    return { model, theme, measure, geometry, colors, by, emphasised: this.emphasised, moving };
   }
 
-  /** What stands out: what is found, and what is selected. */
+  /** The highlighted marks: search results and selection. */
   get emphasised() {
     const { matches, selected } = this;
     if (!matches && !selected.length) return null;
@@ -223,7 +220,7 @@ class LayerMap extends CanvasView {
     const single = shown.mode !== "each";
     parts.out.disabled = !single || !zoom;
     parts.in.disabled = parts.fit.disabled = parts.lasso.disabled = !single;
-    parts.fit.title = zoom ? "Show all layers' marks" : "Show this layer's marks as large as can be";
+    parts.fit.title = zoom ? "Show the marks of all layers" : "Zoom to the marks of this layer";
     parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title}`);
     parts.play.disabled = parts.layer.disabled = shown.mode !== "layer";
     parts.play.setAttribute("aria-pressed", String(this.going.goes));
@@ -272,7 +269,7 @@ class LayerMap extends CanvasView {
     return `Point at a mark${way}; drag to push, draw a lasso to select`;
   }
 
-  // What a reader chooses
+  // Controls
 
   listenToTools() {
     const { parts } = this;
@@ -305,14 +302,14 @@ class LayerMap extends CanvasView {
     this.going.stop();
     this.shown = { ...this.shown, ...change };
     if (change.mode) this.zoom = null;
-    if (change.by) this.colour();
+    if (change.by) this.color();
     this.hovered = null;
     this.describeShown();
     this.arrange();
     this.tell();
   }
 
-  /** Says what is shown, so that an address can. */
+  /** Reports the state, which the page writes into the URL. */
   tell() {
     window.clearTimeout(this.telling);
     this.telling = 0;
@@ -320,7 +317,7 @@ class LayerMap extends CanvasView {
     this.report("shown", { ...this.shown, of: this.model.of });
   }
 
-  /** The same, when the keys have come to rest. */
+  /** Reports the state after a pause in keyboard input. */
   tellSoon() {
     window.clearTimeout(this.telling);
     this.telling = window.setTimeout(() => this.tell(), MOVING);
@@ -399,7 +396,7 @@ class LayerMap extends CanvasView {
     this.setZoom(zoomedBy(panel, this.zoom, ratio, about ?? { x: x + width / 2, y: y + height / 2 }));
   }
 
-  /** All there is, or else what is shown of it as large as can be. */
+  /** Shows everything, or, if everything is visible, zooms to the marks of the current layer. */
   fit() {
     const [panel] = this.geometry.panels;
     this.setZoom(this.zoom ? null : closeUp(this.model, panel, this.zoom, panel.layers));

@@ -6,7 +6,7 @@ import { savedMap } from "./file.js";
 import { closeUp, inPixels, mapLayout, pushed, revealing, toPixels, toPlane, zoomedBy } from "./layout.js";
 import {
   between,
-  colouring,
+  coloring,
   enclosed,
   found,
   nearest,
@@ -64,13 +64,13 @@ function picture(map, shown = {}, more = {}) {
   /** @type {import("./model.js").Shown} */
   const seen = { mode: "layer", layer: 0, by: "word", ...shown };
   const geometry = mapLayout(map, BOX, seen, null);
-  const colours = colouring(map, seen.by, RAMP);
+  const colors = coloring(map, seen.by, RAMP);
   return {
     model: map,
     theme,
     measure,
     geometry,
-    colours,
+    colors,
     by: seen.by,
     emphasised: null,
     moving: null,
@@ -201,24 +201,24 @@ test("a search finds words by a part of them, whatever their case", () => {
   assert.equal(found(model(), "  "), null);
 });
 
-test("the most frequent words have colours, others are grey, and the legend says so", () => {
+test("the most frequent words have colors, others are gray, and the legend says so", () => {
   const many = Array.from({ length: 40 }, (_, i) => (i < 4 ? "often" : `w${i}`));
-  const colours = colouring(model({}, many), "word", RAMP);
-  assert.equal(colours.entries[0].label, "often");
-  assert.equal(colours.colourOf[0], 0);
-  assert.ok(colours.colourOf.includes(-1));
-  const entries = legendEntries(colours, theme);
+  const colors = coloring(model({}, many), "word", RAMP);
+  assert.equal(colors.entries[0].label, "often");
+  assert.equal(colors.colorOf[0], 0);
+  assert.ok(colors.colorOf.includes(-1));
+  const entries = legendEntries(colors, theme);
   assert.equal(entries.length, 17);
   assert.equal(entries.at(-1)?.label, "others");
-  assert.equal(colouring(model(), "word", RAMP).others, false);
+  assert.equal(coloring(model(), "word", RAMP).others, false);
 });
 
 test("parts are labels where there are any, else texts; many texts are steps of one scale", () => {
-  const labelled = colouring(model({ parts: ["calm", "storm"] }), "part", RAMP);
+  const labelled = coloring(model({ parts: ["calm", "storm"] }), "part", RAMP);
   assert.deepEqual([labelled.title, labelled.entries[1].label], ["Part", "storm"]);
-  const few = colouring(model(), "part", RAMP);
-  assert.deepEqual([few.title, few.entries.length, [...few.colourOf]], ["Text", 3, TEXTS]);
-  const steps = colouring(model({ textCount: 300 }), "part", RAMP);
+  const few = coloring(model(), "part", RAMP);
+  assert.deepEqual([few.title, few.entries.length, [...few.colorOf]], ["Text", 3, TEXTS]);
+  const steps = coloring(model({ textCount: 300 }), "part", RAMP);
   assert.ok(steps.ramp);
   assert.ok(legendEntries(steps, theme).length <= 10);
 });
@@ -255,10 +255,10 @@ test("every mark is drawn once, in one layer or in all", () => {
   assert.match(each, />50%</);
 });
 
-test("of many marks none covers all others because its colour comes last", () => {
+test("of many marks none covers all others because its color comes last", () => {
   const many = Array.from({ length: 600 }, (_, i) => `w${i % 3}`);
   const svg = painted((pen) => paintMap(pen, picture(model({}, many))));
-  const order = [...svg.matchAll(/d="[^"]*h0" fill="none" stroke="(#\w+)"/g)].map(([, colour]) => colour);
+  const order = [...svg.matchAll(/d="[^"]*h0" fill="none" stroke="(#\w+)"/g)].map(([, color]) => color);
   assert.equal(discs(svg), 600);
   assert.ok(order.lastIndexOf(order[0]) > order.indexOf(order.at(-1) ?? ""));
 });
@@ -310,7 +310,7 @@ test("a file has caption, shares and a legend as high as its rows", () => {
   assert.match(svg, /A map: layer 0\. Half of it\./);
   assert.match(painted(savedMap(picture(model(), { mode: "all" }), null).paint), /A map\. Half of it\./);
   for (const word of ["boat", "river"]) assert.match(svg, new RegExp(`>${word}<`));
-  const many = colouring(
+  const many = coloring(
     model(
       {},
       Array.from({ length: 40 }, (_, i) => `a long word ${i}`),
@@ -318,7 +318,7 @@ test("a file has caption, shares and a legend as high as its rows", () => {
     "word",
     RAMP,
   );
-  const wide = legendOf({ ...picture(model()), colours: many }, 300);
+  const wide = legendOf({ ...picture(model()), colors: many }, 300);
   assert.ok(wide.height > legendOf(picture(model()), 300).height);
 });
 

@@ -1,4 +1,4 @@
-// Where things are: the picture of each layer, and how its plane is laid into it. Numbers only, no drawing.
+// The layout of the map: the panel of each layer, and the transformation from plane to pixels, without drawing.
 
 import { pointsOf } from "./model.js";
 
@@ -9,29 +9,29 @@ import { pointsOf } from "./model.js";
  */
 
 /**
- * From the plane to pixels: x · scale + dx, and y upwards.
+ * The transformation from plane to pixels: x · scale + dx; y points upwards.
  *
  * @typedef {{scale: number, dx: number, dy: number}} Lens
  */
 
-/** What of the plane is shown: how often enlarged, and what lies in the middle; null for all there is. */
+/** Magnification and center of the visible part of the plane; null for everything. */
 /** @typedef {{times: number, x: number, y: number} | null} Zoom */
 
 /**
- * A picture within the view.
+ * A panel of the view.
  *
  * @typedef {object} Panel
- * @property {number[]} layers whose points it shows
- * @property {Area} area of the points, and all around them
+ * @property {number[]} layers visible layers
+ * @property {Area} area the area of the panel
  * @property {Lens} lens
  */
 
 /** @typedef {{width: number, height: number, panels: Panel[]}} MapGeometry */
 
-const MARGIN = 22; // between the outermost points and the frame
+const MARGIN = 22; // distance between the outermost points and the frame
 const SMALL_MARGIN = 8;
 const GAP = 12;
-export const TITLE = 20; // above each of several pictures
+export const TITLE = 20; // height of the title of each panel
 const LEAST_PANEL = 168;
 const MOST_TIMES = 200;
 
@@ -46,7 +46,7 @@ export function mapLayout(model, { width, height }, { mode, layer }, zoom) {
   const every = Array.from({ length: model.layerCount }, (_, i) => i);
   if (mode === "each") return panelsLayout(model, width, every);
   const area = { x: 0, y: 0, width, height };
-  // Where all layers lie on one plane, it stays where it is from one layer to the next.
+  // If all layers share a plane, all of them have the same transformation.
   const extent = extentOf(model, model.joined ? every : [layer]);
   const lens = zoomed(fitted(extent, area, MARGIN), area, zoom);
   return { width, height, panels: [{ layers: mode === "all" ? every : [layer], area, lens }] };
@@ -56,7 +56,7 @@ export function mapLayout(model, { width, height }, { mode, layer }, zoom) {
 function panelsLayout(model, width, every) {
   const most = Math.max(Math.floor((width + GAP) / (LEAST_PANEL + GAP)), 2);
   const rows = Math.ceil(every.length / most);
-  const columns = Math.ceil(every.length / rows); // as even as can be
+  const columns = Math.ceil(every.length / rows); // rows of equal length if possible
   const side = Math.floor((width - (columns - 1) * GAP) / columns);
   const high = Math.min(side, 260);
   const together = extentOf(model, every);
@@ -77,7 +77,7 @@ function panelsLayout(model, width, every) {
 /** @type {WeakMap<MapModel, Map<string, Extent>>} */
 const extents = new WeakMap();
 
-/** The least and the largest of all points of some layers, found once. @param {MapModel} model @param {number[]} layers */
+/** The extent of the points of some layers, memoized. @param {MapModel} model @param {number[]} layers */
 function extentOf(model, layers) {
   const known = extents.get(model) ?? new Map();
   extents.set(model, known);
@@ -105,7 +105,7 @@ function measured(model, layers) {
 }
 
 /**
- * All of an extent in an area; a unit is as long on either axis, so that distances are those of the plane.
+ * Fits an extent into an area with the same scale on both axes, so that distances are preserved.
  *
  * @param {Extent} extent
  * @param {Area} area
@@ -141,7 +141,7 @@ export function toPlane({ scale, dx, dy }, { x, y }) {
 }
 
 /**
- * All marks in pixels.
+ * The positions of all marks in pixels.
  *
  * @param {Lens} lens
  * @param {ArrayLike<number>} at
@@ -156,7 +156,7 @@ export function inPixels({ scale, dx, dy }, at) {
 }
 
 /**
- * The zoom after a step about a spot, which stays where it is; null when all is shown again.
+ * The zoom after a step around a fixed spot; null when everything is visible again.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -175,7 +175,7 @@ export function zoomedBy({ area, lens }, zoom, ratio, about) {
 }
 
 /**
- * The zoom that shows some layers as large as can be; null where that is all there is.
+ * The zoom to the marks of some layers; null if that is everything.
  *
  * @param {MapModel} model
  * @param {Panel} panel
@@ -195,7 +195,7 @@ export function closeUp(model, { area, lens }, zoom, layers) {
 }
 
 /**
- * The zoom with the plane pushed aside.
+ * The zoom after panning.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -209,7 +209,7 @@ export function pushed({ area, lens }, zoom, right, down) {
 }
 
 /**
- * The zoom by which a spot of the plane is shown, with as little pushing as can be.
+ * The zoom after panning as little as necessary to make a spot visible.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -225,7 +225,7 @@ export function revealing(panel, zoom, spot) {
   return right || down ? pushed(panel, zoom, right, down) : zoom;
 }
 
-/** How large the marks are drawn: so that as many can be told apart. @param {number} count @param {boolean} small */
+/** The size of marks, smaller for many marks. @param {number} count @param {boolean} small */
 export function radiusOf(count, small) {
   const most = small ? 3 : 5;
   return Math.max(Math.min(most, most * (120 / Math.max(count, 1)) ** 0.22), small ? 0.75 : 1.5);

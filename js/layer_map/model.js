@@ -1,38 +1,38 @@
-// What is drawn: points of every layer and what they are of, read once per update. No drawing here.
+// The data of the token map: the points of every layer and their tokens.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { Payload } from "../core/payload.js";
 import { counted, formatted, visibleText } from "../core/text.js";
 
 /**
- * What `views/layer_map.py` says of a map.
+ * The description of a map from `views/layer_map.py`.
  *
  * @typedef {object} Described
  * @property {string} key
- * @property {string} of names what is laid out
- * @property {string[]} names different tokens, or words
- * @property {string[]} parts labels of the texts, or names of the segments; none where there are neither
+ * @property {string} of hash of the map
+ * @property {string[]} names distinct tokens or words
+ * @property {string[]} parts labels of the texts, or names of the segments, or empty
  * @property {number} textCount
  * @property {string} what "tokens" or "words"
  * @property {string} caption
- * @property {string} variance a sentence on what of the variance is shown
- * @property {[number, number] | null} explained share of the variance of all layers along each axis
- * @property {(number | null)[]} shares of each layer's own variance that both axes hold
- * @property {boolean} joined whether all layers lie on one plane
+ * @property {string} variance a sentence on the explained variance
+ * @property {[number, number] | null} explained share of the variance of all layers on each axis
+ * @property {(number | null)[]} shares share of each layer's variance on both axes
+ * @property {boolean} joined whether all layers share a plane
  * @property {string} fileName
- * @property {Shown} start what is shown first
- * @property {number} began the revision at which the page began to draw the map
+ * @property {Shown} start the initial state
+ * @property {number} began the revision at which the page mounted the map
  */
 
-/** @typedef {"layer" | "all" | "each"} Mode one layer, all in one picture, or each in a picture of its own */
-/** @typedef {"word" | "layer" | "part"} By what colours tell */
+/** @typedef {"layer" | "all" | "each"} Mode one layer, all in one panel, or each in a panel of its own */
+/** @typedef {"word" | "layer" | "part"} By what colors stand for */
 /** @typedef {{mode: Mode, layer: number, by: By}} Shown */
 /** @typedef {{index: number, layer: number}} Point a mark at a layer */
 /** @typedef {{x: number, y: number}} Spot */
 /** @typedef {ReturnType<typeof unpackMap>} MapModel */
 
-/** Colours that are told apart; what has none of them is drawn in grey. */
-const COLOURS = constants.heads;
+/** Distinguishable colors; all other marks are gray. */
+const COLORS = constants.heads;
 const OTHERS = -1;
 
 /** @param {Uint8Array} bytes */
@@ -51,7 +51,7 @@ export function unpackMap(bytes) {
     darkTable: payload.numbers("dark", Uint8Array),
     /** [layer, mark, 2] */
     points: payload.numbers("points", Float32Array),
-    /** Of each mark its name, text, place among the text's tokens, and part. */
+    /** Name, text, position in the text, and part of each mark. */
     nameOf: payload.numbers("name", Uint16Array),
     textOf: payload.numbers("text", Uint16Array),
     positionOf: payload.numbers("position", Uint16Array),
@@ -70,38 +70,38 @@ export function pointsOf({ points, count }, layer) {
 }
 
 /**
- * Points on their way from one layer to the next, `share` of it done; slow at both ends.
+ * Interpolates points between two layers with easing.
  *
  * @param {ArrayLike<number>} from
  * @param {ArrayLike<number>} to
  * @param {number} share 0 to 1
- * @param {Float32Array} at where they are written
+ * @param {Float32Array} at output
  */
 export function between(from, to, share, at) {
   const eased = share * share * (3 - 2 * share);
   for (let i = 0; i < at.length; i++) at[i] = from[i] + (to[i] - from[i]) * eased;
 }
 
-// Colours
+// Colors
 
 /**
- * Which colour each mark has: `colourOf` holds an index into `entries`, or -1 for the grey of all others.
+ * The color of each mark: `colorOf` is an index into `entries`, or -1 for gray.
  *
- * @typedef {object} Colouring
+ * @typedef {object} Coloring
  * @property {string} title
- * @property {{label: string, colour: string}[]} entries
- * @property {Int16Array} colourOf
- * @property {boolean} others whether some marks have none of the colours
- * @property {boolean} ramp whether entries are steps of one scale, of which only the ends are named
+ * @property {{label: string, color: string}[]} entries
+ * @property {Int16Array} colorOf
+ * @property {boolean} others whether some marks are gray
+ * @property {boolean} ramp whether entries are steps of a color scale, of which only the ends have labels
  */
 
 /**
  * @param {MapModel} model
  * @param {By} by
- * @param {string[]} ramp 256 colours from the background to a strong one
- * @returns {Colouring}
+ * @param {string[]} ramp 256 colors from the background to a strong one
+ * @returns {Coloring}
  */
-export function colouring(model, by, ramp) {
+export function coloring(model, by, ramp) {
   const { count, layerCount, parts, textCount } = model;
   if (by === "layer") {
     const labels = Array.from({ length: layerCount }, (_, layer) => `Layer ${layer}`);
@@ -113,7 +113,7 @@ export function colouring(model, by, ramp) {
   }
   if (parts.length) return distinct("Part", parts, model.partOf, mostFrequent(model.partOf, parts.length));
   const labels = Array.from({ length: textCount }, (_, text) => `Text ${text + 1}`);
-  if (textCount > COLOURS.length) return onRamp("Text", labels, Int16Array.from(model.textOf), ramp);
+  if (textCount > COLORS.length) return onRamp("Text", labels, Int16Array.from(model.textOf), ramp);
   return distinct("Text", labels, model.textOf, [...labels.keys()]);
 }
 
@@ -121,17 +121,17 @@ export function colouring(model, by, ramp) {
  * @param {string} title
  * @param {string[]} labels
  * @param {ArrayLike<number>} labelOf
- * @param {number[]} chosen the labels that have a colour, the first colour first
- * @returns {Colouring}
+ * @param {number[]} chosen the labels with a color, in the order of the colors
+ * @returns {Coloring}
  */
 function distinct(title, labels, labelOf, chosen) {
-  const coloured = chosen.slice(0, COLOURS.length);
-  const entryOf = new Map(coloured.map((label, entry) => [label, entry]));
+  const colored = chosen.slice(0, COLORS.length);
+  const entryOf = new Map(colored.map((label, entry) => [label, entry]));
   return {
     title,
-    entries: coloured.map((label, entry) => ({ label: labels[label], colour: COLOURS[entry] })),
-    colourOf: Int16Array.from(labelOf, (label) => entryOf.get(label) ?? OTHERS),
-    others: coloured.length < labels.length,
+    entries: colored.map((label, entry) => ({ label: labels[label], color: COLORS[entry] })),
+    colorOf: Int16Array.from(labelOf, (label) => entryOf.get(label) ?? OTHERS),
+    others: colored.length < labels.length,
     ramp: false,
   };
 }
@@ -139,28 +139,28 @@ function distinct(title, labels, labelOf, chosen) {
 /**
  * @param {string} title
  * @param {string[]} labels
- * @param {Int16Array} colourOf
+ * @param {Int16Array} colorOf
  * @param {string[]} ramp
- * @returns {Colouring}
+ * @returns {Coloring}
  */
-function onRamp(title, labels, colourOf, ramp) {
+function onRamp(title, labels, colorOf, ramp) {
   const last = Math.max(labels.length - 1, 1);
-  // From where on a colour is seen on its background.
-  const entries = labels.map((label, i) => ({ label, colour: ramp[Math.round(80 + (175 * i) / last)] }));
-  return { title, entries, colourOf, others: false, ramp: true };
+  // Skips colors that are too similar to the background.
+  const entries = labels.map((label, i) => ({ label, color: ramp[Math.round(80 + (175 * i) / last)] }));
+  return { title, entries, colorOf, others: false, ramp: true };
 }
 
-/** Labels by how often they come, the most frequent first. @param {ArrayLike<number>} labelOf @param {number} labels */
+/** Labels by frequency, in descending order. @param {ArrayLike<number>} labelOf @param {number} labels */
 function mostFrequent(labelOf, labels) {
   const times = new Uint32Array(labels);
   for (let i = 0; i < labelOf.length; i++) times[labelOf[i]]++;
   return [...times.keys()].sort((one, other) => times[other] - times[one]);
 }
 
-// What a reader looks for
+// Search and selection
 
 /**
- * Marks whose name holds a text, whatever its case; null where there is nothing to look for.
+ * The marks whose name contains a text, ignoring case; null for an empty text.
  *
  * @param {MapModel} model
  * @param {string} wanted
@@ -173,9 +173,9 @@ export function found(model, wanted) {
 }
 
 /**
- * Marks within a closed line, by the even-odd rule.
+ * The marks within a closed line, by the even-odd rule.
  *
- * @param {ArrayLike<number>} at where each mark is, x and y
+ * @param {ArrayLike<number>} at x and y of each mark
  * @param {Spot[]} line
  */
 export function enclosed(at, line) {
@@ -193,7 +193,7 @@ function isWithin(x, y, line) {
 }
 
 /**
- * The mark next to a spot; null where none is within reach.
+ * The mark closest to a spot, or null if none is within reach.
  *
  * @param {ArrayLike<number>} at
  * @param {Spot} spot
@@ -216,7 +216,7 @@ function indices(count, isWanted) {
 }
 
 /**
- * The first mark of the text after, or before, that of a mark.
+ * The first mark of the next or previous text.
  *
  * @param {MapModel} model
  * @param {number} index
@@ -233,7 +233,7 @@ export function nextText({ textOf, count }, index, step) {
 
 // In words
 
-const AROUND = 5; // neighbours of a mark that are named on either side
+const AROUND = 5; // number of context tokens on each side of a mark
 
 /**
  * "ground · layer 3 · 1.20, −0.41"
@@ -248,7 +248,7 @@ export function sentence(model, { index, layer }) {
 }
 
 /**
- * What stands around a mark in its text, before and after it.
+ * The context of a mark in its text.
  *
  * @param {MapModel} model
  * @param {number} index
@@ -271,7 +271,7 @@ export function surroundings({ textOf, nameOf, names, count }, index) {
   };
 }
 
-/** Which text, and which part of it. @param {MapModel} model @param {number} index */
+/** The number of the text, and its part. @param {MapModel} model @param {number} index */
 export function whence({ textCount, textOf, positionOf, parts, partOf }, index) {
   const said = [];
   if (textCount > 1) said.push(`text ${counted(textOf[index] + 1)}`);

@@ -1,4 +1,4 @@
-// How it looks. Every function paints with a pen whose unit is the CSS pixel, for the screen and for files.
+// Painting, for the screen and for files. All lengths are CSS pixels.
 
 import { formatted } from "../core/text.js";
 import { inPixels, radiusOf, toPixels } from "./layout.js";
@@ -7,7 +7,7 @@ import { pointsOf } from "./model.js";
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
  * @typedef {import("./layout.js").Panel} Panel
- * @typedef {import("./model.js").Colouring} Colouring
+ * @typedef {import("./model.js").Coloring} Coloring
  * @typedef {import("./model.js").MapModel} MapModel
  * @typedef {import("./model.js").Point} Point
  * @typedef {import("./model.js").Spot} Spot
@@ -19,23 +19,23 @@ import { pointsOf } from "./model.js";
  * @property {import("../core/theme.js").Theme} theme
  * @property {import("../core/text.js").Measure} measure
  * @property {import("./layout.js").MapGeometry} geometry
- * @property {Colouring} colours
+ * @property {Coloring} colors
  * @property {import("./model.js").By} by
- * @property {number[] | null} emphasised marks that stand out; null for none
- * @property {ArrayLike<number> | null} moving where the marks of the one layer are while they move
+ * @property {number[] | null} emphasised highlighted marks; null for none
+ * @property {ArrayLike<number> | null} moving positions of the marks during an animation
  */
 
-const NAMED = 600; // up to as many marks names are drawn, where there is room
+const NAMED = 600; // maximum number of marks with names
 const NAMED_IN_SMALL = 30;
-const NAMED_AMONG_MANY = 80; // of those that stand out
+const NAMED_AMONG_MANY = 80; // maximum number of highlighted marks with names
 const SIZE = 12;
 const FADED = 0.13;
-const FEW = 400; // marks that seldom cover each other
+const FEW = 400; // maximum number of marks that rarely overlap
 const ROUNDS = 16;
-const UNDER = { radius: 3, alpha: 0.8 }; // what a name stands on where marks lie beneath it
+const UNDER = { radius: 3, alpha: 0.8 }; // background of a name over marks
 
 /**
- * The picture without anything that depends on the pointer.
+ * Paints everything that does not depend on the pointer.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture
@@ -87,18 +87,18 @@ function axisNames({ explained }) {
 }
 
 /**
- * All marks, those that stand out above all others.
+ * Paints all marks, with the highlighted ones on top.
  *
- * They come in rounds, of each layer and colour some in every round: otherwise the last would cover the first.
+ * They are painted in rounds with some of each layer and color, so that no color covers all others.
  *
  * @param {MapPicture} picture
- * @param {Float32Array[]} shown where they are in pixels, at each of the layers
+ * @param {Float32Array[]} shown positions in pixels, for each layer
  * @param {number[]} layers
  * @param {number} radius
  * @returns {import("../core/discs.js").Discs[]}
  */
-function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radius) {
-  const fills = [theme.muted, ...colours.entries.map(({ colour }) => colour)];
+function discsOf({ model, theme, colors, by, emphasised }, shown, layers, radius) {
+  const fills = [theme.muted, ...colors.entries.map(({ color }) => color)];
   const rounds = model.count * layers.length > FEW ? ROUNDS : 1;
   const heaps = () => Array.from({ length: rounds * fills.length }, () => /** @type {number[]} */ ([]));
   const strong = emphasised && new Set(emphasised);
@@ -106,8 +106,8 @@ function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radiu
   const back = strong ? heaps() : front;
   shown.forEach((at, one) => {
     for (let i = 0; i < model.count; i++) {
-      const entry = by === "layer" ? layers[one] : colours.colourOf[i];
-      // The grey of all others lies beneath every colour.
+      const entry = by === "layer" ? layers[one] : colors.colorOf[i];
+      // Gray marks are below all colors.
       const heap = entry < 0 ? 0 : ((i + one) % rounds) * fills.length + entry + 1;
       (strong?.has(i) === false ? back : front)[heap].push(at[2 * i], at[2 * i + 1]);
     }
@@ -128,20 +128,20 @@ function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radiu
 }
 
 /**
- * Names beside their marks, as many as have room.
+ * Paints names next to their marks, as many as fit.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture
  * @param {Float32Array} at
  * @param {import("../core/pen.js").Area} area
  * @param {number} radius
- * @param {boolean} few whether all may have a name, or those alone that stand out
+ * @param {boolean} few whether all marks can have names, or only the highlighted ones
  */
 function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius, few) {
   const first = emphasised ?? [];
   const strong = new Set(first);
   const rest = few ? Array.from({ length: model.count }, (_, i) => i) : [];
-  rest.sort((one, other) => at[2 * other] - at[2 * one]); // of a heap the last one, whose right is free
+  rest.sort((one, other) => at[2 * other] - at[2 * one]); // the rightmost mark of a cluster first, which has free space on its right
   const taken = new Taken(SIZE + 3);
   for (const i of [...first.slice(0, NAMED_AMONG_MANY), ...rest]) {
     const [middle, y] = [at[2 * i], at[2 * i + 1]];
@@ -160,7 +160,7 @@ function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius
   }
 }
 
-/** Which stretches of which lines hold something already. */
+/** The occupied intervals of each line of text. */
 class Taken {
   /** @param {number} height of a line */
   constructor(height) {
@@ -169,7 +169,7 @@ class Taken {
     this.lines = new Map();
   }
 
-  /** The lines that a text about this height touches. @param {number} y */
+  /** The lines that a text at a height overlaps. @param {number} y */
   touched(y) {
     const line = y / this.height - 0.5;
     return [Math.floor(line), Math.ceil(line)];
@@ -193,7 +193,7 @@ class Taken {
 }
 
 /**
- * The way of a mark through the layers, each of them numbered.
+ * Paints the trajectory of a mark through the layers, with layer numbers.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture
@@ -207,7 +207,7 @@ export function paintWay(pen, { model, theme, geometry }, { index, layer }, stro
     const at = pointsOf(model, one);
     return toPixels(panel.lens, at[2 * index], at[2 * index + 1]);
   });
-  const colour = strong ? theme.accent : theme.muted;
+  const color = strong ? theme.accent : theme.muted;
   pen.clipped(panel.area, () => {
     /** @param {import("../core/pen.js").Path} path */
     const way = (path) => {
@@ -215,26 +215,26 @@ export function paintWay(pen, { model, theme, geometry }, { index, layer }, stro
       for (const { x, y } of spots.slice(1)) path.lineTo(x, y);
     };
     pen.path(way, { stroke: theme.background, line: 4, alpha: 0.8 });
-    pen.path(way, { stroke: colour, line: 1.5 });
+    pen.path(way, { stroke: color, line: 1.5 });
     const at = spots.flatMap(({ x, y }) => [x, y]);
-    pen.discs([{ at, radius: 2.5, fill: colour, alpha: 1 }], panel.area, theme.background);
+    pen.discs([{ at, radius: 2.5, fill: color, alpha: 1 }], panel.area, theme.background);
     if (!strong) return;
     spots.forEach(({ x, y }, one) => {
-      const lettering = { size: 11, weight: one === layer ? 700 : 400, fill: colour };
+      const lettering = { size: 11, weight: one === layer ? 700 : 400, fill: color };
       pen.text(String(one), x + 5, y - 5, lettering);
     });
   });
 }
 
 /**
- * A ring around a mark in every picture that shows it, and its name where there is one picture alone.
+ * Paints a ring around a mark in every panel, and its name if there is a single panel.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture
  * @param {Point} point
- * @param {string} colour
+ * @param {string} color
  */
-export function paintRing(pen, { model, theme, measure, geometry }, { index, layer }, colour) {
+export function paintRing(pen, { model, theme, measure, geometry }, { index, layer }, color) {
   const small = geometry.panels.length > 1;
   const side = small ? 9 : 14;
   for (const { layers, area, lens } of geometry.panels) {
@@ -242,7 +242,7 @@ export function paintRing(pen, { model, theme, measure, geometry }, { index, lay
     const { x, y } = toPixels(lens, at[2 * index], at[2 * index + 1]);
     pen.clipped(area, () => {
       const ring = { x: x - side / 2, y: y - side / 2, width: side, height: side };
-      pen.rectangle(ring.x, ring.y, side, side, { stroke: colour, line: 2, radius: side / 2 });
+      pen.rectangle(ring.x, ring.y, side, side, { stroke: color, line: 2, radius: side / 2 });
     });
     if (small) continue;
     const name = model.names[model.nameOf[index]].slice(0, 40);
@@ -260,7 +260,7 @@ export function paintRing(pen, { model, theme, measure, geometry }, { index, lay
 }
 
 /**
- * The line that a reader draws around marks.
+ * Paints the lasso.
  *
  * @param {Pen} pen
  * @param {import("../core/theme.js").Theme} theme
@@ -282,18 +282,18 @@ const ROW = 20;
 const SWATCH = 10;
 
 /**
- * The legend of a file: how high it is in a width, and its painting.
+ * The legend of a file: its height for a width, and a function that paints it.
  *
  * @param {MapPicture} picture
  * @param {number} width
  */
-export function legendOf({ theme, colours, measure }, width) {
-  const entries = legendEntries(colours, theme);
-  let [x, row] = [measure(colours.title, SIZE, 600) + 14, 0];
-  const placed = entries.map(({ label, colour }) => {
+export function legendOf({ theme, colors, measure }, width) {
+  const entries = legendEntries(colors, theme);
+  let [x, row] = [measure(colors.title, SIZE, 600) + 14, 0];
+  const placed = entries.map(({ label, color }) => {
     const wide = SWATCH + 6 + measure(label, SIZE) + 16;
     if (x + wide > width && x > 0) [x, row] = [0, row + 1];
-    const at = { x, row, label, colour };
+    const at = { x, row, label, color };
     x += wide;
     return at;
   });
@@ -301,23 +301,23 @@ export function legendOf({ theme, colours, measure }, width) {
     height: (row + 1) * ROW,
     /** @param {Pen} pen @param {number} left @param {number} base */
     paint: (pen, left, base) => {
-      pen.text(colours.title, left, base, { size: SIZE, weight: 600, fill: theme.ink });
-      for (const { x: from, row: line, label, colour } of placed) {
+      pen.text(colors.title, left, base, { size: SIZE, weight: 600, fill: theme.ink });
+      for (const { x: from, row: line, label, color } of placed) {
         const y = base + line * ROW;
         const swatch = { x: left + from, y: y - 4 - SWATCH / 2, width: SWATCH, height: SWATCH };
-        pen.rectangle(swatch.x, swatch.y, SWATCH, SWATCH, { fill: colour, radius: SWATCH / 2 });
+        pen.rectangle(swatch.x, swatch.y, SWATCH, SWATCH, { fill: color, radius: SWATCH / 2 });
         pen.text(label, left + from + SWATCH + 6, y, { size: SIZE, fill: theme.muted });
       }
     },
   };
 }
 
-const STEPS = 8; // that are named of a scale
+const STEPS = 8; // number of steps of a scale in the legend
 
-/** What the legend names, and in which colours. @param {Colouring} colours @param {import("../core/theme.js").Theme} theme */
+/** The entries of the legend. @param {Coloring} colors @param {import("../core/theme.js").Theme} theme */
 export function legendEntries({ entries, others, ramp }, theme) {
   const every = ramp ? Math.ceil(entries.length / STEPS) : 1;
   const named = entries.filter((_, i) => i % every === 0 || i === entries.length - 1);
-  const short = named.map(({ label, colour }) => ({ label: label.slice(0, 30), colour }));
-  return others ? [...short, { label: "others", colour: theme.muted }] : short;
+  const short = named.map(({ label, color }) => ({ label: label.slice(0, 30), color }));
+  return others ? [...short, { label: "others", color: theme.muted }] : short;
 }

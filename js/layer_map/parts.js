@@ -1,9 +1,9 @@
-// The map's elements and the words in them.
+// The elements of the map and their texts.
 
 import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
 
 const HELP =
-  "Arrow keys left and right go from token to token, up and down from layer to layer; Page up and Page down go " +
+  "Left and right arrow keys move between tokens, up and down between layers; Page up and Page down go " +
   "from text to text. Enter shows a token's way through the layers, S selects it, Escape lets go. Plus and minus " +
   "zoom, 0 shows this layer as large as can be, or all again.";
 
@@ -13,14 +13,14 @@ export function mapParts(root) {
     modes: choices("What is shown", { layer: "One layer", all: "All layers", each: "Side by side" }),
     layer: element("input", { type: "range", min: "0", step: "1", "aria-label": "Layer" }),
     layerText: element("span", { class: "said" }),
-    play: button("Go through the layers", "▶"),
-    by: element("select", { "aria-label": "Colour" }),
+    play: button("Play all layers", "▶"),
+    by: element("select", { "aria-label": "Color" }),
     search: element("input", {
       type: "search",
       placeholder: "Find a word",
-      "aria-label": "Find a word; Enter selects what is found",
+      "aria-label": "Find a word; Enter selects the matches",
     }),
-    lasso: button("Draw around marks to select them; or hold Shift", "Lasso"),
+    lasso: button("Draw a line around marks to select them, or hold Shift", "Lasso"),
     out: button("Zoom out", "−"),
     fit: button("Fit", "Fit"),
     in: button("Zoom in", "+"),
@@ -57,7 +57,7 @@ export function mapParts(root) {
 /** @typedef {ReturnType<typeof mapParts>} MapParts */
 
 /**
- * Buttons of which one is pressed; `data-value` says which.
+ * A group of exclusive buttons with the attribute `data-value`.
  *
  * @param {string} label
  * @param {Record<string, string>} options
@@ -69,9 +69,9 @@ function choices(label, options) {
   return group(label, ...buttons);
 }
 
-/** @param {string} label @param {string} colour */
-export function legendEntry(label, colour) {
+/** @param {string} label @param {string} color */
+export function legendEntry(label, color) {
   const swatch = element("span", { class: "swatch" });
-  swatch.style.background = colour;
+  swatch.style.background = color;
   return element("li", {}, swatch, element("bdi", {}, label));
 }

@@ -1,4 +1,4 @@
-// Which marks are meant by a spot, or by a line around them.
+// Hit testing of marks, by point and by lasso.
 
 import { toPlane } from "./layout.js";
 import { enclosed, nearest, pointsOf } from "./model.js";
@@ -11,10 +11,10 @@ import { enclosed, nearest, pointsOf } from "./model.js";
  * @typedef {import("./model.js").Spot} Spot
  */
 
-const REACH = 14; // pixels from a mark within which it is meant
+const REACH = 14; // maximum distance from a mark, in pixels
 
 /**
- * The mark next to a spot, of all layers that are shown there; null where none is near.
+ * The mark closest to a spot in the visible layers, or null if none is close.
  *
  * @param {MapModel} model
  * @param {MapGeometry} geometry
@@ -34,7 +34,7 @@ export function markAt(model, { panels }, spot) {
 }
 
 /**
- * Marks within a line, at any of the layers that are shown.
+ * The marks within a lasso in any visible layer.
  *
  * @param {MapModel} model
  * @param {Panel} panel

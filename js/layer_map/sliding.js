@@ -1,9 +1,9 @@
-// A picture that takes longer to paint than a frame lasts slides along while it is pushed, and is painted as often as
-// there is time: at least once where the hand rests, so that nothing is left out for longer than a moment.
+// Panning of a picture that takes longer to paint than a frame: the existing pixels move along, and the picture is
+// painted again as often as there is time, at least when the pointer rests.
 
 const FRAME = 16; // milliseconds
-const SHARE = 3; // times as long as painting takes the picture slides, before it is painted again
-const RESTING = 60; // milliseconds after which a hand rests
+const SHARE = 3; // the picture slides for this multiple of its painting time before it is painted again
+const RESTING = 60; // milliseconds without movement after which the pointer rests
 
 export class Sliding {
   /** @param {HTMLCanvasElement} canvas @param {() => void} paint all of the picture */
@@ -13,7 +13,7 @@ export class Sliding {
     this.took = 0;
     this.ended = 0;
     this.resting = 0;
-    /** What a slide by whole pixels has left over. */
+    /** The remainder of a slide by whole pixels. */
     this.left = { x: 0, y: 0 };
   }
 
@@ -27,9 +27,9 @@ export class Sliding {
   }
 
   /**
-   * The picture has been pushed.
+   * Moves the picture.
    *
-   * @param {import("../core/pen.js").Area} area what of the canvas moves, in CSS pixels
+   * @param {import("../core/pen.js").Area} area the part of the canvas that moves, in CSS pixels
    * @param {number} ratio pixels in a CSS pixel
    * @param {number} right in CSS pixels
    * @param {number} down
@@ -51,7 +51,7 @@ export class Sliding {
 }
 
 /**
- * Moves what is on an area of a canvas, and leaves the ground where nothing comes from.
+ * Moves the pixels of an area, and leaves the uncovered part empty.
  *
  * @param {HTMLCanvasElement} canvas
  * @param {import("../core/pen.js").Area} area
@@ -65,14 +65,14 @@ function slide(canvas, area, ratio, dx, dy, ground) {
   const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((one) =>
     Math.round(one * ratio),
   );
-  const edge = Math.ceil(ratio); // the frame stays
+  const edge = Math.ceil(ratio); // the frame does not move
   const inner = [x + edge, y + edge, width - 2 * edge, height - 2 * edge];
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
   context.beginPath();
   context.rect(inner[0], inner[1], inner[2], inner[3]);
   context.clip();
-  context.globalCompositeOperation = "copy"; // of what lies under itself nothing shows through
+  context.globalCompositeOperation = "copy"; // replaces the pixels below
   context.drawImage(canvas, dx, dy);
   context.globalCompositeOperation = "destination-over";
   context.fillStyle = ground;

@@ -1,7 +1,7 @@
-// The heatmap as a file: the whole of it, whatever of it is in view.
+// The heatmap as a file, always complete.
 
 import { captioned, PNG_PIXELS, PNG_RATIO } from "../core/saving.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
 import { atPitch, matrixLayout, READABLE_PITCH } from "./layout.js";
 import { unpackMatrix } from "./model.js";
@@ -12,11 +12,11 @@ import { paintMatrix } from "./paint.js";
 
 const PNG_SIDE = 12_000;
 const SVG_CELLS = 40_000;
-const AROUND = 140; // at least what caption, legend and margins take
-const BOX = { width: 1000, height: 860, inView: 560 }; // of a file that no screen gives a size
+const AROUND = 140; // minimum space for caption, legend and margins
+const BOX = { width: 1000, height: 860, inView: 560 }; // size of a file without a screen
 
 /**
- * A sentence that says why there will be no SVG, or null.
+ * The reason why there is no SVG, or null.
  *
  * @param {import("./model.js").MatrixModel} model
  */
@@ -24,7 +24,7 @@ export function refusal({ rowCount, columnCount }) {
   const cells = rowCount * columnCount;
   if (cells <= SVG_CELLS) return null;
   const [found, most] = [cells, SVG_CELLS].map(counted);
-  return `This matrix has ${found} cells; an SVG here holds at most ${most}. Save it as PNG instead.`;
+  return `This matrix has ${found} cells, but an SVG is limited to ${most}. Save a PNG instead.`;
 }
 
 /**
@@ -32,11 +32,11 @@ export function refusal({ rowCount, columnCount }) {
  * @param {Kind} kind
  */
 export function savedMatrix(screen, kind) {
-  const { model, theme, colours, measure } = screen;
+  const { model, theme, colors, measure } = screen;
   const picture = kind === "svg" ? wholeAt(screen, pitchOfFiles(screen, 2), 1) : wholeAsPng(screen);
   return captioned({
     theme,
-    colours,
+    colors,
     legend: model,
     measure,
     caption: model.caption,
@@ -48,14 +48,14 @@ export function savedMatrix(screen, kind) {
   });
 }
 
-/** The pitch of a file, where it is not too large: that of the screen, or a readable one.
+/** The cell size in a file: that of the screen, or a readable one, unless the file would be too large.
  *
  * @param {MatrixPicture} screen @param {number} least */
 function pitchOfFiles({ geometry, model }, least) {
   return Math.max(geometry.pitchX, model.square ? READABLE_PITCH : least);
 }
 
-/** The whole matrix at the largest of a few pitches that makes a reasonable file; what is in view if none does.
+/** The whole matrix at the largest possible cell size, or the visible part if none fits.
  *
  * @param {MatrixPicture} screen */
 function wholeAsPng(screen) {
@@ -88,8 +88,8 @@ export function matrixFile(bytes, { theme, measure }, kind) {
   const model = unpackMatrix(bytes);
   const refused = kind === "svg" && refusal(model);
   if (refused) throw new RangeError(refused);
-  const colours = coloursOf(theme.dark ? model.darkTable : model.lightTable);
+  const colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
   const geometry = matrixLayout(model, BOX, { mode: "auto", factor: 1 }, measure);
   const view = { x: 0, y: 0, width: BOX.width, height: BOX.height };
-  return savedMatrix({ model, theme, colours, measure, geometry, ratio: 1, view }, kind);
+  return savedMatrix({ model, theme, colors, measure, geometry, ratio: 1, view }, kind);
 }

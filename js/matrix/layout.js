@@ -9,34 +9,34 @@ import { everyNth, isShown, widest } from "../core/text.js";
  */
 
 /**
- * What a layout reads of a matrix.
+ * The part of a model that the layout needs.
  *
  * @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowCount" | "columnCount" | "rowAxis" | "columnAxis" |
  *   "square">} Shape
  */
 
-/** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the part of the height to keep to */
-/** @typedef {{mode: "auto" | "fit" | "free", factor: number}} Zoom `factor` multiplies the automatic pitch */
-/** @typedef {{x: number, y: number}} Pitch from cell to cell */
+/** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the preferred height */
+/** @typedef {{mode: "auto" | "fit" | "free", factor: number}} Zoom `factor` multiplies the automatic cell size */
+/** @typedef {{x: number, y: number}} Pitch distance between cells */
 /** @typedef {ReturnType<typeof matrixLayout>} MatrixGeometry */
 
 const MOST_PITCH = 56;
-/** Below this a label of 11 px no longer has its own line. */
+/** Minimum row height for a label of 11 px. */
 export const READABLE_PITCH = 16;
-const TIGHT_PITCH = 14; // the least that is chosen without being asked for
-const ROOMY_PITCH = 20; // down to this the whole matrix is preferred to scrolling
-const NUMBERED_PITCH = 29; // from here on two decimals fit into a cell
+const TIGHT_PITCH = 14; // minimum of the automatic cell size
+const ROOMY_PITCH = 20; // cells shrink to this size before the matrix scrolls
+const NUMBERED_PITCH = 29; // cells of this size have room for two decimals
 export const LARGEST_PITCH = 96;
-/** Between a label and its cells. */
+/** Gap between a label and its cells. */
 export const GAP = 8;
-/** How much wider a label may become when it is highlighted. */
+/** Extra width of a highlighted label. */
 export const BOLD = 1.1;
 const ROW_LABEL_LIMIT = 150;
 export const COLUMN_LABEL_LIMIT = 120;
 const DIAGONAL = Math.SQRT1_2;
 
 /**
- * The geometry of a picture in a box.
+ * The layout of a heatmap in a box.
  *
  * @param {Shape} model
  * @param {Box} box
@@ -49,7 +49,7 @@ export function matrixLayout(model, box, zoom, measure) {
   let right = 2;
   let pitch = choosePitch(model, box, zoom, left, 90, right);
   let columns = columnLabelling(model, pitch.x, measure);
-  // The labels' height depends on the pitch and, through the room left for rows, the other way round.
+  // The height of the column labels and the cell size depend on each other, so this is iterated.
   for (let round = 0; round < 2; round++) {
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
@@ -71,7 +71,7 @@ export function matrixLayout(model, box, zoom, measure) {
 }
 
 /**
- * The geometry of the whole matrix at a pitch, as zooming to it would give.
+ * The layout of the whole matrix at a given cell size.
  *
  * @param {Shape} model
  * @param {Measure} measure
@@ -136,10 +136,10 @@ function equal(pitch) {
 
 /** @param {Pitch} fit @param {number} inView */
 function automaticSquare(fit, inView) {
-  // A little tighter than readable is better than scrolling for the last two columns.
+  // Slightly smaller cells are better than scrolling for the last two columns.
   const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
   const wide = Math.min(readable, MOST_PITCH);
-  // Rather a little smaller and wholly in view than large and scrolled, but with the numbers where they fit.
+  // Smaller cells without scrolling are better than large cells, but keep the numbers if they fit.
   const numbered = Math.min(Math.floor(fit.y), NUMBERED_PITCH);
   const shown = Math.max(Math.floor(inView), numbered, ROOMY_PITCH);
   return equal(Math.min(wide, shown));
@@ -159,13 +159,13 @@ function scaled(automatic, factor, square) {
   return square ? equal(x) : { x, y: Math.min(Math.max(automatic.y * factor, 8), 44) };
 }
 
-/** Whole pixels where a cell is large enough for a reader to notice uneven ones. @param {number} pitch */
+/** Rounds large cells to whole pixels, because uneven ones are noticeable. @param {number} pitch */
 function crisp(pitch) {
   return pitch >= 6 ? Math.floor(pitch) : pitch;
 }
 
 /**
- * The factor after one zoom step; whole-pixel pitches would otherwise swallow small steps.
+ * The factor after a zoom step, at least one pixel more or less, because sizes are rounded to pixels.
  *
  * @param {MatrixGeometry} geometry
  * @param {number} ratio
@@ -177,7 +177,7 @@ export function steppedFactor(geometry, ratio) {
 }
 
 /**
- * Angle, thinning and height of the column labels for a pitch.
+ * Angle, thinning and height of the column labels for a cell size.
  *
  * @param {Shape} model
  * @param {number} pitch
@@ -189,7 +189,7 @@ function columnLabelling(model, pitch, measure) {
   const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
   const longest = widest(labels, size, measure, COLUMN_LABEL_LIMIT);
   const limit = longest + 1;
-  const axes = 38; // the corner's two axis names
+  const axes = 38; // height of the two axis titles in the corner
   if (numeric || longest <= pitch - 6) {
     const every = everyNth(labels.length, pitch, longest + 10);
     return { angle: 0, size, every, limit, height: axes, overhang: longest / 2 - pitch / 2 };
@@ -206,7 +206,7 @@ function columnLabelling(model, pitch, measure) {
 }
 
 /**
- * Whether labels are 1, 2, 3 … as for dimensions: only then may most of them be left out.
+ * Whether labels are 1, 2, 3 …, as for dimensions; only such labels are thinned.
  *
  * @param {string[]} labels
  */
@@ -216,7 +216,7 @@ function countsUp(labels) {
 }
 
 /**
- * How far slanted labels reach beyond the last column.
+ * The width of slanted labels beyond the last column.
  *
  * @param {Shape} model
  * @param {number} pitch
@@ -234,7 +234,7 @@ function diagonalOverhang(model, pitch, size, measure) {
 }
 
 /**
- * Rows and columns that a window of the content shows.
+ * The rows and columns in the visible area.
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry
@@ -256,7 +256,7 @@ export function visibleRange(model, geometry, view) {
 /** @typedef {ReturnType<typeof visibleRange>} Range */
 
 /**
- * The cell, or the row or column label alone, under a point of the view.
+ * The cell, or the row or column label, at a point of the view.
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry
@@ -273,7 +273,7 @@ export function spotAt(model, geometry, view, x, y) {
   if (inRow && inColumn) return { row, column };
   if (inRow && x < geometry.left) return { row, column: null };
   if (x < geometry.left || y >= geometry.top) return null;
-  // A slanted label is left behind by as much as it is above the cells.
+  // A slanted label is shifted to the right by its height above the cells.
   const slant = geometry.columns.angle === 45 ? geometry.top - y : 0;
   const labelled = Math.floor((x - slant - geometry.left + view.x) / geometry.pitchX);
   return labelled >= 0 && labelled < model.columnCount ? { row: null, column: labelled } : null;

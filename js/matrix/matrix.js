@@ -5,7 +5,7 @@ import { Choice } from "../core/choice.js";
 import { element } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import { ScrolledView } from "../core/scrolled_view.js";
 import { refusal, savedMatrix } from "./file.js";
 import { LARGEST_PITCH, matrixLayout, spotAt, steppedFactor } from "./layout.js";
@@ -37,11 +37,11 @@ class MatrixView extends ScrolledView {
     this.zoom = AUTOMATIC;
     /** @type {Choice<{row: number | null, column: number | null}>} */
     this.choice = new Choice();
-    /** Said in place of what is pointed at. @type {string | null} */
+    /** A message in place of the readout. @type {string | null} */
     this.notice = null;
     this.turned = 0;
-    /** @type {import("../core/scale.js").Colours} */
-    this.colours = { css: [], words: new Uint32Array(), inks: [] };
+    /** @type {import("../core/scale.js").Colors} */
+    this.colors = { css: [], words: new Uint32Array(), inks: [] };
     parts.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     parts.out.onclick = () => this.zoomBy(1 / 1.3);
     parts.in.onclick = () => this.zoomBy(1.3);
@@ -86,7 +86,7 @@ class MatrixView extends ScrolledView {
   /** @override */
   describe() {
     const { model, parts, theme } = this;
-    this.colours = coloursOf(theme.dark ? model.darkTable : model.lightTable);
+    this.colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
     parts.stage.setAttribute("aria-label", model.caption);
     writeLegend(parts, model);
     parts.legendText.classList.toggle("has-missing", model.missing);
@@ -101,15 +101,15 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   laidOut(box) {
-    // What is left of the window under a page's title and controls: a short text is drawn to fit in there.
+    // The height of the window without the page's title and controls; a short text fits into it.
     const inView = Math.max(360, window.innerHeight * 0.62);
     return matrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
 
   /** @returns {MatrixPicture} */
   get picture() {
-    const { model, theme, colours, measure, geometry, ratio, view } = this;
-    return { model, theme, colours, measure, geometry, ratio, view };
+    const { model, theme, colors, measure, geometry, ratio, view } = this;
+    return { model, theme, colors, measure, geometry, ratio, view };
   }
 
   /** @override */
@@ -122,7 +122,7 @@ class MatrixView extends ScrolledView {
   paint() {
     paintMatrix(this.penFor(this.parts.base), this.picture);
     this.mark();
-    drawLegend(this.parts, this.theme, this.colours, this.ratio);
+    drawLegend(this.parts, this.theme, this.colors, this.ratio);
   }
 
   /** @override */
@@ -164,7 +164,7 @@ class MatrixView extends ScrolledView {
     return `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all`;
   }
 
-  // What a reader does
+  // Interaction
 
   /** @override @param {MouseEvent} event */
   placeUnder(event) {
@@ -184,7 +184,7 @@ class MatrixView extends ScrolledView {
     stage.style.cursor = isCell(spot) ? "crosshair" : "default";
   }
 
-  /** The full text of a label under the pointer, which the picture may have cut. @param {Spot | null} spot */
+  /** The full text of a label under the pointer, which may be truncated in the picture. @param {Spot | null} spot */
   wholeLabel(spot) {
     if (!spot || isCell(spot)) return "";
     return spot.row === null ? this.model.columnLabels[Number(spot.column)] : this.model.rowLabels[spot.row];
@@ -234,7 +234,7 @@ class MatrixView extends ScrolledView {
     return isCell(spot) ? sentence(this.model, spot) : "";
   }
 
-  /** Scrolls by as little as shows a cell. @override @param {Spot} spot */
+  /** Scrolls a cell into view. @override @param {Spot} spot */
   reveal({ row, column }) {
     const { left, top, pitchX, pitchY } = this.geometry;
     const { x, y, width, height } = this.view;
@@ -250,7 +250,7 @@ class MatrixView extends ScrolledView {
   wheel(event) {
     if (!event.ctrlKey) return;
     event.preventDefault(); // otherwise the browser zooms the page
-    // Touchpads send many small turns; they add up to steps as a wheel makes them.
+    // Touchpads send many small deltas, which are summed to the steps of a wheel.
     this.turned -= event.deltaY;
     if (Math.abs(this.turned) < 40) return;
     this.zoomBy(this.turned > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });
@@ -264,7 +264,7 @@ class MatrixView extends ScrolledView {
   }
 
   /**
-   * Zooms and keeps a point of the view over the same cell; unless told, its middle.
+   * Zooms around a point of the view, by default its center.
    *
    * @param {number} ratio
    * @param {{x: number, y: number}} [point]

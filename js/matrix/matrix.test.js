@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CanvasPen, SvgPen } from "../core/pen.js";
-import { colours, measure, NotingContext, packed, theme } from "../core/testing.js";
+import { colors, measure, NotingContext, packed, theme } from "../core/testing.js";
 import { atPitch, LARGEST_PITCH, matrixLayout, spotAt, steppedFactor, visibleRange } from "./layout.js";
 import { sentence, unpackMatrix, valueAt } from "./model.js";
 import { paintMatrix } from "./paint.js";
@@ -96,7 +96,7 @@ test("a canvas and a file are given the same cells, numbers and labels", () => {
   const four = model(4);
   const geometry = matrixLayout(four, BOX, AUTO, measure);
   const view = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
-  const picture = { model: four, theme, colours, measure, geometry, ratio: 1, view };
+  const picture = { model: four, theme, colors, measure, geometry, ratio: 1, view };
   const context = new NotingContext();
   paintMatrix(new CanvasPen(/** @type {any} */ (context), "serif", 1), picture);
   const pen = new SvgPen(view.width, view.height, "A", "serif");

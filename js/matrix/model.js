@@ -1,17 +1,17 @@
-// What is drawn: numbers, labels and scale, read once per update. No drawing here.
+// The data of a heatmap: numbers, labels and scale.
 
 import { Payload } from "../core/payload.js";
-import { colourIndexer } from "../core/scale.js";
+import { colorIndexer } from "../core/scale.js";
 import { formatted, visibleText } from "../core/text.js";
 
 /**
- * What `views/matrix.py` says of a matrix.
+ * The description of a heatmap from `views/matrix.py`.
  *
  * @typedef {object} Described
  * @property {string} key
  * @property {string} labels digest of all labels
  * @property {string[]} rows
- * @property {string[] | null} columns null where they are those of the rows
+ * @property {string[] | null} columns null if they equal the rows
  * @property {(number | null)[] | null} rowPositions
  * @property {(number | null)[] | null} columnPositions
  * @property {string} rowAxis
@@ -19,7 +19,7 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {string} caption
  * @property {number} decimals
  * @property {boolean} square whether cells are as wide as high
- * @property {boolean} whole whether all cells are shown at first, however small
+ * @property {boolean} whole whether all cells are visible at first, however small
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
  * @property {number} revision of the pin
@@ -30,7 +30,7 @@ import { formatted, visibleText } from "../core/text.js";
 /** @typedef {ReturnType<typeof unpackMatrix>} MatrixModel */
 
 /**
- * A row and a column; one of them is null where only the other's label is meant.
+ * A row and a column; one of them is null for a label.
  *
  * @typedef {{row: number | null, column: number | null}} Spot
  */
@@ -53,7 +53,7 @@ export function unpackMatrix(bytes) {
     darkTable: payload.numbers("dark", Uint8Array),
     /** [row, column] */
     values: payload.numbers("values", Float32Array),
-    colourIndex: colourIndexer(described.scale),
+    colorIndex: colorIndexer(described.scale),
   };
 }
 
@@ -75,7 +75,7 @@ export function isCell(spot) {
 }
 
 /**
- * The label of a row or a column, and the position that tells it from its repetitions.
+ * The label of a row or a column, and the position that distinguishes repeated labels.
  *
  * @param {MatrixModel} model
  * @param {"row" | "column"} axis

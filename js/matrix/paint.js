@@ -1,6 +1,6 @@
-// How it looks. Every function paints with a pen whose unit is the CSS pixel, for the screen and for files.
+// Painting, for the screen and for files. All lengths are CSS pixels.
 
-import { channels, packedColour } from "../core/colour.js";
+import { channels, packedColor } from "../core/color.js";
 import { CENTRE, NO_VALUE } from "../core/scale.js";
 import { ellipsised, formatted, isShown } from "../core/text.js";
 import { BOLD, COLUMN_LABEL_LIMIT, columnAxisText, GAP, rowAxisText, visibleRange } from "./layout.js";
@@ -18,17 +18,17 @@ import { isCell, valueAt } from "./model.js";
  * @typedef {object} MatrixPicture
  * @property {import("./model.js").MatrixModel} model
  * @property {import("../core/theme.js").Theme} theme
- * @property {import("../core/scale.js").Colours} colours
+ * @property {import("../core/scale.js").Colors} colors
  * @property {import("../core/text.js").Measure} measure
  * @property {import("./layout.js").MatrixGeometry} geometry
  * @property {number} ratio
- * @property {Area} view what is shown of the content
+ * @property {Area} view the visible area of the content
  */
 
-const GAPPED_PITCH = 12; // from here on cells are painted one by one, a pixel apart; below, as one image
+const GAPPED_PITCH = 12; // cells of this size are painted one by one with gaps; smaller ones as an image
 
 /**
- * The picture without anything that depends on the pointer.
+ * Paints everything that does not depend on the pointer.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture
@@ -38,7 +38,7 @@ export function paintMatrix(pen, picture) {
   pen.rectangle(0, 0, view.width, view.height, { fill: theme.background });
   const range = visibleRange(picture.model, geometry, view);
   pen.clipped(cellArea(picture), () => {
-    // Where a file may be enlarged, cells stay shapes however small they are.
+    // A file may be enlarged, so its cells are always shapes.
     if (gapOf(picture) || pen.resolution === Number.POSITIVE_INFINITY) paintBlocks(pen, picture, range);
     else paintImage(pen, picture, range);
     paintFrame(pen, picture);
@@ -55,7 +55,7 @@ function cellArea({ geometry: { left, top }, view }) {
   return { x: left - 1, y: top - 1, width: view.width - left + 1, height: view.height };
 }
 
-/** A length moved to the next device pixel, so that edges stay sharp. @param {number} ratio @param {number} length */
+/** Rounds a length to device pixels, for sharp edges. @param {number} ratio @param {number} length */
 function snapped(ratio, length) {
   return Math.round(length * ratio) / ratio;
 }
@@ -87,7 +87,7 @@ function paintFrame(pen, picture) {
 
 /** @param {Pen} pen @param {MatrixPicture} picture @param {Range} range */
 function paintBlocks(pen, picture, range) {
-  const { model, theme, colours } = picture;
+  const { model, theme, colors } = picture;
   const gap = gapOf(picture);
   const size = numberSize(picture);
   pen.seamless(() => {
@@ -99,16 +99,16 @@ function paintBlocks(pen, picture, range) {
         const x = columnEdge(picture, column);
         const width = columnEdge(picture, end) - x - gap;
         const value = valueAt(model, row, column);
-        const entry = model.colourIndex(value);
+        const entry = model.colorIndex(value);
         if (entry === NO_VALUE) {
           pen.hatched({ x, y, width, height }, theme.missing);
           continue;
         }
-        pen.rectangle(x, y, width, height, { fill: colours.css[entry] });
+        pen.rectangle(x, y, width, height, { fill: colors.css[entry] });
         if (!size) continue;
         const lettering = {
           size,
-          fill: colours.inks[entry],
+          fill: colors.inks[entry],
           anchor: /** @type {const} */ ("middle"),
           middle: true,
         };
@@ -119,7 +119,7 @@ function paintBlocks(pen, picture, range) {
 }
 
 /**
- * Where the cells of one value end that touch each other.
+ * The end of a run of adjacent cells of the same color.
  *
  * @param {import("./model.js").MatrixModel} model @param {number} row @param {number} column @param {number} most
  */
@@ -130,7 +130,7 @@ function endOfRun(model, row, column, most) {
 }
 
 /**
- * A number as a cell holds it: two decimals, or fewer where the matrix has fewer, as of counts.
+ * Formats a number for a cell: at most two decimals, none for counts.
  *
  * @param {number} value @param {import("./model.js").MatrixModel} model
  */
@@ -138,7 +138,7 @@ function inCell(value, model) {
   return formatted(value, Math.min(2, model.decimals));
 }
 
-/** The size of the numbers in cells; 0 where the longest would not fit. @param {MatrixPicture} picture */
+/** The font size of the numbers in cells; 0 if the longest does not fit. @param {MatrixPicture} picture */
 function numberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
   const longest = Math.max(...[model.least, model.most].map((value) => measure(inCell(value, model), size)));
@@ -146,7 +146,7 @@ function numberSize({ model, geometry, measure }) {
 }
 
 /**
- * Small cells: an image of one pixel a cell, enlarged; or, where cells are finer than pixels, their strongest.
+ * Paints small cells as an enlarged image; if cells are smaller than pixels, each pixel shows its strongest cell.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture
@@ -160,14 +160,14 @@ function paintImage(pen, picture, range) {
   const [x, y] = [columnEdge(picture, range.columnStart), rowEdge(picture, range.rowStart)];
   const width = columnEdge(picture, range.columnEnd) - x;
   const height = rowEdge(picture, range.rowEnd) - y;
-  const words = sampledColours(picture, rows, columns);
+  const words = sampledColors(picture, rows, columns);
   pen.image({ width: columns.count, height: rows.count, words }, { x, y, width, height });
 }
 
 /** @typedef {{count: number, from: (pixel: number) => number}} Sampling */
 
 /**
- * Which cells each pixel of one axis stands for.
+ * The cells of each pixel along an axis.
  *
  * @param {number} start @param {number} end @param {number} devicePitch
  * @returns {Sampling}
@@ -179,8 +179,8 @@ function sampling(start, end, devicePitch) {
 }
 
 /** @param {MatrixPicture} picture @param {Sampling} rows @param {Sampling} columns */
-function sampledColours({ model, theme, colours }, rows, columns) {
-  const missing = theme.missing.map((colour) => packedColour(channels(colour)));
+function sampledColors({ model, theme, colors }, rows, columns) {
+  const missing = theme.missing.map((color) => packedColor(channels(color)));
   const starts = Array.from({ length: columns.count + 1 }, (_, pixel) => columns.from(pixel));
   const words = new Uint32Array(rows.count * columns.count);
   let word = 0;
@@ -188,14 +188,14 @@ function sampledColours({ model, theme, colours }, rows, columns) {
     const [top, bottom] = [rows.from(y), rows.from(y + 1)];
     for (let x = 0; x < columns.count; x++) {
       const entry = strongest(model, top, bottom, starts[x], starts[x + 1]);
-      words[word++] = entry === NO_VALUE ? missing[(x + y) & 1] : colours.words[entry];
+      words[word++] = entry === NO_VALUE ? missing[(x + y) & 1] : colors.words[entry];
     }
   }
   return words;
 }
 
 /**
- * The colour entry furthest from "nothing" in a block, so that no single strong cell vanishes when zoomed out.
+ * The color index furthest from that of 0 in a block, so that single strong cells stay visible when zoomed out.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {number} top @param {number} bottom @param {number} left @param {number} right
@@ -207,7 +207,7 @@ function strongest(model, top, bottom, left, right) {
   for (let row = top; row < bottom; row++) {
     const offset = row * model.columnCount;
     for (let column = left; column < right; column++) {
-      const entry = model.colourIndex(model.values[offset + column]);
+      const entry = model.colorIndex(model.values[offset + column]);
       if (entry !== NO_VALUE && Math.abs(entry - rest) > distance) {
         best = entry;
         distance = Math.abs(entry - rest);
@@ -231,7 +231,7 @@ function paintRowLabels(pen, picture, range) {
   }
 }
 
-/** Of rows finer than their label, the first one's label is moved in rather than cut.
+/** The y of a row label; the first one is moved down if its row is too small for it.
  *
  * @param {MatrixPicture} picture @param {number} row */
 function rowLabelMiddle(picture, row) {
@@ -256,7 +256,7 @@ function columnMiddle(picture, column) {
 function paintColumnLabels(pen, picture, range) {
   const { model, geometry, theme } = picture;
   const { every, size, limit, angle } = geometry.columns;
-  // Slanted labels of columns scrolled out on the left still reach into view.
+  // Slanted labels of columns left of the visible area can reach into it.
   const before = angle === 45 ? Math.ceil(COLUMN_LABEL_LIMIT / geometry.pitchX) : 1;
   pen.clipped(columnLabelArea(picture), () => {
     for (let column = Math.max(range.columnStart - before, 0); column < range.columnEnd; column++) {
@@ -268,7 +268,7 @@ function paintColumnLabels(pen, picture, range) {
   });
 }
 
-/** Numbers under the first column are centred on it, so they may reach a little into the corner.
+/** The area of the column labels; a centered number of the first column can reach into the corner.
  *
  * @param {MatrixPicture} picture
  * @returns {Area} */
@@ -278,7 +278,7 @@ function columnLabelArea({ geometry: { left, top, columns }, view }) {
 }
 
 /**
- * Calls `paint` with the origin where a column's label starts and the x axis along its text.
+ * Calls `paint` with the origin at the start of a column label and the x axis along its text.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture
@@ -287,7 +287,7 @@ function columnLabelArea({ geometry: { left, top, columns }, view }) {
  */
 function atColumnLabel(pen, picture, column, paint) {
   const { angle } = picture.geometry.columns;
-  // A slanted tag reaches furthest below its own start.
+  // The lowest point of a slanted tag is below its start.
   const above = angle === 0 ? 8 : angle === 45 ? 11 : 7;
   pen.moved(columnLabelMiddle(picture, column), picture.geometry.top - above, -angle, paint);
 }
@@ -318,7 +318,7 @@ function paintAxisNames(pen, { model, geometry, theme, measure }) {
 }
 
 /**
- * Crosshair on the cell under pointer or cursor, and the outline of the pinned one.
+ * Paints the crosshair of the active cell, and the outline of the pinned cell.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture
@@ -340,7 +340,7 @@ function paintBands(pen, picture, { row, column }) {
   const { model } = picture;
   const [left, right] = [columnEdge(picture, 0), columnEdge(picture, model.columnCount)];
   const [top, bottom] = [rowEdge(picture, 0), rowEdge(picture, model.rowCount)];
-  // Of a band thinner than its outline only one line is left, so that the cells beside it stay visible.
+  // A band thinner than its outline becomes a single line, so that adjacent cells stay visible.
   /** @param {number} start @param {number} end */
   const thickness = (start, end) => (end - start < 4 ? 0 : end - start);
   if (row !== null) {
@@ -370,14 +370,14 @@ function paintBand(pen, { theme }, x, y, width, height) {
 function paintOutline(pen, picture, { row, column }, stroke, line) {
   const [x, y] = [columnEdge(picture, column), rowEdge(picture, row)];
   const gap = gapOf(picture);
-  // A cell finer than a few pixels still gets an outline that can be seen.
+  // The outline of a very small cell is enlarged to stay visible.
   const width = Math.max(columnEdge(picture, column + 1) - x - gap, 3) + 1;
   const height = Math.max(rowEdge(picture, row + 1) - y - gap, 3) + 1;
   pen.rectangle(x - 0.5, y - 0.5, width, height, { stroke: picture.theme.background, line: line + 2 });
   pen.rectangle(x - 0.5, y - 0.5, width, height, { stroke, line });
 }
 
-/** The highlighted labels of a cell. @param {Pen} pen @param {MatrixPicture} picture @param {Spot} spot
+/** Paints the highlighted labels of a cell. @param {Pen} pen @param {MatrixPicture} picture @param {Spot} spot
  * @param {string} fill */
 function paintTags(pen, picture, { row, column }, fill) {
   const { geometry, view } = picture;
@@ -426,7 +426,7 @@ function paintColumnTag(pen, picture, column, fill) {
 }
 
 /**
- * Hides those of thinned labels that a tag would only half cover.
+ * Hides thinned labels that a tag would partly cover.
  *
  * @param {Pen} pen
  * @param {import("../core/theme.js").Theme} theme

@@ -1,4 +1,4 @@
-// The heatmap's elements and the words in them.
+// The elements of the heatmap and their texts.
 
 import { button, element, group, keyboardHelp, liveRegion } from "../core/dom.js";
 import { legendElement, legendParts } from "../core/legend.js";
@@ -43,7 +43,7 @@ export function matrixParts(root) {
 /** @typedef {ReturnType<typeof matrixParts>} MatrixParts */
 
 /**
- * "ground (11) → left (9): 0.6486" as nodes, so that long tokens shrink and the value never does.
+ * "ground (11) → left (9): 0.6486" as nodes, in which CSS truncates long tokens but not the value.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {import("./model.js").Spot} spot

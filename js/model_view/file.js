@@ -1,7 +1,7 @@
-// The model view as a file: all heads as they are ordered, with a caption that says of what.
+// The model view as a file: all heads in the current order, with a caption.
 
 import { captioned, PNG_PIXELS, PNG_RATIO } from "../core/saving.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import {
   arrangedRows,
   blockSentence,
@@ -13,7 +13,7 @@ import {
 } from "./model.js";
 import { paintGrid } from "./paint.js";
 
-const LEAST_WIDTH = 900; // so that a narrow window saves no tiny picture
+const LEAST_WIDTH = 900; // minimum width of a file, independent of the window
 const CAPTION_LINES = 6;
 
 /**
@@ -22,13 +22,13 @@ const CAPTION_LINES = 6;
  * @param {import("../core/text.js").Measure} measure
  */
 export function savedGrid(picture, width, measure) {
-  const { model, theme, colours, sort } = picture;
+  const { model, theme, colors, sort } = picture;
   const geometry = gridLayout(model, Math.max(width, LEAST_WIDTH), sort, measure);
   const underlined = marksLabels(model) ? "Underlined: heads with a label" : "";
   const said = [model.caption, model.source, orderSentence(sort), blockSentence(model), underlined];
   return captioned({
     theme,
-    colours,
+    colors,
     legend: model,
     measure,
     caption: said.filter(Boolean).join(". "),
@@ -48,7 +48,7 @@ export function savedGrid(picture, width, measure) {
  */
 export function gridFile(bytes, { theme, measure }) {
   const model = unpackThumbnails(bytes);
-  const colours = coloursOf(theme.dark ? model.darkTable : model.lightTable);
+  const colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
   const rows = arrangedRows(model, UNSORTED);
-  return savedGrid({ model, theme, colours, rows, sort: UNSORTED }, 0, measure);
+  return savedGrid({ model, theme, colors, rows, sort: UNSORTED }, 0, measure);
 }

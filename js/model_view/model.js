@@ -1,30 +1,30 @@
-// What the model view draws: thumbnails, labels and measures; the order of heads; where each one stands.
+// The data of the model view: thumbnails, labels and measures; sorting; layout.
 
 import { Payload } from "../core/payload.js";
 import { formatted, visibleText } from "../core/text.js";
 
 /**
- * What `views/model_view.py` says.
+ * The description from `views/model_view.py`.
  *
  * @typedef {object} Described
  * @property {string} key
  * @property {number} layerCount
  * @property {number} headCount
- * @property {number} side cells of a thumbnail's side
- * @property {number} block rows and columns of values that a cell stands for
+ * @property {number} side size of a thumbnail in cells
+ * @property {number} block number of rows and columns that a cell aggregates
  * @property {string} unit "tokens" or "words"
  * @property {number} unitCount
- * @property {string[]} labels what is said of heads, each once; "" where nothing stands out
- * @property {boolean} marked whether heads with a label are marked
- * @property {string} axes of a thumbnail
- * @property {string[]} measures names of what heads can be sorted by
+ * @property {string[]} labels the distinct labels of heads, including ""
+ * @property {boolean} marked whether labeled heads have a mark
+ * @property {string} axes titles of a thumbnail's axes
+ * @property {string[]} measures names of the sort keys
  * @property {string} caption
  * @property {string} source text and model, for files
  * @property {string} valueName
  * @property {string} fileName
  * @property {import("../core/scale.js").Scale} scale
- * @property {boolean} above whether values lie beyond the scale
- * @property {Which[]} chosen heads that are shown elsewhere
+ * @property {boolean} above whether values are beyond the scale
+ * @property {Which[]} chosen selected heads
  */
 
 /** @typedef {ReturnType<typeof unpackThumbnails>} GridModel */
@@ -34,11 +34,11 @@ import { formatted, visibleText } from "../core/text.js";
 /** @typedef {{layer: number, heads: number[], mean: number}} Row */
 /** @typedef {ReturnType<typeof gridLayout>} GridGeometry */
 
-const LEAST_SIDE = 16; // of a thumbnail, in pixels; below it the picture scrolls sideways instead
+const LEAST_SIDE = 16; // minimum size of a thumbnail in pixels; with less space the picture scrolls horizontally
 const MOST_SIDE = 132;
-const SPACE = 7; // between thumbnails, with room for the line under a labelled one
-const OWN_NUMBER = 14; // height of a thumbnail's own head number
-/** Between a number and its thumbnails. */
+const SPACE = 7; // gap between thumbnails, with space for the mark of a labeled head
+const OWN_NUMBER = 14; // height of a head number above a thumbnail
+/** Gap between a number and its thumbnails. */
 export const GAP = 8;
 /** @type {Sort} */
 export const UNSORTED = { measure: null, heads: true, layers: true };
@@ -64,7 +64,7 @@ export function unpackThumbnails(bytes) {
     darkTable: payload.numbers("dark", Uint8Array),
     /** [measure, layer, head] */
     numbers: payload.has("numbers") ? payload.numbers("numbers", Float64Array) : new Float64Array(),
-    /** Entries of the colour table: [layer, head, row, column] */
+    /** Indices into the color table: [layer, head, row, column] */
     entries: payload.numbers("entries", Uint8Array),
     below: false,
     missing: false,
@@ -72,7 +72,7 @@ export function unpackThumbnails(bytes) {
 }
 
 /**
- * A measure of every head of a layer.
+ * A measure of all heads of a layer.
  *
  * @param {GridModel} model
  * @param {string} measure
@@ -84,7 +84,7 @@ export function measured({ measures, layerCount, headCount, numbers }, measure, 
 }
 
 /**
- * The rows of the picture from the top: a layer, and its heads from the left; largest first where sorted.
+ * The rows of the picture from top to bottom: a layer and its heads from left to right, sorted in descending order.
  *
  * @param {GridModel} model
  * @param {Sort} sort
@@ -94,19 +94,19 @@ export function arrangedRows(model, { measure, heads: byHead, layers: byLayer })
   const rows = Array.from({ length: model.layerCount }, (_, layer) => {
     const values = measure === null ? null : measured(model, measure, layer);
     const heads = Array.from({ length: model.headCount }, (_, head) => head);
-    if (values && byHead) heads.sort((one, other) => values[other] - values[one]); // stable: ties stay as they are
+    if (values && byHead) heads.sort((one, other) => values[other] - values[one]); // stable: ties keep their order
     const mean = values ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
     return { layer, heads, mean };
   });
   return measure !== null && byLayer ? rows.sort((one, other) => other.mean - one.mean) : rows;
 }
 
-/** Whether each thumbnail needs its own head number, as columns stand for no head. @param {Sort} sort */
+/** Whether each thumbnail needs a head number, because columns do not correspond to heads. @param {Sort} sort */
 export function numbersItself(sort) {
   return sort.measure !== null && sort.heads;
 }
 
-/** How the picture is ordered, as a sentence; "" where it is as in the model. @param {Sort} sort */
+/** A sentence on the order of the heads; "" for the order of the model. @param {Sort} sort */
 export function orderSentence({ measure, heads, layers }) {
   if (measure === null || !(heads || layers)) return "";
   const what = [heads ? "heads within each layer" : "", layers ? "layers by their mean" : ""].filter(Boolean);
@@ -119,7 +119,7 @@ export function blockSentence({ block, unit, unitCount }) {
 }
 
 /**
- * Lengths in CSS pixels of a picture as wide as `width`.
+ * The layout for a width, in CSS pixels.
  *
  * @param {Pick<GridModel, "layerCount" | "headCount">} model
  * @param {number} width
@@ -147,7 +147,7 @@ export function gridLayout({ layerCount, headCount }, width, sort, measure) {
 }
 
 /**
- * The thumbnail's upper left corner, without its number.
+ * The upper left corner of a thumbnail, without its number.
  *
  * @param {GridGeometry} geometry
  * @param {Slot} slot
@@ -157,7 +157,7 @@ export function cornerOf({ left, top, own, pitchX, pitchY }, { row, column }) {
 }
 
 /**
- * The head under a point, its share of the space around it included; or null.
+ * The head at a point, including the gap around its thumbnail, or null.
  *
  * @param {Row[]} rows
  * @param {GridGeometry} geometry
@@ -192,7 +192,7 @@ export function headName({ layer, head }) {
 }
 
 /**
- * "previous token · Previous 0.8312": its label, if it has one, and what it is sorted by.
+ * "previous token · Previous 0.8312": the label of a head, if any, and its sort key.
  *
  * @param {GridModel} model
  * @param {Sort} sort

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CanvasPen, SvgPen } from "../core/pen.js";
-import { colours, measure, NotingContext, packed, theme } from "../core/testing.js";
+import { colors, measure, NotingContext, packed, theme } from "../core/testing.js";
 import {
   arrangedRows,
   blockSentence,
@@ -106,7 +106,7 @@ test("a head is described by its label and what it is sorted by", () => {
 });
 
 test("an image shows every cell, or where they are finer than pixels the strongest", () => {
-  const picture = { model: model(), colours };
+  const picture = { model: model(), colors };
   const which = { layer: 0, head: 1 };
   assert.deepEqual([...headImage(picture, which, 2).words], [4, 5, 6, 7]);
   assert.deepEqual([...headImage(picture, which, 1).words], [7]);
@@ -116,7 +116,7 @@ test("an image shows every cell, or where they are finer than pixels the stronge
 test("a canvas and a file are given the same frames, marks and numbers", () => {
   const sort = BY_ENTROPY;
   const geometry = gridLayout(model(), 400, sort, measure);
-  const picture = { model: model(), theme, colours, rows: arrangedRows(model(), sort), sort, geometry };
+  const picture = { model: model(), theme, colors, rows: arrangedRows(model(), sort), sort, geometry };
   const context = new NotingContext();
   const canvas = new CanvasPen(/** @type {any} */ (context), "serif", 1);
   /** @type {string[]} */

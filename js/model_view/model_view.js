@@ -1,10 +1,10 @@
-// The model view as a component: a thumbnail of every head, sorted as a reader likes.
+// The model view component: sortable thumbnails of all heads.
 
 import { CanvasView, gridDestination } from "../core/canvas_view.js";
 import { element, sizeCanvas, toggle } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
-import { coloursOf } from "../core/scale.js";
+import { colorsOf } from "../core/scale.js";
 import { savedGrid } from "./file.js";
 import {
   arrangedRows,
@@ -44,13 +44,13 @@ class ModelView extends CanvasView {
     this.rows = [];
     /** @type {Sort} */
     this.sort = UNSORTED;
-    /** @type {import("../core/scale.js").Colours} */
-    this.colours = { css: [], words: new Uint32Array(), inks: [] };
+    /** @type {import("../core/scale.js").Colors} */
+    this.colors = { css: [], words: new Uint32Array(), inks: [] };
     // Set by the first layout, before anything reads it.
     this.geometry = /** @type {GridGeometry} */ (/** @type {unknown} */ (null));
     /** @type {(which: Which) => void} */
     this.open = () => {};
-    /** Whether there is a place where a head opens. */
+    /** Whether a head can be opened in the head view. */
     this.opens = false;
     this.follow = () => this.placePreview();
     parts.measure.onchange = () => this.setSort({ measure: parts.measure.value || null });
@@ -88,7 +88,7 @@ class ModelView extends CanvasView {
   /** @override */
   listen() {
     super.listen();
-    document.addEventListener("scroll", this.follow, true); // Streamlit scrolls a part of the page
+    document.addEventListener("scroll", this.follow, true); // Streamlit scrolls a part of the page, not the document
   }
 
   /** @override */
@@ -100,7 +100,7 @@ class ModelView extends CanvasView {
   /** @override */
   describe() {
     const { model, parts, theme } = this;
-    this.colours = coloursOf(theme.dark ? model.darkTable : model.lightTable);
+    this.colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
     const size = `${model.layerCount} layers, ${model.headCount} heads each.`;
     parts.stage.setAttribute("aria-label", `${model.caption}. ${size}`);
     parts.blocks.textContent = blockSentence(model);
@@ -122,14 +122,14 @@ class ModelView extends CanvasView {
     const pen = this.penFor(stage);
     pen.rectangle(0, 0, width, height, { fill: this.theme.background });
     paintGrid(pen, this.picture);
-    drawLegend(this.parts, this.theme, this.colours, this.ratio);
+    drawLegend(this.parts, this.theme, this.colors, this.ratio);
     this.mark();
   }
 
   /** @returns {GridPicture} */
   get picture() {
-    const { model, theme, colours, rows, sort, geometry } = this;
-    return { model, theme, colours, rows, sort, geometry };
+    const { model, theme, colors, rows, sort, geometry } = this;
+    return { model, theme, colors, rows, sort, geometry };
   }
 
   setTools() {
@@ -180,7 +180,7 @@ class ModelView extends CanvasView {
     else toggle(preview.root, false);
   }
 
-  // What a reader does
+  // Interaction
 
   /** @override @param {MouseEvent} event */
   placeUnder(event) {
@@ -202,7 +202,7 @@ class ModelView extends CanvasView {
     this.cursor = which;
     this.remember();
     if (this.opens) this.open(which);
-    else this.hover(which); // where a finger points, there is no hovering
+    else this.hover(which); // touch screens have no hovering
   }
 
   /** @param {Partial<Sort>} change */
@@ -215,7 +215,7 @@ class ModelView extends CanvasView {
     this.say(orderSentence(this.sort) || "Layers and heads as in the model");
   }
 
-  /** The cursor stays, for when the keyboard comes back. @override */
+  /** Keeps the keyboard cursor for the next focus. @override */
   escape() {
     this.focusChanged(false);
   }

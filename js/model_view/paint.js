@@ -1,4 +1,4 @@
-// How the model view looks. Thumbnails are images at the screen's own resolution, so that their edges stay sharp.
+// Painting of the model view. Thumbnails are images at the resolution of the screen, for sharp edges.
 
 import { cornerOf, GAP, headSentence, numbersItself } from "./model.js";
 
@@ -11,21 +11,21 @@ import { cornerOf, GAP, headSentence, numbersItself } from "./model.js";
  * @typedef {object} GridPicture
  * @property {import("./model.js").GridModel} model
  * @property {import("../core/theme.js").Theme} theme
- * @property {import("../core/scale.js").Colours} colours
+ * @property {import("../core/scale.js").Colors} colors
  * @property {import("./model.js").Row[]} rows
  * @property {import("./model.js").Sort} sort
  * @property {import("./model.js").GridGeometry} geometry
  */
 
 /**
- * One head as an image of `pixels` a side; where cells are finer than pixels, a pixel shows their strongest.
+ * A head as an image of `pixels` × `pixels`; if cells are smaller than pixels, a pixel shows its strongest cell.
  *
- * @param {Pick<GridPicture, "model" | "colours">} picture
+ * @param {Pick<GridPicture, "model" | "colors">} picture
  * @param {Which} which
  * @param {number} pixels
  * @returns {import("../core/pen.js").Pixels}
  */
-export function headImage({ model, colours }, { layer, head }, pixels) {
+export function headImage({ model, colors }, { layer, head }, pixels) {
   const { side, entries, headCount } = model;
   const words = new Uint32Array(pixels * pixels);
   const first = (layer * headCount + head) * side * side;
@@ -33,11 +33,11 @@ export function headImage({ model, colours }, { layer, head }, pixels) {
   for (let y = 0; y < pixels; y++) {
     const row = y * pixels;
     if (y > 0 && starts[y] === starts[y - 1]) {
-      words.copyWithin(row, row - pixels, row); // the same cells as the line above
+      words.copyWithin(row, row - pixels, row); // the same cells as in the previous row of pixels
       continue;
     }
     for (let x = 0; x < pixels; x++) {
-      words[row + x] = colours.words[strongestEntry(entries, first, side, starts, x, y)];
+      words[row + x] = colors.words[strongestEntry(entries, first, side, starts, x, y)];
     }
   }
   return { width: pixels, height: pixels, words };
@@ -61,7 +61,7 @@ function strongestEntry(entries, first, side, starts, x, y) {
 }
 
 /**
- * All thumbnails with their numbers.
+ * Paints all thumbnails with their numbers.
  *
  * @param {Pen} pen
  * @param {GridPicture} picture
@@ -69,7 +69,7 @@ function strongestEntry(entries, first, side, starts, x, y) {
 export function paintGrid(pen, picture) {
   const { model, theme, rows, sort, geometry } = picture;
   const { side } = geometry;
-  // In a file that may be enlarged, a pixel a cell: as rectangles all heads would take many megabytes.
+  // One pixel per cell in an SVG: rectangles would take many megabytes.
   const pixels = Number.isFinite(pen.resolution) ? Math.round(side * pen.resolution) : model.side;
   rows.forEach(({ layer, heads }, row) => {
     heads.forEach((head, column) => {
@@ -82,14 +82,14 @@ export function paintGrid(pen, picture) {
         pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, line: 2.5 });
       }
       if (!model.marked || !model.labels[layer][head]) return;
-      // A head that has a label is marked by a short line beneath it.
+      // A labeled head is marked by a short line below it.
       pen.rectangle(x, y + side + 2, Math.max(8, Math.round(side / 4)), 2, { fill: theme.accent });
     });
   });
   paintNumbers(pen, picture);
 }
 
-/** Every number and axis name of the picture. @param {Pen} pen @param {GridPicture} picture */
+/** Paints the numbers and the axis titles. @param {Pen} pen @param {GridPicture} picture */
 function paintNumbers(pen, { geometry, rows, sort, model, theme }) {
   const { left, top, own, side } = geometry;
   const axis = { size: 11, anchor: /** @type {const} */ ("end"), fill: theme.muted, weight: 600 };

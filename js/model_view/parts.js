@@ -1,9 +1,9 @@
-// The model view's elements.
+// The elements of the model view.
 
 import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
 import { legendElement, legendParts } from "../core/legend.js";
 
-/** Pixels of a side of the larger picture of one head. */
+/** Size of the enlarged thumbnail in pixels. */
 export const PREVIEW_SIDE = 224;
 
 /** @param {HTMLElement} root */
@@ -47,7 +47,7 @@ export function gridParts(root) {
 
 /** @typedef {ReturnType<typeof gridParts>} GridParts */
 
-/** One head, larger, in the browser's top layer where nothing can clip it. */
+/** A popover with the enlarged thumbnail, which is in the top layer, so that nothing clips it. */
 function buildPreview() {
   const title = element("p", { class: "preview-title" });
   const detail = element("p", { class: "preview-detail" });
@@ -58,7 +58,7 @@ function buildPreview() {
 }
 
 /**
- * Beside an outline, on the side with room; null where a window is too narrow for it.
+ * The position next to an outline, on the side with space; null if the window is too narrow.
  *
  * @param {DOMRect} outline
  * @param {DOMRect} box

@@ -1,7 +1,7 @@
-// Between a view in a notebook's frame and the kernel. It has no picture: the frame shows the same without it.
+// Passes messages between a view's frame in a notebook and the kernel. The widget itself is invisible.
 
 /**
- * What anywidget hands over, as far as it is used here.
+ * The used part of anywidget's model.
  *
  * @typedef {object} Model
  * @property {(name: string) => any} get
@@ -11,8 +11,8 @@
  */
 
 /**
- * Listens to the frames of one view, which name its key, and tells them what the kernel wishes and whether the page
- * around them is dark. A frame has an origin of its own: messages are all that passes.
+ * Listens to the frames with the key of this view, and sends them the views that the kernel sets and the theme of the
+ * page. A frame has an opaque origin, so messages are the only connection.
  *
  * @param {{model: Model}} given
  */
@@ -24,7 +24,7 @@ function initialize({ model }) {
     for (const frame of frames) frame.postMessage({ bertProbe: key, ...said }, "*");
   };
   const theme = () => {
-    const light = document.body.dataset.jpThemeLight; // of JupyterLab and Notebook
+    const light = document.body.dataset.jpThemeLight; // set by JupyterLab and Notebook
     return light === undefined ? {} : { theme: light === "true" ? "light" : "dark" };
   };
 
@@ -43,7 +43,7 @@ function initialize({ model }) {
   const watch = new MutationObserver(() => tell(theme()));
   watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   window.addEventListener("message", listen);
-  // A frame that was there before says again that it is.
+  // Frames that were mounted before announce themselves again.
   for (let i = 0; i < window.frames.length; i++) {
     window.frames[i].postMessage({ bertProbe: key, asked: true }, "*");
   }

@@ -1,4 +1,4 @@
-// A report's table as CSV, with every digit.
+// A report's table as CSV, at full precision.
 
 /**
  * @typedef {string | number | boolean | null} Cell

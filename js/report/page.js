@@ -1,4 +1,4 @@
-// A report, opened from disk: pictures of several views in one page, each in a place of its own, and tables as files.
+// The script of a report, opened from disk: several views in one page, and their tables as CSV files.
 
 import { element } from "../core/dom.js";
 import { unpacked } from "../core/page.js";
@@ -10,7 +10,7 @@ import mountModelView from "../model_view/model_view.js";
 import { csvOf } from "./csv.js";
 
 /**
- * What a report states of a view, as far as it is drawn here; `reports/report.py` writes it.
+ * The part of a view in a report that this script uses; `reports/report.py` writes it.
  *
  * @typedef {object} View
  * @property {{component?: string, start: number}} picture
@@ -26,7 +26,7 @@ const MOUNTS = {
   model_view: mountModelView,
 };
 
-/** A view of one layer at a time has all of them at hand; of others each payload is a picture. */
+/** Components that show one payload (a layer) at a time; others show all payloads. */
 const STEPPED = "head_view";
 
 /** @type {{views: View[]}} */
@@ -61,9 +61,9 @@ async function draw(place) {
 }
 
 /**
- * A place with styles of its own, as components of several kinds name their parts alike.
+ * A shadow root with the styles of a component, because components share class names.
  *
- * @param {string} component @param {string} name class of the element that it is mounted in
+ * @param {string} component @param {string} name class of the component's element
  */
 function rooted(component, name) {
   const host = element("div");

@@ -1,4 +1,4 @@
-// A text as pills. Roving focus: one pill is in the tab order, arrow keys go from pill to pill.
+// The token strip. Roving tabindex: one pill is in the tab order, arrow keys move between pills.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { leading, within } from "../core/canvas_view.js";
@@ -9,18 +9,18 @@ import { visibleText } from "../core/text.js";
 import { readTheme } from "../core/theme.js";
 
 /**
- * What `views/strip.py` says.
+ * The data from `views/strip.py`.
  *
  * @typedef {object} StripData
  * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string}[]} pieces
  * @property {string} key
- * @property {string} of names the text
- * @property {string} digest names the pieces
+ * @property {string} of name of the text
+ * @property {string} digest hash of the tokens
  * @property {string} label
- * @property {boolean} row whether all pieces stand in one row, which is pushed aside
+ * @property {boolean} row whether all tokens are in one scrollable row
  * @property {boolean} selectable
- * @property {number} revision of the choice that the server knows
- * @property {number | null} selected the position chosen as far as the server knows
+ * @property {number} revision revision of the server's selection
+ * @property {number | null} selected selected position according to the server
  */
 
 class StripView {
@@ -103,13 +103,13 @@ class StripView {
     }
   }
 
-  /** Index of the chosen pill, which holds the chosen position; -1 if none is chosen. */
+  /** Index of the selected pill, or -1. */
   get chosen() {
     const { position } = this.choice.now;
     return position === null ? -1 : this.pieces.findLastIndex((piece) => piece.position <= position);
   }
 
-  /** Shows which pill is chosen, and leaves exactly one in the tab order. */
+  /** Marks the selected pill, and puts exactly one pill into the tab order. */
   mark() {
     const { chosen } = this;
     if (chosen >= 0) this.current = chosen;
@@ -119,7 +119,7 @@ class StripView {
     });
   }
 
-  /** Scrolls a long text, and nothing around it, to the chosen pill. */
+  /** Scrolls the strip, but not the page, to the selected pill. */
   reveal() {
     const pill = this.pills[this.current].getBoundingClientRect();
     const box = this.root.getBoundingClientRect();
@@ -174,7 +174,7 @@ class StripView {
     if (this.data?.selectable) this.choose(index);
   }
 
-  /** A wheel turns one way only, which is along a row until that ends. @param {WheelEvent} event */
+  /** A vertical wheel scrolls a row horizontally, until its end. @param {WheelEvent} event */
   turn(event) {
     if (!this.data?.row || event.deltaX || event.ctrlKey) return;
     const before = this.root.scrollLeft;
@@ -182,7 +182,7 @@ class StripView {
     if (this.root.scrollLeft !== before) event.preventDefault();
   }
 
-  /** The detail of a pill in the browser's top layer, where nothing can clip it. @param {HTMLElement | null} pill */
+  /** Shows the tooltip of a pill in the top layer, so that nothing clips it. @param {HTMLElement | null} pill */
   tell(pill) {
     const detail = pill && this.pieces[this.pills.indexOf(pill)].detail;
     this.tip.textContent = detail || "";

@@ -1,4 +1,4 @@
-// The toolbar of every view of attention: layer, heads, words, special tokens, measure, and rare options behind "More".
+// The toolbar of the attention views: layer, heads, words, special tokens, measure, and other options behind "More".
 
 import { leading, within } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
@@ -12,7 +12,7 @@ import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js"
  */
 
 /**
- * What there is to choose; see `views/toolbar.py`.
+ * The available choices; see `ToolbarOptions` in `views/toolbar.py`.
  *
  * @typedef {object} Offer
  * @property {number} layers
@@ -32,14 +32,14 @@ import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js"
  * @typedef {object} Choice
  * @property {Offer} offer
  * @property {View} view
- * @property {string[][]} labels [layer][head], a word for what a head does; none before they have arrived
- * @property {number[] | null} [numbers] what layers are called, where they are not all of a model's
+ * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty until they arrive
+ * @property {number[] | null} [numbers] numbers of the layers, if they are not all layers of the model
  */
 
-/** What a choice is: a change of the view, and whether it is made or still being dragged. */
+/** Called with a change of the view, and whether the change is final or part of a drag. */
 /** @typedef {(change: Partial<View>, made: boolean) => void} Choose */
 
-const ROOMY = 620; // pixels of width from which everything but the rare options stands in the bar
+const ROOMY = 620; // minimum width in pixels for a bar with all common options
 
 export class Toolbar {
   /** @param {Choose} choose */
@@ -49,7 +49,7 @@ export class Toolbar {
     /** @type {Choice | null} */
     this.choice = null;
     this.drawn = "";
-    /** Whether a click adds a head or takes it away: what shift does, for fingers. */
+    /** Whether a click adds or removes a head, like shift-click, for touch screens. */
     this.adding = false;
     this.resized = new ResizeObserver(() => this.fold());
     this.resized.observe(this.parts.root);
@@ -60,7 +60,7 @@ export class Toolbar {
     return this.parts.root;
   }
 
-  /** Shows what is chosen. @param {Choice} choice */
+  /** Updates the controls from the view. @param {Choice} choice */
   show(choice) {
     const { parts } = this;
     const { offer, view, labels } = choice;
@@ -78,14 +78,14 @@ export class Toolbar {
     this.showLayer(view.layer, offer.layers, choice.numbers?.[view.layer - 1]);
     this.showHeads(view.heads, offer);
     setPressed(parts.words, view.words);
-    // A view that does not offer a measure shows the first one instead.
+    // If the current measure is not available, the first one is selected.
     const chosen = offer.measures.find(([name]) => name === view.measure) ?? offer.measures[0];
     parts.measure.value = chosen?.[0] ?? "";
     parts.measure.title = chosen?.[2] ?? "";
     this.showOptions(view);
   }
 
-  /** Shows what can be chosen at all. @param {Offer} offer */
+  /** Shows the available controls. @param {Offer} offer */
   offer(offer) {
     const { parts } = this;
     const { more } = offer;
@@ -95,12 +95,12 @@ export class Toolbar {
     parts.measure.replaceChildren(...options);
     parts.measure.hidden = offer.measures.length < 2;
     for (const [name, row] of Object.entries(parts.rows)) row.hidden = !more.includes(name);
-    parts.renormalise.textContent = offer.shares ? "Rows sum to 1 again" : "Rows sum to 1";
+    parts.renormalise.textContent = offer.shares ? "Normalize rows" : "Rows sum to 1";
     parts.residual.max = String(offer.residuals.length - 1);
     this.fold();
   }
 
-  /** @param {number} layer @param {number} layers @param {number} [name] its number in the model, if that is another */
+  /** @param {number} layer @param {number} layers @param {number} [name] its number in the model, if it differs */
   showLayer(layer, layers, name) {
     const { parts } = this;
     parts.layer.textContent = `Layer ${name ? `${name} · ` : ""}${layer} of ${layers}`;
@@ -130,18 +130,18 @@ export class Toolbar {
     pressOne(parts.directions, options.direction);
     setPressed(parts.fit, options.fit);
     setPressed(parts.renormalise, options.renormalise);
-    setPressed(parts.colours, options.root);
+    setPressed(parts.colors, options.root);
     const offer = choice?.offer;
     parts.renormalise.disabled = Boolean(offer?.shares) && options.specials;
     parts.renormalise.title = parts.renormalise.disabled
-      ? "Rows sum to 1 as long as special tokens are shown"
+      ? "Rows already sum to 1 while special tokens are visible"
       : "Divides each row by its sum, so that rows can be compared";
     parts.residual.value = String(offer?.residuals.indexOf(residual) ?? 0);
     parts.residualText.textContent = `Residual share ${residual}`;
     parts.residual.setAttribute("aria-valuetext", parts.residualText.textContent);
   }
 
-  /** From what threshold on lines are drawn. @param {number | null} step @param {string} least */
+  /** Updates the threshold for lines. @param {number | null} step @param {string} least */
   showLines(step, least) {
     const { parts } = this;
     parts.threshold.value = String(step === null ? -1 : parts.steps.indexOf(step));
@@ -149,7 +149,7 @@ export class Toolbar {
     parts.threshold.setAttribute("aria-valuetext", parts.thresholdText.textContent);
   }
 
-  /** In a narrow place all but layer and heads goes behind "More". */
+  /** In a narrow toolbar everything except layer and heads moves behind "More". */
   fold() {
     const { parts, choice } = this;
     const narrow = parts.root.clientWidth < ROOMY;
@@ -163,7 +163,7 @@ export class Toolbar {
     parts.more.hidden = !folded && !choice?.offer.more.length;
   }
 
-  // What a reader chooses
+  // Controls
 
   listen() {
     const { parts } = this;
@@ -194,7 +194,7 @@ export class Toolbar {
     };
     parts.fit.onclick = () => this.set({ fit: !this.view.options.fit });
     parts.renormalise.onclick = () => this.set({ renormalise: !this.view.options.renormalise });
-    parts.colours.onclick = () => this.set({ root: !this.view.options.root });
+    parts.colors.onclick = () => this.set({ root: !this.view.options.root });
     parts.threshold.oninput = () =>
       this.set({ step: parts.steps[Number(parts.threshold.value)] ?? null }, false);
     parts.threshold.onchange = () => this.set({});
@@ -207,7 +207,7 @@ export class Toolbar {
 
   /** @returns {View} */
   get view() {
-    if (!this.choice) throw new Error("Nothing has been shown yet.");
+    if (!this.choice) throw new Error("The toolbar has no data yet.");
     return this.choice.view;
   }
 
@@ -264,7 +264,7 @@ export class Toolbar {
     }
   }
 
-  /** Under its button, within the window. */
+  /** Positions the popover below its button, within the window. */
   placePopover() {
     const { popover, more } = this.parts;
     const open = popover.matches(":popover-open");
@@ -277,7 +277,7 @@ export class Toolbar {
 }
 
 /**
- * The value of the button that an event came from.
+ * The value of the button that triggered an event.
  *
  * @param {Event} event
  * @returns {string | undefined}

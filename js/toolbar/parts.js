@@ -1,7 +1,7 @@
-// The toolbar's elements.
+// The elements of the toolbar.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { headColour } from "../core/colour.js";
+import { headColor } from "../core/color.js";
 import { button, element, group } from "../core/dom.js";
 import { MEAN } from "../core/view.js";
 
@@ -11,17 +11,17 @@ export function barParts() {
   const parts = {
     steps,
     layer,
-    down: button("Layer before", "‹"),
+    down: button("Previous layer", "‹"),
     up: button("Next layer", "›"),
     chips: element("div", { class: "chips", role: "group", "aria-label": "Heads" }),
     words: button(
-      "Whole words: pieces merged, attention summed over a key's and averaged over a query's",
+      "Whole words: attention is summed over the tokens of a key and averaged over those of a query",
       "Words",
     ),
-    specials: button("Show [CLS], [SEP] and the like", "Special tokens"),
-    measure: element("select", { "aria-label": "What is drawn" }),
+    specials: button("Show special tokens such as [CLS] and [SEP]", "Special tokens"),
+    measure: element("select", { "aria-label": "Measure" }),
     more: element("button", { type: "button", class: "more", "aria-haspopup": "true" }, "More"),
-    several: button("A click adds a head, or takes it away, as with shift", "Several"),
+    several: button("A click adds or removes a head, like shift-click", "Several"),
     layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
     directions: segmented("Attention between the texts", {
       all: "Any",
@@ -30,11 +30,14 @@ export function barParts() {
       BA: "B→A",
       BB: "B→B",
     }),
-    fit: button("Show the whole text at once", "Fit"),
+    fit: button("Fit the whole text into the view", "Fit"),
     threshold: slider("Lines drawn from", -1, steps.length - 1),
     thresholdText: element("span", { class: "said" }),
-    renormalise: button("Divides each row by its sum", "Rows sum to 1 again"),
-    colours: button("Colour by the root of the weight, so that small ones can be seen", "Root colours"),
+    renormalise: button("Divides each row by its sum", "Normalize rows"),
+    colors: button(
+      "Color by the square root of the weight, which makes small weights visible",
+      "Square-root colors",
+    ),
     residual: slider("Residual share", 0, 1),
     residualText: element("span", { class: "said" }),
   };
@@ -47,7 +50,7 @@ export function barParts() {
     lines: row("", parts.thresholdText, parts.threshold),
     fit: row("Long text", group("Long text", parts.fit)),
     renormalise: row("Rows", group("Rows", parts.renormalise)),
-    root: row("Colours", group("Colours", parts.colours)),
+    root: row("Colors", group("Colors", parts.colors)),
     residual: row("", parts.residualText, parts.residual),
   };
   const stepper = element("div", { class: "group stepper" }, parts.down, parts.layer, parts.up);
@@ -78,7 +81,7 @@ function slider(label, min, max) {
 }
 
 /**
- * Buttons of which one is pressed; `data-value` says which.
+ * A group of exclusive buttons with the attribute `data-value`.
  *
  * @param {string} label
  * @param {Record<string, string>} options
@@ -103,7 +106,7 @@ export function pressOne(buttons, value) {
 }
 
 /**
- * Presses chips; the first of them, or else the first of all, is where the tab key leads.
+ * Marks selected chips; the first selected one, or else the first one, is in the tab order.
  *
  * @param {HTMLElement} chips
  * @param {(head: string | undefined) => boolean} isChosen
@@ -120,7 +123,7 @@ export function pressAll(chips, isChosen) {
 }
 
 /**
- * A chip a head, in its colour, and one for the mean.
+ * A chip for each head, in its color, and one for the mean.
  *
  * @param {import("./bar.js").Offer} offer
  * @param {string[]} labels of the layer's heads
@@ -135,7 +138,7 @@ export function headChips({ heads, rolled, several }, labels) {
     const title = `Head ${head + 1}${label ? `: ${label}` : ""}${hint}`;
     const one = chip(label ? "labelled" : "", String(head), title);
     one.setAttribute("aria-label", title);
-    one.style.setProperty("--head", headColour(head));
+    one.style.setProperty("--head", headColor(head));
     one.append(element("span", { class: "dot" }), String(head + 1));
     return one;
   });

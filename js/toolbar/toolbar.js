@@ -1,4 +1,4 @@
-// The toolbar as a component, above a picture that has none of its own.
+// The toolbar as a component of its own, above a picture without a toolbar.
 
 import { mounting } from "../core/mount.js";
 import { Source } from "../core/source.js";
@@ -6,7 +6,7 @@ import { changed, keep, resumed } from "../core/view.js";
 import { Toolbar } from "./bar.js";
 
 /**
- * What `views/toolbar.py` describes.
+ * The data from `views/toolbar.py`.
  *
  * @typedef {{key: string, shown: import("../core/view.js").Shown, offer: import("./bar.js").Offer, source: string}} Data
  */
@@ -39,7 +39,7 @@ class ToolbarView {
     return undefined;
   }
 
-  /** What heads do takes longer to know than a picture takes to draw. @param {Source} source */
+  /** Requests the labels of the heads after painting, because they take longer. @param {Source} source */
   async askForLabels(source) {
     const labels = await source.labels();
     if (source.address !== this.data.source) return;

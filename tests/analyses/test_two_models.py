@@ -325,7 +325,7 @@ def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
         (drawn,) = pictures.heatmaps_of(result)
         assert drawn.values.shape == shape
         assert f"{a.description.name} → {b.description.name}" in pictures.page(result).title
-    with pytest.raises(UnavailableError, match="ParameterChange has no picture"):
+    with pytest.raises(UnavailableError, match="ParameterChange has no visualization"):
         ParameterChange().of(a, b).show()
 
 

@@ -53,14 +53,14 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
     expect(
-        page.get_by_label(f"Where “it” looks in A and in B, layer {layer + 1}, head {head + 1}")
+        page.get_by_label(f"Attention of “it” in A and in B, layer {layer + 1}, head {head + 1}")
     ).to_be_visible()
 
     picture = page.get_by_role("application", name="Change of each head's attention between A and B")
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
         picture.press(key)
-    expect(page.get_by_label("Where “it” looks in A and in B, layer 2, head 3")).to_be_visible()
+    expect(page.get_by_label("Attention of “it” in A and in B, layer 2, head 3")).to_be_visible()
     expect(page).to_have_url(re.compile("layer=2&head=3"))
     settled(page)
 

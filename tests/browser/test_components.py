@@ -203,7 +203,7 @@ def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App)
 def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
     expect(page.locator(".legend-text")).to_have_text(
-        "attention weight, fixed scale 0 to 1, square-root colours"
+        "attention weight, fixed scale 0 to 1, square-root colors"
     )
     ticks = page.locator(".ticks span")
     expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
@@ -238,7 +238,7 @@ def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
     shown(page, demos, "show=512")
     page.get_by_role("button", name="SVG").click()
     assert readout(page) == (
-        "This matrix has 262,144 cells; an SVG here holds at most 40,000. Save it as PNG instead."
+        "This matrix has 262,144 cells, but an SVG is limited to 40,000. Save a PNG instead."
     )
 
 

@@ -158,7 +158,7 @@ def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page, else
     across = elsewhere(lambda one: weights(one)[segments == 0][:, segments == 1].sum() / len(segments))
     across.printed(share(page), 3)
     page.get_by_role("button", name="Any", exact=True).click()
-    page.get_by_role("button", name="Show [CLS], [SEP] and the like").click()
+    page.get_by_role("button", name="Show special tokens such as [CLS] and [SEP]").click()
     elsewhere(lambda one: weights(one)[plain][:, plain].sum() / plain.sum()).printed(share(page), 3)
     page.get_by_role("button", name="More").click()  # a click elsewhere closed it
     step = STEPS.index(0.1)
@@ -175,7 +175,7 @@ def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -
     readout = page.locator(".head-view .readout")
     page.keyboard.press("ArrowDown")
     best = int(trace.attention(2, 1)[1].argmax())
-    said = f"almost (1) looks at {trace.tokens[best].display} ({best}) {trace.attention(2, 1)[1, best]:.4f}"
+    said = f"almost (1) attends to {trace.tokens[best].display} ({best}) {trace.attention(2, 1)[1, best]:.4f}"
     expect(readout).to_contain_text(said)
     page.keyboard.press("]")
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")
@@ -187,7 +187,7 @@ def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -
     page.keyboard.press("ArrowRight")
     column = trace.attention(3, 2)[:, 1]
     best = int(column.argmax())
-    expect(readout).to_contain_text(f"almost (1) is looked at by {trace.tokens[best].display} ({best})")
+    expect(readout).to_contain_text(f"almost (1) is attended to by {trace.tokens[best].display} ({best})")
     expect(readout).to_contain_text(f"{column[best]:.4f}")
     settled(page)
     expect(page).to_have_url(re.compile(r"layer=4&head=3"))
@@ -262,7 +262,7 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
     assert box is not None
     assert box["height"] < 900
     page.get_by_role("button", name="More").click()
-    page.get_by_role("button", name="Show the whole text at once").click()
+    page.get_by_role("button", name="Fit the whole text into the view").click()
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
 
 
@@ -298,7 +298,7 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays
     page.get_by_role("radio", name=re.compile("^knew")).click()
     settled(page)
-    picture = page.get_by_role("application", name="How much of knew (4) is in each token, layer by layer")
+    picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")
     begins_high(page, picture)
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):

@@ -60,7 +60,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     picture.press("Home")
     picture.press("ArrowRight")
     expect(page.get_by_text(f"weight → almost (1): {steps.weights[1]:.4f}").first).to_be_visible()
-    picture = page.get_by_role("application", name="The query and the key, a colour for each number")
+    picture = page.get_by_role("application", name="The query vector and the key vector")
     picture.focus()
     picture.press("Home")
     picture.press("ArrowDown")

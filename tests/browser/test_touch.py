@@ -59,7 +59,7 @@ def test_several_heads_are_chosen_without_a_shift_key(
 ) -> None:
     page, _ = opened(new_page, minilm.trace(TEXT).head_view(3, 8))
     page.get_by_role("button", name="More").tap()
-    page.get_by_role("button", name="A click adds a head").tap()
+    page.get_by_role("button", name="A click adds or removes a head").tap()
     page.locator("body").tap(position={"x": 195, "y": 800})
     for head in (3, 5):
         page.locator(f'.chip[data-head="{head}"]').tap()

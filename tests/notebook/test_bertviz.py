@@ -1,4 +1,4 @@
-"""BertViz's README, run against ours with its arguments: an encoder, a decoder, and one of each."""
+"""The examples of BertViz's README with our functions: encoder, decoder, encoder-decoder."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SMALL: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
 
 
 def weights_of(written: Any) -> list[np.ndarray]:
-    """[head, query, key] a layer, of a single frame of the head view."""
+    """Return the weights of each layer, [head, query, key], in the frame of a head view."""
     (page,) = pages_in(written.data)
     return [opened(payload)[1]["weights"] for payload in payloads_of(page)]
 
 
 def described(written: Any) -> dict[str, Any]:
-    """What the payload shown first says."""
+    """Return the description of the initial payload."""
     (page,) = pages_in(written.data)
     return opened(payloads_of(page)[0])[0]
 
@@ -88,7 +88,7 @@ def test_a_decoder(gpt: Any) -> None:
     assert described(plain)["texts"] == GPT_TOKENS
 
 
-def test_an_encoder_and_a_decoder_are_blocks_of_one_picture(bart: Any) -> None:
+def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
     shown = head_view(
         encoder_attention=bart.encoder_attentions,
         decoder_attention=bart.decoder_attentions,
@@ -109,7 +109,7 @@ def test_an_encoder_and_a_decoder_are_blocks_of_one_picture(bart: Any) -> None:
     assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
 
 
-def test_cross_attention_alone_and_layers_of_unequal_number(bart: Any) -> None:
+def test_cross_attention_only_and_different_numbers_of_layers(bart: Any) -> None:
     both = {"encoder_tokens": ENCODER, "decoder_tokens": DECODER, "html_action": "return"}
     alone = weights_of(head_view(cross_attention=bart.cross_attentions, **both))
     np.testing.assert_array_equal(alone[1][:, :3, 3:], bart.cross_attentions[1][0].detach().numpy())
@@ -119,7 +119,7 @@ def test_cross_attention_alone_and_layers_of_unequal_number(bart: Any) -> None:
     assert len(pages_in(fewer.data)) == 2, "a picture each"
 
 
-def test_layers_and_heads_that_are_included(bert: Any) -> None:
+def test_included_layers_and_heads(bert: Any) -> None:
     shown = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
     equal(weights_of(shown), [bert[2], bert[1]])
     (page,) = pages_in(shown.data)  # type: ignore[union-attr]
@@ -133,13 +133,13 @@ def test_layers_and_heads_that_are_included(bert: Any) -> None:
 
 
 @pytest.mark.parametrize(("mode", "paper"), [("dark", palette.PAPER_DARK), ("light", palette.PAPER_LIGHT)])
-def test_the_model_view_is_dark_or_light_as_told(bert: Any, mode: Any, paper: str) -> None:
+def test_display_mode_sets_the_theme(bert: Any, mode: Any, paper: str) -> None:
     (page,) = pages_in(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
     assert f"--st-background-color: {paper}" in page
     assert "prefers-color-scheme: dark) {:root" not in page
 
 
-def test_it_is_displayed_unless_it_is_to_be_returned(bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_is_displayed_or_returned(bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr("IPython.display.display", shown.append)
     assert head_view(bert, BERT_TOKENS) is None
@@ -147,7 +147,7 @@ def test_it_is_displayed_unless_it_is_to_be_returned(bert: Any, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("ours", [head_view, model_view])
-def test_it_takes_bertviz_s_arguments_in_its_order(ours: Any) -> None:
+def test_arguments_are_those_of_bertviz(ours: Any) -> None:
     import inspect
 
     theirs = inspect.signature(getattr(bertviz, ours.__name__)).parameters
@@ -188,7 +188,7 @@ def test_it_takes_bertviz_s_arguments_in_its_order(ours: Any) -> None:
         ({"attention": (None,), "tokens": BERT_TOKENS}, ShapeError, "eager"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(
+def test_inconsistent_arguments_are_refused(
     bert: Any, given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     asked = {name: bert if one == "BERT" else one for name, one in given.items()}
@@ -196,6 +196,6 @@ def test_what_does_not_belong_together_is_refused(
         head_view(**asked)
 
 
-def test_a_display_mode_that_is_none_is_refused(bert: Any) -> None:
-    with pytest.raises(SelectionError, match="Use light or dark"):
+def test_unknown_display_mode_is_refused(bert: Any) -> None:
+    with pytest.raises(SelectionError, match="use light or dark"):
         model_view(bert, BERT_TOKENS, display_mode="sepia")  # type: ignore[arg-type]

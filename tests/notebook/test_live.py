@@ -1,4 +1,4 @@
-"""A head view that a kernel reads and changes, with a bridge and without one."""
+"""The head view whose state can be read and set, with and without a bridge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def view(minilm: Checkpoint) -> HeadView:
 
 @pytest.fixture
 def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
-    """The bridge of the view, once it has been displayed in a kernel."""
+    """Display the view in a kernel, and return its bridge."""
 
     class Shell:
         kernel = object()
@@ -37,7 +37,7 @@ def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
     return view._bridge
 
 
-def test_what_is_set_is_shown(view: HeadView) -> None:
+def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     assert (view.layer, view.heads, view.pins, view.side) == (1, (2,), (), "query")
     view.layer, view.heads, view.pins = -1, [3, 5], [2, -1]
     assert (view.layer, view.heads, view.pins) == (5, (3, 5), (2, 6))
@@ -62,22 +62,20 @@ def test_what_is_set_is_shown(view: HeadView) -> None:
         ("pins", [7], "no pin 7"),
     ],
 )
-def test_what_is_not_there_is_refused_and_changes_nothing(
-    view: HeadView, name: str, value: Any, message: str
-) -> None:
+def test_invalid_state_is_refused(view: HeadView, name: str, value: Any, message: str) -> None:
     with pytest.raises(SelectionError, match=message):
         setattr(view, name, value)
     assert (view.layer, view.heads, view.pins) == (1, (2,), ())
 
 
-def test_a_measure_of_a_layer_as_a_whole_has_no_heads_to_set(minilm: Checkpoint) -> None:
+def test_measure_of_whole_layers_has_no_heads_to_set(minilm: Checkpoint) -> None:
     view = minilm.trace(TEXT).head_view(measure="rollout")
     with pytest.raises(SelectionError, match="no single heads"):
         view.heads = 2
     assert view.heads == "mean"
 
 
-def test_the_frame_is_told_what_is_set(view: HeadView, bridge: Bridge) -> None:
+def test_state_is_sent_to_the_frame(view: HeadView, bridge: Bridge) -> None:
     assert bridge.wish is None
     view.layer = 3
     view.pins = [1]
@@ -97,18 +95,18 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     described, _ = opened(payloads_of(page_of(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
     assert described["shown"]["view"]["words"] is True
-    view._told(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
+    view._on_report(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
     assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
 
 
 def told(view: HeadView, **changes: Any) -> dict[str, Any]:
-    """What the frame says when a reader has chosen something else in it."""
+    """Return the report of the frame after a choice of the user."""
     shown = opened(payloads_of(page_of(view))[0])[0]["shown"]
     return {**shown, "revision": 1, "view": {**shown["view"], **changes}}
 
 
-def test_what_is_chosen_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
+def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     bridge.view = told(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
     assert bridge.wish is None, "nothing is told back"
@@ -118,20 +116,18 @@ def test_what_is_chosen_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> 
     "changes",
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
-def test_what_is_no_view_changes_nothing(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
+def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
     for said in (changes, {"view": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
         bridge.view = said
     assert (view.layer, view.heads) == (1, (2,))
 
 
-def test_heads_and_pins_that_are_not_there_are_left_out(view: HeadView, bridge: Bridge) -> None:
+def test_invalid_heads_and_pins_of_a_report_are_ignored(view: HeadView, bridge: Bridge) -> None:
     bridge.view = told(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
     assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
 
 
-def test_without_anywidget_there_is_a_picture_and_no_bridge(
-    view: HeadView, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> None:
     class Shell:
         kernel = object()
 

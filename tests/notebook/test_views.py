@@ -1,4 +1,4 @@
-"""A view in a cell: the library's numbers, in a frame that reaches nothing."""
+"""Views in a notebook: their numbers, escaping, the sandbox, and saved files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "we had left the ground"
 OTHER = "he had left the house"
 
 
-def test_the_head_view_holds_every_layer(minilm: Checkpoint) -> None:
+def test_head_view_contains_every_layer(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     payloads = payloads_of(page_of(head_view(trace)))
     assert len(payloads) == trace.layers
@@ -35,7 +35,7 @@ def test_the_head_view_holds_every_layer(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(("heads", "wished"), [("mean", ["mean"]), (2, [2]), ([4, -1, 4], [4, 11])])
-def test_it_begins_where_it_is_told(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
+def test_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
     frame = head_view(
         minilm.trace(TEXT), -2, heads, layout="reading", specials=False, pins=[1, -1], side="key"
     )
@@ -47,7 +47,7 @@ def test_it_begins_where_it_is_told(minilm: Checkpoint, heads: Any, wished: list
     assert wish["pins"] == {"side": "key", "units": [1, 6]}
 
 
-def test_a_long_text_is_rounded_no_further_than_is_told(minilm: Checkpoint) -> None:
+def test_rounding_error_is_within_the_tolerance(minilm: Checkpoint) -> None:
     trace = minilm.trace("we had left the ground and the river before we knew it " * 7)
     assert len(trace.tokens) > 2 * 32, "queries and keys are fewer numbers than weights"
     assert trace.queries is not None
@@ -68,7 +68,7 @@ def test_a_long_text_is_rounded_no_further_than_is_told(minilm: Checkpoint) -> N
         np.testing.assert_array_equal(opened(exact[layer])[1]["keys"], trace.keys[layer])
 
 
-def test_a_trace_shows_itself(minilm: Checkpoint) -> None:
+def test_trace_has_view_methods(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     assert trace.head_view(2, 3, words=True).page == head_view(trace, 2, 3, words=True).page
     assert trace.model_view(measure="value-norm") == model_view(trace, measure="value-norm")
@@ -88,7 +88,7 @@ def test_a_trace_shows_itself(minilm: Checkpoint) -> None:
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Question) else "",
 )
-def test_a_result_shows_its_numbers(
+def test_result_is_displayed_with_its_numbers(
     minilm: Checkpoint, asked: Any, others: tuple[str, ...], wanted: Any
 ) -> None:
     found = asked.of(minilm.trace(TEXT), *map(minilm.trace, others))
@@ -98,7 +98,7 @@ def test_a_result_shows_its_numbers(
 
 
 def steps_of(steps: Any) -> list[Any]:
-    """What is drawn of the steps to the key "ground", of which no key is masked."""
+    """Return the heatmaps of the steps to the key "ground", with no masked keys."""
     key = steps.question.key
     return [
         [steps.q, steps.keys[key]],
@@ -112,12 +112,12 @@ def steps_of(steps: Any) -> list[Any]:
     ]
 
 
-def test_what_has_no_picture_says_so(minilm: Checkpoint) -> None:
-    with pytest.raises(UnavailableError, match=r"Tokens has no picture\. Its table is result\.table\(\)"):
+def test_result_without_visualization_is_refused(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match=r"Tokens has no visualization\. Use result\.table\(\)"):
         bert_probe.Tokens().of(minilm.trace(TEXT)).show()
 
 
-def test_words_and_other_measures_are_those_of_the_question(minilm: Checkpoint) -> None:
+def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
     trace = minilm.trace("tokenization of electroencephalography")
     described, arrays = opened(payloads_of(page_of(head_view(trace, measure="value-norm", words=True)))[2])
     pieces, words = (
@@ -135,7 +135,7 @@ def test_words_and_other_measures_are_those_of_the_question(minilm: Checkpoint) 
     assert described["shown"]["view"]["words"] is described["offer"]["words"] is True
 
 
-def test_the_model_view_holds_every_head(minilm: Checkpoint) -> None:
+def test_model_view_contains_every_head(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     described, arrays = opened(payloads_of(page_of(model_view(trace)))[0])
     assert (described["layerCount"], described["headCount"]) == (6, 12)
@@ -144,7 +144,7 @@ def test_the_model_view_holds_every_head(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("view", [head_view, model_view])
-def test_no_text_leaves_its_place_and_the_frame_reaches_nothing(view: Any) -> None:
+def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
     hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
     frame = view(hostile)
@@ -165,41 +165,37 @@ def test_no_text_leaves_its_place_and_the_frame_reaches_nothing(view: Any) -> No
         ({"heads": 12}, SelectionError, "no head 12"),
         ({"heads": "all"}, SelectionError, "or 'mean', not 'all'"),
         ({"pins": [99]}, SelectionError, "no pin 99"),
-        ({"layout": "rows"}, SelectionError, "no layout 'rows'; use columns or reading"),
-        ({"side": "value"}, SelectionError, "use query or key"),
+        ({"layout": "rows"}, SelectionError, "layout must be columns or reading, not 'rows'"),
+        ({"side": "value"}, SelectionError, "side must be query or key"),
         ({"measure": "wonder"}, SelectionError, "wonder"),
     ],
 )
-def test_what_is_not_there_is_refused(
+def test_invalid_arguments_are_refused(
     minilm: Checkpoint, asked: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         head_view(minilm.trace(TEXT), **asked)
 
 
-def test_a_measure_that_given_attention_has_not_is_refused() -> None:
+def test_measure_without_the_needed_data_is_refused() -> None:
     given = bert_probe.from_attention(np.full((1, 1, 2, 2), 0.5), ["a", "b"])
     with pytest.raises(UnavailableError):
         head_view(given, measure="value-norm")
 
 
-def test_a_page_that_no_notebook_should_hold_is_refused(
-    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(views, "MOST_BYTES", 50_000)
+def test_too_large_page_is_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "MAX_BYTES", 50_000)
     head_view(minilm.trace("a"))
-    with pytest.raises(
-        TooLongError, match=r"6 layers over 102 tokens .* Give a shorter text, or use the app"
-    ):
+    with pytest.raises(TooLongError, match=r"6 layers and 102 tokens .* Shorten the text, or use the app"):
         head_view(minilm.trace("word " * 100))
 
 
-def test_it_is_saved_as_a_page(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_view_is_saved_to_files(minilm: Checkpoint, tmp_path: Path) -> None:
     frame = head_view(minilm.trace(TEXT), 3)
     file = frame.save(tmp_path / "view.html")
     assert payloads_of(file.read_text(encoding="utf-8")) == payloads_of(page_of(frame))
     with pytest.raises(ExportError, match="is there already"):
         frame.save(file, overwrite=False)
     assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()
-    with pytest.raises(ExportError, match=r"view\.gif does not end in \.html, \.htm, \.svg, \.png"):
+    with pytest.raises(ExportError, match=r"view\.gif must end in \.html, \.htm, \.svg or \.png"):
         frame.save(tmp_path / "view.gif")

@@ -1,4 +1,4 @@
-"""The server around the pages: headers, health, how it starts, and the settings it starts with."""
+"""The ASGI app: routes, headers, policy, settings, and every way to start it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
 
 
-def test_health_says_which_version_runs() -> None:
+def test_health_has_the_version() -> None:
     status, headers, body = answer("/health")
     assert status == 200
     assert json.loads(body) == {"status": "ok", "version": bert_probe.__version__}
@@ -46,26 +46,26 @@ def test_health_says_which_version_runs() -> None:
 @pytest.mark.parametrize(
     ("query", "target"), [(b"", "/"), (b"a=b%26c&model=x", "/?a=b%26c&model=x"), (b"a=b&layer=2", "/?a=b")]
 )
-def test_the_front_page_is_found_by_its_name_too(query: bytes, target: str) -> None:
+def test_name_of_the_front_page_redirects_to_it(query: bytes, target: str) -> None:
     status, headers, _ = answer(f"/{asgi.FRONT_PAGE}", query)
     assert (status, headers["location"]) == (307, target)
 
 
 @pytest.mark.parametrize("query", [b"show=head-view&layer=2", b"a=we%20left&pins=query.3", b"head=2"])
-def test_an_address_from_when_attention_was_the_front_page_leads_there(query: bytes) -> None:
+def test_old_attention_links_redirect_to_the_attention_page(query: bytes) -> None:
     status, headers, _ = answer("/", query)
     assert (status, headers["location"]) == (307, f"/attention?{query.decode()}")
     assert answer("/", b"a=we+left&b=you+left&of=b&vector_layer=2")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in asgi.PAGES if page != asgi.FRONT_PAGE)])
-def test_a_page_comes_with_its_styles(path: str) -> None:
+def test_index_page_contains_the_script_and_styles(path: str) -> None:
     status, headers, body = answer(path)
     page = body.decode()
     assert (status, headers["cache-control"]) == (200, "no-cache")
-    ours = re.search(r"<script>// Runs in.*?</script><style>.*?</style>(?=</head>)", page, re.S)
-    assert ours is not None
-    assert page.replace(ours[0], "", 1) == (
+    additions = re.search(r"<script>// Runs in.*?</script><style>.*?</style>(?=</head>)", page, re.S)
+    assert additions is not None
+    assert page.replace(additions[0], "", 1) == (
         Path(streamlit.__file__).with_name("static") / "index.html"
     ).read_text(encoding="utf-8")
     assert ".stMainBlockContainer" in page
@@ -74,11 +74,11 @@ def test_a_page_comes_with_its_styles(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/attentoin", "/some/page", "/heads/2", "/" + "x" * 3000, "/%3Cscript%3E<script>"]
 )
-def test_an_unknown_path_offers_the_pages(path: str) -> None:
+def test_unknown_path_links_to_the_pages(path: str) -> None:
     status, _, body = answer(path, b"a=we%20left&b=%22%3E%3Cscript%3E")
     page = body.decode()
     assert status == 404
-    assert "There is no such page" in page
+    assert "Page not found" in page
     assert len(page) < 6_000
     assert "<script" not in page
     for name in asgi.PAGES:
@@ -89,31 +89,31 @@ def test_an_unknown_path_offers_the_pages(path: str) -> None:
     "path",
     ["/_stcore/health", "/static/js/x", "/media/x", "/component/a.b/c", "/favicon.png", "/manifest.json"],
 )
-def test_what_streamlit_answers_is_left_to_it(path: str) -> None:
-    assert answer(path)[2] == b"Not Found", "no route of ours"
+def test_paths_of_streamlit_have_no_route(path: str) -> None:
+    assert answer(path)[2] == b"Not Found", "the test app has only our own routes"
 
 
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])
-def test_every_answer_carries_the_headers(path: str) -> None:
+def test_every_response_has_the_headers(path: str) -> None:
     _, headers, _ = answer(path)
     for name, value in asgi.HEADERS.items():
         assert headers[name.lower()] == value
 
 
-def test_a_stricter_policy_is_kept() -> None:
+def test_stricter_policy_is_kept() -> None:
     _, headers, _ = answer("/framed")
     assert headers["content-security-policy"] == "sandbox"
     assert headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("layer", ["9" * 4301, "9" * 60_000, "-1", "0", "1.0", "\u0661", "x"])
-def test_a_number_of_any_length_in_a_path_is_no_failure(layer: str) -> None:
+def test_invalid_layer_number_is_404(layer: str) -> None:
     status, headers, _ = answer(f"/layers/x/{layer}")
     assert status == 404
     assert headers["content-security-policy"] == asgi.app_policy()
 
 
-def test_a_failure_carries_the_headers_and_is_still_told_to_the_server() -> None:
+def test_error_response_has_the_headers_and_the_error_is_raised() -> None:
     async def fails(_request: Request) -> PlainTextResponse:
         raise ValueError("a reader's text")
 
@@ -126,10 +126,10 @@ def test_a_failure_carries_the_headers_and_is_still_told_to_the_server() -> None
     for name, value in asgi.HEADERS.items():
         assert headers[name.lower()] == value
     assert b"reader" not in sent[1]["body"]
-    assert len(sent) == 2, "one answer, not Starlette's after it"
+    assert len(sent) == 2, "Starlette must not send a second response"
 
 
-def test_a_failure_in_the_middle_of_an_answer_is_not_answered_again() -> None:
+def test_error_after_the_start_sends_no_second_response() -> None:
     async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ValueError("too late")
@@ -141,7 +141,7 @@ def test_a_failure_in_the_middle_of_an_answer_is_not_answered_again() -> None:
 
 
 def connection(*messages: Message) -> list[Message]:
-    """What a browser is sent when an application answers its connection so."""
+    """Return the messages to the browser when the inner app responds to a WebSocket with `messages`."""
 
     async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:
@@ -160,12 +160,12 @@ def connection(*messages: Message) -> list[Message]:
     return sent
 
 
-def test_a_connection_passes_untouched() -> None:
+def test_accepted_websocket_is_forwarded_unchanged() -> None:
     messages = [{"type": "websocket.accept", "headers": []}, {"type": "websocket.close", "code": 1000}]
     assert connection(*messages) == messages
 
 
-def test_a_connection_that_is_not_taken_is_answered_with_the_headers() -> None:
+def test_refused_websocket_gets_a_response_with_the_headers() -> None:
     sent = connection({"type": "websocket.close", "code": 1008})
     assert [message["type"] for message in sent] == [
         "websocket.http.response.start",
@@ -175,14 +175,14 @@ def test_a_connection_that_is_not_taken_is_answered_with_the_headers() -> None:
     assert (b"x-content-type-options", b"nosniff") in sent[0]["headers"]
 
 
-def test_the_policy_names_no_other_server_and_allows_only_known_inline_scripts() -> None:
+def test_policy_allows_only_this_server_and_its_inline_scripts() -> None:
     policy = dict(part.split(" ", 1) for part in asgi.app_policy().split("; "))
     assert policy["default-src"] == policy["connect-src"] == "'self'"
     assert policy["object-src"] == "'none'"
     assert "http" not in asgi.app_policy()
     assert "unsafe" not in policy["script-src"]
     inline = re.findall(r"<script>(.*?)</script>", answer("/")[2].decode(), re.S)
-    assert len(inline) > 1, "Streamlit's page has no inline script any more: its digests can go"
+    assert len(inline) > 1, "Streamlit's page has no inline scripts any more: remove `_inline_scripts`"
     for script in inline:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy["script-src"]
 
@@ -190,27 +190,27 @@ def test_the_policy_names_no_other_server_and_allows_only_known_inline_scripts()
 # Settings
 
 
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours, 1 to 21; WCAG 2.2."""
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2)."""
 
-    def luminance(colour: str) -> float:
-        channels = [byte / 255 for byte in bytes.fromhex(colour[1:])]
+    def luminance(color: str) -> float:
+        channels = [byte / 255 for byte in bytes.fromhex(color[1:])]
         red, green, blue = (
             value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels
         )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_contrast_by_hand() -> None:
+def test_contrast_equals_hand_computed_values() -> None:
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
     assert_printed(4.48, contrast("#777777", "#FFFFFF"), decimals=2)
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
-def test_text_and_accent_can_be_read_on_every_background(name: str) -> None:
+def test_text_and_accent_have_sufficient_contrast(name: str) -> None:
     theme = CONFIG["theme"][name]
     papers = {theme["backgroundColor"], theme["secondaryBackgroundColor"], *theme["sidebar"].values()}
     for paper in papers:
@@ -218,19 +218,19 @@ def test_text_and_accent_can_be_read_on_every_background(name: str) -> None:
             assert contrast(theme[ink], paper) >= 4.5, (ink, paper)
     assert contrast(theme["codeTextColor"], theme["codeBackgroundColor"]) >= 4.5
     assert contrast(theme["dataframeHeaderTextColor"], theme["dataframeHeaderBackgroundColor"]) >= 4.5
-    for colour in theme["chartCategoricalColors"]:
-        assert contrast(colour, theme["backgroundColor"]) >= 3
+    for color in theme["chartCategoricalColors"]:
+        assert contrast(color, theme["backgroundColor"]) >= 3
     assert len(theme["chartSequentialColors"]) == len(theme["chartDivergingColors"]) == 10
 
 
-def test_the_theme_has_the_colours_of_the_pictures() -> None:
+def test_theme_has_the_colors_of_the_charts() -> None:
     light, dark = CONFIG["theme"]["light"], CONFIG["theme"]["dark"]
     assert (light["backgroundColor"], dark["backgroundColor"]) == (palette.PAPER_LIGHT, palette.PAPER_DARK)
     assert (light["textColor"], dark["textColor"]) == (palette.INK_LIGHT, palette.INK_DARK)
     assert (light["primaryColor"], dark["primaryColor"]) == (palette.ACCENT_LIGHT, palette.ACCENT_DARK)
 
 
-def test_settings_that_keep_the_app_to_this_machine() -> None:
+def test_settings_restrict_the_app_to_this_machine() -> None:
     assert CONFIG["server"]["address"] == "127.0.0.1"
     assert "*" not in CONFIG["server"]["allowedHosts"]
     assert CONFIG["browser"]["gatherUsageStats"] is False
@@ -243,7 +243,7 @@ def test_settings_that_keep_the_app_to_this_machine() -> None:
 
 @contextmanager
 def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
-    """The origin of a server started by a command in a folder, and its log."""
+    """Start a server with a command in a folder, and yield its origin and its log."""
     port = free_port()
     log = folder / f"server-{port}.log"
     command = [part.format(port=port) for part in command]
@@ -270,10 +270,10 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
     ],
     ids=["bert-probe", "streamlit", "uvicorn"],
 )
-def test_the_app_starts_from_any_folder_and_guards_itself(
+def test_app_starts_from_any_folder_with_its_protections(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever settings another project left in that folder."""
+    """Settings of another project in that folder have no effect."""
     monkeypatch.setenv(hosts.VARIABLE, "lab.example.org")
     with foreign_settings(tmp_path), started(command, tmp_path) as (origin, log):
         port = int(origin.rpartition(":")[2])
@@ -285,21 +285,23 @@ def test_the_app_starts_from_any_folder_and_guards_itself(
                 assert headers[name.lower()] == value, path
         assert "not a valid config option" not in log.read_text()
         for path in ("/", "/health", "/_stcore/health", "/static/none.js", "/layers/x/1"):
-            assert asked(port, path, Host="evil.com").startswith(b"HTTP/1.1 421 "), path
+            assert raw_response(port, path, Host="evil.com").startswith(b"HTTP/1.1 421 "), path
         own, stream = f"localhost:{port}", "/_stcore/stream"
-        assert b" 101 " in asked(port, stream, **UPGRADE, Host=own, Origin=f"http://{own}")
-        assert b" 421 " in asked(port, stream, **UPGRADE, Host="evil.com", Origin="http://evil.com")
-        assert b" 403 " in asked(port, stream, **UPGRADE, Host=own, Origin="http://evil.com")
-        # A proxy with a name that was given, which passes on another Host.
-        assert b" 101 " in asked(port, stream, **UPGRADE, Host=own, Origin="https://lab.example.org")
-        # Of the settings: no other page may read, no file comes without its token, no address but this.
-        assert b"example.org" not in asked(port, "/_stcore/health", Host=own, Origin="https://example.org")
-        put = asked(port, "/_stcore/upload_file/a/b", "PUT", Host=own, **{"Content-Length": "0"})
+        assert b" 101 " in raw_response(port, stream, **UPGRADE, Host=own, Origin=f"http://{own}")
+        assert b" 421 " in raw_response(port, stream, **UPGRADE, Host="evil.com", Origin="http://evil.com")
+        assert b" 403 " in raw_response(port, stream, **UPGRADE, Host=own, Origin="http://evil.com")
+        # A proxy with an additional host name that changes Host.
+        assert b" 101 " in raw_response(port, stream, **UPGRADE, Host=own, Origin="https://lab.example.org")
+        # From the settings: no CORS, XSRF protection of uploads, only one listening address.
+        assert b"example.org" not in raw_response(
+            port, "/_stcore/health", Host=own, Origin="https://example.org"
+        )
+        put = raw_response(port, "/_stcore/upload_file/a/b", "PUT", Host=own, **{"Content-Length": "0"})
         assert b" 403 " in put
         assert b"XSRF" in put
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=10)
-        assert "external IP" not in log.read_text(), "asked a server outside"
+        assert "external IP" not in log.read_text(), "queried an external server"
 
 
 UPGRADE = {
@@ -310,18 +312,18 @@ UPGRADE = {
 }
 
 
-def asked(port: int, path: str, method: str = "GET", **headers: str) -> bytes:
-    """All that a server sends back until it ends or takes the connection."""
-    written = "".join(f"{name}: {value}\r\n" for name, value in ({"Connection": "close"} | headers).items())
+def raw_response(port: int, path: str, method: str = "GET", **headers: str) -> bytes:
+    """Send a request, and return the raw response, up to the end or to the start of a WebSocket."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Connection": "close"} | headers).items())
     with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
-        line.sendall(f"{method} {path} HTTP/1.1\r\n{written}\r\n".encode("latin-1"))
-        found = b""
-        while not found.startswith(b"HTTP/1.1 101") and (part := line.recv(65536)):
-            found += part
-    return found
+        line.sendall(f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
+        response = b""
+        while not response.startswith(b"HTTP/1.1 101") and (part := line.recv(65536)):
+            response += part
+    return response
 
 
-def test_streamlit_knows_every_setting() -> None:
+def test_streamlit_accepts_every_setting() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "streamlit", "config", "show"],
         cwd=ROOT,
@@ -333,6 +335,6 @@ def test_streamlit_knows_every_setting() -> None:
     assert 'primaryColor = "#4338CA"' in run.stdout
 
 
-def test_the_main_script_is_where_the_server_looks() -> None:
+def test_main_script_exists() -> None:
     assert asgi.MAIN_SCRIPT.is_file()
     assert asgi.MAIN_SCRIPT.is_relative_to(Path(bert_probe.__file__).parent)

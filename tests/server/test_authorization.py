@@ -1,4 +1,4 @@
-"""Who may ask over HTTP: this machine, and who has the token; no page of another site."""
+"""Authorization of API requests: local programs, tokens, and pages of other sites."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TOKEN = "sesame-opens-all-of-it"
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A program of this machine."""
+    """A client on this machine."""
     with asking() as client:
         yield client
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient", "0.0.0.0"])
 @pytest.mark.parametrize("path", ["/api/v1/tokens", "/metrics"])
-def test_another_machine_is_told_to_bring_a_token(path: str, address: str) -> None:
+def test_other_machine_without_a_token_is_refused(path: str, address: str) -> None:
     with asking(address=address) as client:
         answer = client.get(path) if path == "/metrics" else client.post(path, json=TOKENS)
     assert "BERT_PROBE_TOKEN" in problem(answer, 403, "not-from-here")
@@ -50,52 +50,53 @@ def test_metrics_of_streamlit_are_hidden(path: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
-def test_this_machine_needs_none(address: str) -> None:
+def test_this_machine_needs_no_token(address: str) -> None:
     with asking(address=address, token=TOKEN) as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer ä", TOKEN]
+    "credentials",
+    ["", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer ä", TOKEN],
 )
-def test_a_wrong_token_opens_nothing(given: str) -> None:
+def test_wrong_token_is_refused(credentials: str) -> None:
     with asking(address="10.0.0.7", token=TOKEN) as client:
-        headers = {"Authorization": given.encode()}
+        headers = {"Authorization": credentials.encode()}
         answer = client.post("/api/v1/tokens", json=TOKENS, headers=headers)
     problem(answer, 401, "no-token")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
-def test_the_token_opens(scheme: str) -> None:
+def test_token_is_accepted(scheme: str) -> None:
     with asking("lab.example.org", "10.0.0.7", ("lab.example.org",), TOKEN) as client:
         headers = {"Authorization": f"{scheme} {TOKEN}"}
         assert client.post("/api/v1/tokens", json=TOKENS, headers=headers).status_code == 200
         assert client.get("/metrics", headers=headers).status_code == 200
 
 
-def test_an_empty_token_is_no_token() -> None:
+def test_empty_token_is_refused() -> None:
     with asking(address="10.0.0.7") as client:
         answer = client.post("/api/v1/tokens", json=TOKENS, headers={"Authorization": "Bearer "})
     problem(answer, 403, "not-from-here")
 
 
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
-def test_a_proxy_on_this_machine_asks_for_others(name: str, here: TestClient) -> None:
+def test_proxy_on_this_machine_is_not_local(name: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={name: "127.0.0.1"})
     problem(answer, 403, "not-from-here")
 
 
-def test_so_does_who_calls_this_machine_by_a_name_that_others_know() -> None:
+def test_request_to_an_additional_host_name_is_not_local() -> None:
     with asking("lab.example.org", names=("lab.example.org",)) as client:
         problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "127.0.0.1"])
-@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
-def test_allowed_name_without_a_token_opens_no_api(address: str, given: str) -> None:
+@pytest.mark.parametrize("credentials", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
+def test_additional_host_name_does_not_replace_the_token(address: str, credentials: str) -> None:
     with asking("lab.example.org", address, ("lab.example.org",)) as client:
-        headers = {"Authorization": given, "Origin": "http://lab.example.org"}
+        headers = {"Authorization": credentials, "Origin": "http://lab.example.org"}
         problem(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
         problem(client.get("/metrics", headers=headers), 403, "not-from-here")
         for path in (
@@ -109,7 +110,7 @@ def test_allowed_name_without_a_token_opens_no_api(address: str, given: str) -> 
             assert len(answer.content) < 100
 
 
-def test_a_foreign_name_is_no_address_of_the_api() -> None:
+def test_api_refuses_foreign_host() -> None:
     with asking("evil.com") as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
 
@@ -125,17 +126,17 @@ def test_a_foreign_name_is_no_address_of_the_api() -> None:
         "x://localhost",
     ],
 )
-def test_a_page_of_another_site_may_not_ask(origin: str, here: TestClient) -> None:
+def test_page_of_another_site_is_refused(origin: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": origin})
     assert "other sites" in problem(answer, 403, "not-from-here")
     assert not [name for name in answer.headers if name.startswith("access-control")]
-    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    preflight = here.options("/api/v1/tokens", headers=asked)
+    request_headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=request_headers)
     problem(preflight, 405, "wrong-method")
     assert not [name for name in preflight.headers if name.startswith("access-control")]
 
 
-def test_the_app_s_own_page_may(here: TestClient) -> None:
+def test_own_page_is_allowed(here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": "http://localhost"})
     assert answer.status_code == 200
 
@@ -143,17 +144,17 @@ def test_the_app_s_own_page_may(here: TestClient) -> None:
 @pytest.mark.parametrize(
     "media", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
-def test_what_any_page_can_send_is_not_taken(media: str, here: TestClient) -> None:
+def test_media_types_of_simple_requests_are_refused(media: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", content=json.dumps(TOKENS), headers={"Content-Type": media})
     problem(answer, 415, "wrong-media")
 
 
-def test_a_packed_body_is_not_taken(here: TestClient) -> None:
+def test_compressed_body_is_refused(here: TestClient) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     problem(here.post("/api/v1/tokens", content=b"\x1f\x8b", headers=headers), 415, "wrong-media")
 
 
-def test_a_token_comes_from_a_file_or_the_environment(
+def test_token_is_read_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(authorization.VARIABLE, raising=False)
@@ -219,10 +220,10 @@ def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None
 
 def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(authorization.VARIABLE, "short")
-    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN holds 5 characters that are not"):
+    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN contains 5 characters that are not"):
         asgi.use_settings()
 
 
-def test_a_line_end_after_the_token_of_the_environment_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_ending_of_the_variable_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(authorization.VARIABLE, f"{TOKEN}\r\n")
     assert authorization.token() == TOKEN

@@ -1,4 +1,4 @@
-"""BertViz frames: the data in them, what hostile tokens become, the store, the limits and the routes."""
+"""BertViz frames: their data, escaping of hostile tokens, limits, the store and the routes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.server import answer_of
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 DECIMALS = 6
-"""So many are written of each weight."""
+"""Number of decimals of each weight."""
 PLAIN = ("[CLS]", "one", "##two", "[SEP]")
 FILTERS = (
     "All",
@@ -57,7 +57,7 @@ def model_html(trace: Trace, dark: bool = False) -> str:
 
 
 def params(page: str) -> dict[str, Any]:
-    """The data that BertViz's script reads: JSON on a line of its own."""
+    """Return the data that BertViz's script reads, a JSON object on one line."""
     lines = re.findall(r"const params = (.*);$", page, re.M)
     assert len(lines) == 1
     read = json.loads(lines[0])
@@ -65,7 +65,7 @@ def params(page: str) -> dict[str, Any]:
 
 
 class Outline(HTMLParser):
-    """All tags with their attributes, without the ids and nonces that are drawn anew each time."""
+    """All tags with their attributes, except random ids and nonces."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -85,18 +85,18 @@ class Outline(HTMLParser):
 
 
 @pytest.mark.parametrize("draw", [head_html, model_html])
-def test_the_page_holds_exactly_the_tokens_and_weights(draw: Callable[[Trace], str]) -> None:
+def test_page_contains_exactly_the_tokens_and_weights(draw: Callable[[Trace], str]) -> None:
     trace = random_trace(HOSTILE_TOKENS)
     page = draw(trace)
     (data,) = params(page)["attention"]
     assert data["left_text"] == data["right_text"] == list(HOSTILE_TOKENS)
     expected = np.stack([trace.attention(layer) for layer in range(trace.layers)])
     assert_printed(data["attn"], expected, DECIMALS)
-    assert expected.max() > 0.5, "else agreement to six decimals would say little"
+    assert expected.max() > 0.5, "small weights would make six decimals a weak test"
 
 
 @pytest.mark.parametrize("draw", [head_html, model_html])
-def test_hostile_tokens_change_nothing_in_the_page_but_their_text(draw: Callable[[Trace], str]) -> None:
+def test_hostile_tokens_do_not_change_the_markup(draw: Callable[[Trace], str]) -> None:
     hostile = draw(random_trace(HOSTILE_TOKENS))
     harmless = draw(random_trace(["x" * max(map(len, HOSTILE_TOKENS))] * len(HOSTILE_TOKENS)))
     assert Outline(hostile).tags == Outline(harmless).tags
@@ -108,14 +108,14 @@ def test_hostile_tokens_change_nothing_in_the_page_but_their_text(draw: Callable
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=()), max_size=12), min_size=1, max_size=5))
-def test_any_text_comes_back_as_it_was(displays: list[str]) -> None:
+def test_any_text_survives_escaping(displays: list[str]) -> None:
     page = head_html(random_trace(displays, layers=1, heads=1))
     (data,) = params(page)["attention"]
     assert data["left_text"] == displays
     assert [tag[0] for tag in Outline(page).tags].count("script") == 5
 
 
-def test_a_pair_has_its_filters_and_slices() -> None:
+def test_pair_has_filters_and_slices() -> None:
     trace = random_trace(("[CLS]", "a", "[SEP]", "b", "[SEP]"), second=3)
     for page in (head_html(trace), model_html(trace)):
         data = params(page)["attention"]
@@ -126,17 +126,17 @@ def test_a_pair_has_its_filters_and_slices() -> None:
         assert 'id="filter"' in page
 
 
-def test_one_text_has_no_filter() -> None:
+def test_single_text_has_no_filter() -> None:
     assert 'id="filter"' not in head_html(random_trace(PLAIN))
 
 
-def test_the_view_opens_at_the_layer_and_heads_asked_for() -> None:
+def test_view_opens_at_the_requested_layer_and_heads() -> None:
     read = params(head_html(random_trace(PLAIN), layer=-1, heads=[3, 1]))
     assert (read["layer"], read["heads"], read["include_layers"]) == (2, [1, 3], [0, 1, 2])
     assert params(head_html(random_trace(PLAIN)))["heads"] is None
 
 
-def test_a_real_trace(minilm: Checkpoint) -> None:
+def test_trace_of_a_real_model(minilm: Checkpoint) -> None:
     trace = minilm.trace("It isn't <b>easy</b>.", "Why?")
     data = params(head_html(trace))["attention"]
     assert data[0]["left_text"] == [token.display for token in trace.tokens]
@@ -144,7 +144,7 @@ def test_a_real_trace(minilm: Checkpoint) -> None:
     assert_printed(data[0]["attn"][5], trace.attention(5), DECIMALS)
 
 
-def test_nothing_is_asked_of_another_server_and_the_data_travel_once() -> None:
+def test_page_loads_nothing_from_other_servers_and_contains_the_data_once() -> None:
     page = head_html(random_trace(PLAIN))
     scripts = [attributes for tag, attributes in Outline(page).tags if tag == "script"]
     sources = [attributes["src"] or "" for attributes in scripts if "src" in attributes]
@@ -153,7 +153,7 @@ def test_nothing_is_asked_of_another_server_and_the_data_travel_once() -> None:
     assert page.count("<script") == page.count("<script nonce=") == 5
 
 
-def test_the_theme_is_in_the_page() -> None:
+def test_page_has_the_theme() -> None:
     trace = random_trace(PLAIN)
     assert "color-scheme: dark" in head_html(trace, dark=True)
     assert "color-scheme: light" in head_html(trace)
@@ -162,31 +162,31 @@ def test_the_theme_is_in_the_page() -> None:
 
 
 @pytest.mark.parametrize(("layer", "heads"), [(3, None), (0, [4]), (0, []), (-4, None)])
-def test_no_such_layer_or_head(layer: int, heads: list[int] | None) -> None:
+def test_unknown_layer_or_head_is_refused(layer: int, heads: list[int] | None) -> None:
     with pytest.raises(SelectionError):
         head_view(random_trace(PLAIN), layer, heads, dark=False)
 
 
-def test_a_changed_template_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_template_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     import bertviz
 
     class Other:
         data = "<script src=x></script><div></div><script>const params = {};</script>"
 
     monkeypatch.setattr(bertviz, "model_view", lambda **_: Other)
-    with pytest.raises(RuntimeError, match="another shape"):
+    with pytest.raises(RuntimeError, match=r"not structured like that of version 1\.4\.1"):
         model_view(random_trace(PLAIN), dark=False, store=FrameStore())
 
 
 # Limits
 
 
-def test_the_limits_by_hand() -> None:
-    # 12 heads × 80² lines are the most; 16 heads: √(76,800 / 16) = 69.3.
+def test_limits_equal_hand_computed_values() -> None:
+    # Maximum 12 heads × 80² lines; 16 heads: √(76,800 / 16) = 69.3.
     assert bertviz_frames.head_view_limit(layers=6, heads=12) == 80
     assert bertviz_frames.head_view_limit(layers=12, heads=12) == 80
     assert bertviz_frames.head_view_limit(layers=1, heads=16) == 69
-    # 144 × 80² = 921,600 weights are the most; BERT large has 384 heads: √2,400 = 48.99.
+    # Maximum 144 × 80² = 921,600 weights; BERT large has 384 heads: √2,400 = 48.99.
     assert bertviz_frames.head_view_limit(layers=24, heads=16) == 48
     # 72 × 48² = 165,888 lines; 144 heads: √1,152 = 33.9; 384 heads: √432 = 20.8.
     assert bertviz_frames.model_view_limit(layers=6, heads=12) == 48
@@ -195,18 +195,18 @@ def test_the_limits_by_hand() -> None:
     assert bertviz_frames.model_view_limit(layers=1, heads=1) == 48
 
 
-def test_one_token_more_than_the_limit_is_refused_in_words() -> None:
+def test_text_above_the_limit_is_refused() -> None:
     store = FrameStore()
     head_view(random_trace(["a"] * 80, layers=2, heads=12), 0, None, False, store)
-    with pytest.raises(TooLongError, match=r"^81 tokens; .* up to 80\. .* here 78,732.*heatmap"):
+    with pytest.raises(TooLongError, match=r"^81 tokens, .* limited to 80\. .* here 78,732.*heatmap"):
         head_view(random_trace(["a"] * 81, layers=2, heads=12), 0, None, False, store)
     model_view(random_trace(["a"] * 33, layers=12, heads=12), False, store)
-    with pytest.raises(TooLongError, match=r"^34 tokens; .* up to 33\. .* here 166,464.*heatmap"):
+    with pytest.raises(TooLongError, match=r"^34 tokens, .* limited to 33\. .* here 166,464.*heatmap"):
         model_view(random_trace(["a"] * 34, layers=12, heads=12), False, store)
 
 
-def test_the_largest_frames_fit_the_store() -> None:
-    """A pair's weights are written twice: whole, and in four parts."""
+def test_largest_frame_fits_the_store() -> None:
+    """A pair is the largest case: its weights are written twice, complete and in four slices."""
     store = FrameStore()
     frame = head_view(random_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
     assert 10e6 < len(html_of(frame, store)) < bertviz_frames._STORE_BYTES / 2
@@ -215,13 +215,13 @@ def test_the_largest_frames_fit_the_store() -> None:
 # The store
 
 
-def test_the_same_view_is_rendered_once_and_every_cause_makes_another() -> None:
+def test_every_option_changes_the_url() -> None:
     store = FrameStore()
     trace, pair = random_trace(PLAIN), random_trace(PLAIN, second=2)
     same = [head_view(trace, 1, None, False, store).url for _ in range(2)]
     same.append(head_view(random_trace(PLAIN), 1, None, False, store).url)
     assert len(set(same)) == 1
-    others = [
+    different = [
         head_view(trace, 2, None, False, store),
         head_view(trace, 1, [0], False, store),
         head_view(trace, 1, None, True, store),
@@ -231,31 +231,31 @@ def test_the_same_view_is_rendered_once_and_every_cause_makes_another() -> None:
         model_view(trace, False, store),
         model_view(trace, True, store),
     ]
-    assert len({same[0], *(frame.url for frame in others)}) == 9
+    assert len({same[0], *(frame.url for frame in different)}) == 9
 
 
-def test_rendering_happens_once_a_key() -> None:
+def test_frame_is_rendered_once_per_key() -> None:
     store, calls = FrameStore(), []
     for _ in range(2):
         store.put(b"key", lambda: calls.append(1) or b"page")  # type: ignore[func-returns-value]
     assert len(calls) == 1
 
 
-def test_ids_cannot_be_computed_by_others() -> None:
+def test_ids_differ_between_stores() -> None:
     assert FrameStore().put(b"key", lambda: b"") != FrameStore().put(b"key", lambda: b"")
     assert re.fullmatch(r"[0-9a-f]{40}", FrameStore().put(b"key", lambda: b""))
 
 
-def test_the_store_is_bounded_and_drops_what_was_used_least_recently() -> None:
+def test_store_drops_the_least_recently_used_frame() -> None:
     store = FrameStore(max_bytes=100)
     first, second = (store.put(key, lambda: b"x" * 40) for key in (b"1", b"2"))
-    assert store.get(first) is not None  # used again, so the second goes first
+    assert store.get(first) is not None  # now the second is the least recently used
     third = store.put(b"3", lambda: b"x" * 40)
     assert store.get(second) is None
     assert store.get(first) == store.get(third) == b"x" * 40
 
 
-def test_the_store_with_many_threads() -> None:
+def test_store_is_thread_safe() -> None:
     store, wrong = FrameStore(max_bytes=2_000), []
 
     def work(start: int) -> None:
@@ -278,12 +278,12 @@ def test_the_store_with_many_threads() -> None:
 
 
 def get(path: str) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body that the routes answer with."""
+    """Return the status, headers and body of the response to a path."""
     status, headers, body = answer_of(Starlette(routes=bertviz_frames.routes()), path)
     return status, headers, body.decode()
 
 
-def test_a_frame_is_served_with_a_policy_of_its_own_and_a_fresh_nonce() -> None:
+def test_frame_has_its_own_policy_and_a_new_nonce() -> None:
     frame = head_view(random_trace(PLAIN), 0, None, False)
     nonces = set()
     for _ in range(2):
@@ -302,17 +302,17 @@ def test_a_frame_is_served_with_a_policy_of_its_own_and_a_fresh_nonce() -> None:
     assert len(nonces) == 2
 
 
-def test_an_unknown_frame_is_explained() -> None:
+def test_unknown_frame_is_404() -> None:
     status, headers, body = get("/bertviz/" + "0" * 40)
     assert status == 404
     assert headers["content-type"].startswith("text/plain")
-    assert body == "This view is no longer kept. Run the text again to draw it anew."
+    assert body == "This view has expired. Run the text again."
 
 
 @pytest.mark.parametrize(
     ("name", "start"), [("d3", "// https://d3js.org v5.7.0"), ("jquery", "/*! jQuery v3.7.1")]
 )
-def test_libraries_come_from_installed_packages(name: str, start: str) -> None:
+def test_libraries_are_read_from_installed_packages(name: str, start: str) -> None:
     status, headers, body = get(f"/bertviz/lib/{name}.js")
     assert status == 200
     assert headers["content-type"] == "text/javascript; charset=utf-8"
@@ -321,5 +321,5 @@ def test_libraries_come_from_installed_packages(name: str, start: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "..%2f..%2fapp", "d3.min"])
-def test_no_other_file_can_be_read(name: str) -> None:
+def test_unknown_library_is_404(name: str) -> None:
     assert get(f"/bertviz/lib/{name}.js")[0] == 404

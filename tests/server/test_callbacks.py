@@ -1,4 +1,4 @@
-"""Requests of the page that a reader leaves do not undo the change of page."""
+"""Requests of the previous page do not undo a page change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def patched() -> None:
 
 
 def pending(*requests: RerunData) -> RerunData:
-    """Return what the script runner would run after these requests."""
+    """Return the rerun that the script runner would execute after these requests."""
     queue = ScriptRequests()
     for data in requests:
         queue.request_rerun(data)
@@ -45,7 +45,7 @@ def test_rerun_by_the_script_does_not_replace_the_page_of_a_pending_rerun(
     assert pending(NEW_PAGE, RerunData(page_script_hash="third")).page_script_hash == "third"
 
 
-def test_newer_request_of_the_browser_replaces_an_older_one() -> None:
+def test_newer_request_replaces_an_older_one() -> None:
     data = pending(NEW_PAGE, RerunData(page_script_hash="third", query_string="head=1"))
     assert (data.page_script_hash, data.query_string) == ("third", "head=1")
 

@@ -1,10 +1,11 @@
-"""Connections are bounded in number, time and memory before the app sees a request."""
+"""Limits on the number, duration and memory of connections, and TCP_NODELAY."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -35,14 +36,14 @@ class Client:
         await self.writer.drain()
 
     async def status(self) -> int:
-        """Status of the next response, the whole of which is read."""
+        """Read the next response completely, and return its status."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
         await self.reader.readexactly(int(fields.get(b"content-length", 0)))
         return int(head.split()[1])
 
     async def until_closed(self, data: bytes = b"") -> None:
-        """Send `data` again and again, if any, until the server has closed the connection."""
+        """Send `data` repeatedly, if any, until the server has closed the connection."""
         while data:
             try:
                 await self.send(data)
@@ -53,7 +54,7 @@ class Client:
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer requests at once, without reading their bodies, and echo the size of each message."""
+    """Respond to requests without reading their bodies, and send back the size of each WebSocket message."""
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -129,12 +130,12 @@ def test_endless_head_is_refused(http: str, start: bytes, more: bytes) -> None:
 @pytest.mark.parametrize(
     ("start", "more"),
     [(b"", b""), (b"GET / HT", b""), (HEAD + b"\r\n" + HEAD, b""), (CHUNKED, b"1\r\na\r\n")],
-    ids=["nothing", "half a line", "half of the second head", "body that nothing reads"],
+    ids=["nothing", "half a line", "half of the second head", "body that is not read"],
 )
 def test_connection_without_request_is_closed(
     http: str, start: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "SECONDS", 0.1)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.1)
 
     async def attack(connect: Connect) -> None:
         client = await connect()
@@ -145,7 +146,7 @@ def test_connection_without_request_is_closed(
 
 
 @both
-@pytest.mark.parametrize("limit", ["MOST", "MOST_OF_CLIENT"])
+@pytest.mark.parametrize("limit", ["MAX_CONNECTIONS", "MAX_PER_CLIENT"])
 def test_too_many_connections_are_refused(http: str, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, limit, 3)
 
@@ -161,7 +162,7 @@ def test_too_many_connections_are_refused(http: str, limit: str, monkeypatch: py
 
 @both
 def test_requests_on_one_connection_are_answered(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_BYTES", 200)
+    monkeypatch.setattr(connections, "MAX_HEAD_BYTES", 200)
 
     async def attack(connect: Connect) -> None:
         client = await connect()
@@ -173,19 +174,19 @@ def test_requests_on_one_connection_are_answered(http: str, monkeypatch: pytest.
 
 
 def frame(size: int, data: bytes) -> bytes:
-    """A masked binary message of `size` bytes, as far as `data` goes."""
+    """Return the start of a masked binary message of `size` bytes: its header and `data`."""
     return b"\x82\xff" + struct.pack(">Q", size) + bytes(4) + data
 
 
 def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MESSAGE_BYTES", 100_000)
-    monkeypatch.setattr(connections, "SECONDS", 0.05)
+    monkeypatch.setattr(connections, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.05)
 
     async def attack(connect: Connect) -> None:
         client = await connect()
         await client.send(HANDSHAKE)
         assert await client.status() == 101
-        await asyncio.sleep(0.1)  # longer than a connection without a request may last
+        await asyncio.sleep(0.1)  # longer than the limit for a connection without a request
         await client.send(frame(100_000, bytes(100_000)))
         assert await client.reader.readexactly(8) == b"\x82\x06100000"
         await client.send(frame(100_001, b""))
@@ -195,7 +196,7 @@ def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.M
 
 
 def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "INCOMPLETE_BYTES", 500_000)
+    monkeypatch.setattr(connections, "MAX_INCOMPLETE_BYTES", 500_000)
 
     async def attack(connect: Connect) -> None:
         clients = [await connect() for _ in range(4)]
@@ -211,3 +212,26 @@ def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatc
         assert done
 
     run("httptools", attack)
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A listening socket without a protocol, as Streamlit creates it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        yield sock
+
+
+def test_accepted_connections_have_tcp_nodelay(listener: socket.socket) -> None:
+    async def start() -> None:
+        async with asgi.lifespan(None):
+            pass
+
+    finish(start())
+    with socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_lifespan_is_used_by_every_way_to_start() -> None:
+    assert asgi.parts()["lifespan"] is asgi.lifespan

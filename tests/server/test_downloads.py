@@ -1,4 +1,4 @@
-"""A taught model as a zip: the folder that would be saved, made when it is fetched, and gone then."""
+"""Download of a trained model: content of the zip, limits, and expiry of the link."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def taught(family_folder: Callable[[str], Path]) -> TrainingResult:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for what is temporary."""
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
+    """Redirect temporary files to a folder of the test."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
-def test_the_zip_holds_the_folder_that_would_be_saved(
+def test_zip_contains_the_same_files_as_save_model(
     taught: TrainingResult, tmp_path: Path, temporary: Path
 ) -> None:
     link = downloads.Download(taught)
@@ -49,8 +49,8 @@ def test_the_zip_holds_the_folder_that_would_be_saved(
     with zipfile.ZipFile(io.BytesIO(body)) as packed:
         packed.extractall(tmp_path)
     saved, fetched = taught.save_model(tmp_path / "saved"), tmp_path / "taught-model"
-    names = {one.relative_to(saved) for one in saved.rglob("*")}
-    assert names == {one.relative_to(fetched) for one in fetched.rglob("*")}
+    names = {path.relative_to(saved) for path in saved.rglob("*")}
+    assert names == {path.relative_to(fetched) for path in fetched.rglob("*")}
     assert Path("adapter/adapter_model.safetensors") in names
     for name in names:
         if (saved / name).is_file():
@@ -58,17 +58,17 @@ def test_the_zip_holds_the_folder_that_would_be_saved(
     assert [*temporary.iterdir()] == []
 
 
-def test_only_a_few_at_once_and_none_where_there_is_no_room(
+def test_too_many_downloads_and_full_disk_are_refused(
     taught: TrainingResult, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = downloads.Download(taught)
-    for _ in range(downloads.AT_ONCE):
-        downloads._room.acquire()
+    for _ in range(downloads.MAX_CONCURRENT):
+        downloads._slots.acquire()
     assert answer(link.address)[0] == 503
-    for _ in range(downloads.AT_ONCE):
-        downloads._room.release()
+    for _ in range(downloads.MAX_CONCURRENT):
+        downloads._slots.release()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    for _ in range(downloads.AT_ONCE + 1):
+    for _ in range(downloads.MAX_CONCURRENT + 1):
         status, _, body = answer(link.address)
         assert status == 507
         assert b"To be packed the model needs about" in body
@@ -76,12 +76,10 @@ def test_only_a_few_at_once_and_none_where_there_is_no_room(
 
 
 @pytest.mark.usefixtures("temporary")
-def test_reader_who_takes_nothing_gives_up_its_place(
-    taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_download_frees_its_slot(taught: TrainingResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "_CHUNK_SECONDS", 0.01)
-    monkeypatch.setattr(downloads, "AT_ONCE", 1)
-    monkeypatch.setattr(downloads, "_room", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(downloads, "MAX_CONCURRENT", 1)
+    monkeypatch.setattr(downloads, "_slots", threading.BoundedSemaphore(1))
     link = downloads.Download(taught)
     request = Mock(path_params={"name": link.address.split("/")[2]})
     response = downloads._serve(request)
@@ -92,10 +90,10 @@ def test_reader_who_takes_nothing_gives_up_its_place(
             await asyncio.Event().wait()
 
     asyncio.run(response({}, Mock(), send))
-    assert downloads._room.acquire(blocking=False)
+    assert downloads._slots.acquire(blocking=False)
 
 
-def test_a_link_ends_with_its_session_and_its_holder(
+def test_link_expires_with_its_session_and_its_owner(
     taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = downloads.Download(taught)
@@ -106,4 +104,4 @@ def test_a_link_ends_with_its_session_and_its_holder(
     monkeypatch.undo()
     del link
     status, _, body = answer(address)
-    assert (status, body) == (404, b"There is no such model, or no longer. Save it, or train it again.\n")
+    assert (status, body) == (404, b"This model does not exist or has expired. Train it again.\n")

@@ -1,4 +1,4 @@
-"""Names that the app answers to, and pages that may connect to it."""
+"""Allowed host names, and origins that can open a WebSocket."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ def header(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("host", OWN_NAMES)
-def test_it_answers_to_this_machine_s_names_at_any_port(host: str) -> None:
+def test_own_names_are_allowed_on_any_port(host: str) -> None:
     assert answer("/health", headers=header(("host", host)))[0] == 200
 
 
 @pytest.mark.parametrize("host", FOREIGN)
 @pytest.mark.parametrize("path", ["/", "/health", "/no-such-page", "/_stcore/health"])
-def test_a_foreign_name_gets_a_sentence_and_nothing_else(path: str, host: str) -> None:
+def test_foreign_host_is_refused_with_an_explanation(path: str, host: str) -> None:
     status, headers, body = answer(path, headers=header(("host", host)))
     assert status == 421
     assert headers["content-type"] == "text/plain; charset=utf-8"
     for name, value in asgi.HEADERS.items():
         assert headers[name.lower()] == value
-    said = body.decode("ascii")
-    assert said.startswith(f"BERT Probe does not answer to the name {ascii(host)[:100]}")
-    assert "BERT_PROBE_HOSTS" in said
-    assert "--allow" in said
-    assert len(said) < 400
+    text = body.decode("ascii")
+    assert text.startswith(f"BERT Probe does not accept the host name {ascii(host)[:100]}")
+    assert "BERT_PROBE_HOSTS" in text
+    assert "--allow" in text
+    assert len(text) < 400
 
 
-def test_no_name_and_two_names_are_refused() -> None:
+def test_missing_and_duplicate_host_headers_are_refused() -> None:
     assert answer("/health", headers=[])[0] == 421
     assert answer("/health", headers=header(("host", "localhost"), ("host", "evil.com")))[0] == 421
 
 
-def test_further_names_come_from_the_environment_and_from_the_command(
+def test_additional_names_come_from_the_environment_and_the_argument(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(hosts.VARIABLE, "Lab.Example.org, *.lab.example , ,[fe80::1]")
-    known = ("lab.example.org", "*.lab.example", "fe80::1", "desk", "10.0.0.7")
-    assert hosts.given(["desk", "10.0.0.7", "desk"]) == known
+    expected = ("lab.example.org", "*.lab.example", "fe80::1", "desk", "10.0.0.7")
+    assert hosts.given(["desk", "10.0.0.7", "desk"]) == expected
     for host in ("lab.example.org:443", "a.lab.example", "a.b.lab.example", "[fe80::1]:80", "localhost"):
         assert answer("/health", headers=header(("host", host)))[0] == 200, host
     for host in ("lab.example", "evil-lab.example", "example.org", "desk"):
@@ -90,11 +90,11 @@ def test_further_names_come_from_the_environment_and_from_the_command(
     "name",
     ["*", "http://lab", "lab:8501", "a b", "*.", "**.lab", "a.*.lab", "lab/", "a..b", "lab.", "\u00e9"],
 )
-def test_what_is_no_name_is_refused_with_a_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AddressError, match=r"is no name to answer to\. Give one as it stands"):
+def test_invalid_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AddressError, match=r"is not a host name\. Give the name as in the browser"):
         hosts.given([name])
     monkeypatch.setenv(hosts.VARIABLE, name)
-    with pytest.raises(SystemExit, match=r"bert-probe: .* is no name to answer to"):
+    with pytest.raises(SystemExit, match=r"bert-probe: .* is not a host name"):
         asgi.use_settings()
 
 
@@ -102,14 +102,14 @@ def test_what_is_no_name_is_refused_with_a_sentence(name: str, monkeypatch: pyte
 
 
 def connected(
-    host: str, *origins: str, names: tuple[str, ...] = (), may_say: bool = True
+    host: str, *origins: str, names: tuple[str, ...] = (), has_denial: bool = True
 ) -> tuple[Scope | None, list[Message]]:
-    """What an application behind the gate is given, or None if nothing; and what the browser is sent."""
-    seen: list[Scope] = []
+    """Return the scope that the inner app receives, or None if refused, and the messages to the browser."""
+    scopes: list[Scope] = []
     sent: list[Message] = []
 
     async def inner(scope: Scope, _receive: Receive, send: Send) -> None:
-        seen.append(scope)
+        scopes.append(scope)
         await send({"type": "websocket.accept", "headers": []})
 
     async def send(message: Message) -> None:
@@ -122,10 +122,10 @@ def connected(
         "type": "websocket",
         "path": "/_stcore/stream",
         "headers": header(("host", host), *(("origin", origin) for origin in origins)),
-        "extensions": {"websocket.http.response": {}} if may_say else {},
+        "extensions": {"websocket.http.response": {}} if has_denial else {},
     }
     finish(asgi.SecurityHeaders(hosts.AllowedHosts(inner, names))(scope, receive, send))
-    return (seen[0] if seen else None), sent
+    return (scopes[0] if scopes else None), sent
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def connected(
         ("localhost:8501", []),
     ],
 )
-def test_the_app_s_own_pages_and_programs_connect(host: str, origins: list[str]) -> None:
-    seen, sent = connected(host, *origins)
-    assert seen is not None
+def test_own_pages_and_programs_can_connect(host: str, origins: list[str]) -> None:
+    received, sent = connected(host, *origins)
+    assert received is not None
     assert sent == [{"type": "websocket.accept", "headers": []}]
 
 
@@ -162,12 +162,12 @@ def test_the_app_s_own_pages_and_programs_connect(host: str, origins: list[str])
         ("localhost:8501", ["http://localhost:8501/evil.com"], 403),
     ],
 )
-def test_no_other_page_connects(host: str, origins: list[str], status: int) -> None:
-    seen, sent = connected(host, *origins)
-    assert seen is None
+def test_foreign_pages_cannot_connect(host: str, origins: list[str], status: int) -> None:
+    received, sent = connected(host, *origins)
+    assert received is None
     assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", status)
-    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    assert found["content-security-policy"] == asgi.app_policy()
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    assert headers["content-security-policy"] == asgi.app_policy()
     assert b"BERT_PROBE_HOSTS" in sent[1]["body"]
 
 
@@ -181,18 +181,18 @@ def test_page_without_tls_is_foreign_to_a_server_with_tls(
     assert hosts.is_same_page([f"{scheme}://localhost"], "localhost", (), is_secure) is expected
 
 
-def test_a_server_that_cannot_say_why_closes() -> None:
-    seen, sent = connected("evil.com", may_say=False)
-    assert (seen, sent) == (None, [{"type": "websocket.close", "code": 1008}])
+def test_server_without_denial_responses_closes_the_websocket() -> None:
+    received, sent = connected("evil.com", has_denial=False)
+    assert (received, sent) == (None, [{"type": "websocket.close", "code": 1008}])
 
 
-def test_behind_a_proxy_the_page_s_own_name_counts_and_is_the_one_that_streamlit_compares() -> None:
+def test_behind_a_proxy_the_host_of_the_page_replaces_the_host_header() -> None:
     page = "https://lab.example.org"
     for host in ("127.0.0.1:8501", "lab.example.org", "lab.example.org:443"):
-        seen, _ = connected(host, page, names=("lab.example.org",))
-        assert seen is not None
-        assert dict(seen["headers"])[b"host"] == b"lab.example.org"
-        assert [name for name, _ in seen["headers"]].count(b"host") == 1
+        received, _ = connected(host, page, names=("lab.example.org",))
+        assert received is not None
+        assert dict(received["headers"])[b"host"] == b"lab.example.org"
+        assert [name for name, _ in received["headers"]].count(b"host") == 1
     assert connected("127.0.0.1:8501", page)[0] is None
     assert connected("127.0.0.1:8501", "x://lab.example.org", names=("lab.example.org",))[0] is None
     assert connected("127.0.0.1:8501", "https://other.example.org", names=("lab.example.org",))[0] is None

@@ -1,4 +1,4 @@
-"""The server never refers to a message that the browser may have dropped."""
+"""The server refers only to messages that are still in the browser's cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_recent_lists_messages_until_enough_runs_finished_without_them() -> None
     assert sent.recent(["a", "b"]) == ["a"]
 
 
-def test_interrupted_runs_age_no_message() -> None:
+def test_interrupted_runs_are_not_counted() -> None:
     sent = SentMessages()
     sent.record([large("a"), *[INTERRUPTED] * 50])
     assert sent.recent(["a"]) == ["a"]
@@ -44,5 +44,5 @@ def test_small_messages_are_not_listed() -> None:
     assert sent.recent(["a"]) == []
 
 
-def test_the_browser_keeps_messages_for_longer_than_the_server_refers_to_them() -> None:
+def test_browser_caches_messages_longer_than_the_server_refers_to_them() -> None:
     assert paths.settings()["global.maxCachedMessageAge"] >= 4 * RECENT

@@ -1,4 +1,4 @@
-"""Starting the app: where it listens, whom it answers, whether a browser opens, and what it refuses."""
+"""Starting the app: addresses, allowed hosts, browser, invalid options, and settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
 
 
 class App:
-    """In the place of Streamlit's: starts, says what it was started with, and ends."""
+    """A stand-in for `st.App` that records its arguments, runs its lifespan and ends."""
 
     config: ClassVar[dict[str, Any]]
     started: ClassVar[dict[str, Any]]
@@ -39,18 +39,18 @@ class App:
         App.started = self.parts = parts
 
     def run(self, config: dict[str, Any]) -> None:
-        async def whole_life() -> None:
+        async def run_lifespan() -> None:
             async with self.parts["lifespan"](self):
                 pass
 
         App.config = config
-        asyncio.run(whole_life())
+        asyncio.run(run_lifespan())
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Addresses that a browser was opened at, by an app that is not really started."""
-    found: list[str] = []
+def opened_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace the app by a stand-in, and return the URLs at which it opens a browser."""
+    urls: list[str] = []
 
     class Thread(threading.Thread):
         def start(self) -> None:
@@ -58,25 +58,25 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(st, "App", App)
     monkeypatch.setattr(threading, "Thread", Thread)
-    monkeypatch.setattr(webbrowser, "open", found.append)
+    monkeypatch.setattr(webbrowser, "open", urls.append)
     monkeypatch.setattr(sys, "argv", ["bert-probe"])
     monkeypatch.setitem(LOGGING_CONFIG["loggers"]["uvicorn.error"], "level", "INFO")
     for name in ("WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":0")
-    return found
+    return urls
 
 
-def test_it_listens_to_this_machine_and_opens_a_browser(
-    opened: list[str], capsys: pytest.CaptureFixture[str]
+def test_app_listens_on_loopback_and_opens_a_browser(
+    opened_urls: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
     start.start(port)
-    assert opened == [f"http://127.0.0.1:{port}"]
+    assert opened_urls == [f"http://127.0.0.1:{port}"]
     assert capsys.readouterr().out == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
     assert (App.config["server.address"], App.config["server.port"]) == ("127.0.0.1", port)
     assert App.config["server.allowedHosts"] == OWN_NAMES
-    # Beside this file Streamlit looks for its settings.
+    # Streamlit reads the settings next to this file.
     assert Path(sys.argv[0]).parent / ".streamlit" / "config.toml" == paths.settings_file()
 
 
@@ -89,17 +89,17 @@ def test_it_listens_to_this_machine_and_opens_a_browser(
         ("0.0.0.0", [], "127.0.0.1", OWN_NAMES),
     ],
 )
-def test_it_answers_to_its_own_names_and_those_given(
-    opened: list[str], host: str, names: list[str], address: str, allowed: list[str]
+def test_allowed_hosts_include_own_and_given_names(
+    opened_urls: list[str], host: str, names: list[str], address: str, allowed: list[str]
 ) -> None:
     port = free_port()
     start.start(port, host, names)
     assert App.config["server.address"] == host
     assert App.config["server.allowedHosts"] == allowed
-    assert opened == [f"http://{address}:{port}"]
+    assert opened_urls == [f"http://{address}:{port}"]
 
 
-@pytest.mark.usefixtures("opened")
+@pytest.mark.usefixtures("opened_urls")
 @pytest.mark.parametrize("names", [(), ("localhost", "127.0.0.1", "::1")])
 @pytest.mark.parametrize("host", [None, "127.0.0.1", "localhost", "127.0.0.2", "0.0.0.0"])
 def test_page_of_another_port_is_refused(host: str | None, names: tuple[str, ...]) -> None:
@@ -130,49 +130,49 @@ def test_page_of_another_port_is_refused(host: str | None, names: tuple[str, ...
             pass
 
 
-@pytest.mark.usefixtures("opened")
-def test_at_every_address_it_says_what_it_answers_to(
+@pytest.mark.usefixtures("opened_urls")
+def test_wildcard_address_prints_the_allowed_hosts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(hosts.VARIABLE, "desk.example.org")
     start.start(free_port(), "0.0.0.0", ["lab.example.org"])
     names = "127.0.0.1, localhost, ::1, desk.example.org, lab.example.org"
     assert capsys.readouterr().out.splitlines()[1:] == [
-        f"It listens at every address of this machine, and answers only to {names}. "
-        "Give other names with --allow or BERT_PROBE_HOSTS."
+        f"It listens on all addresses of this machine, but answers only to {names}. "
+        "Add other host names with --allow or BERT_PROBE_HOSTS."
     ]
     assert App.config["server.allowedHosts"] == names.split(", ")
 
 
-@pytest.mark.usefixtures("opened")
-def test_a_name_that_is_none_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'http://lab' is no name to answer to." in refusal(capsys, "--allow", "http://lab")
+@pytest.mark.usefixtures("opened_urls")
+def test_invalid_host_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'http://lab' is not a host name." in refusal(capsys, "--allow", "http://lab")
 
 
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 @pytest.mark.parametrize("host", ["::1", "::"])
-def test_an_address_of_ipv6_stands_in_brackets(opened: list[str], host: str) -> None:
+def test_ipv6_address_is_in_brackets(opened_urls: list[str], host: str) -> None:
     port = free_port("::1")
     start.start(port, host)
-    assert opened == [f"http://[::1]:{port}"]
+    assert opened_urls == [f"http://[::1]:{port}"]
     assert App.config["server.allowedHosts"] == OWN_NAMES
 
 
-def test_without_a_display_or_when_not_wanted_no_browser_opens(
-    opened: list[str], monkeypatch: pytest.MonkeyPatch
+def test_no_browser_opens_without_a_display_or_with_no_browser(
+    opened_urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start.start(free_port(), browser=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("DISPLAY")
     start.start(free_port())
-    assert opened == []
+    assert opened_urls == []
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     start.start(free_port())
-    assert len(opened) == 1
+    assert len(opened_urls) == 1
 
 
-@pytest.mark.usefixtures("opened")
-def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("opened_urls")
+def test_ctrl_c_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_app: App, **_options: Any) -> None:
         raise KeyboardInterrupt
 
@@ -183,51 +183,51 @@ def test_ctrl_c_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def refusal(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     with pytest.raises(SystemExit) as stopped:
         main(["app", "--no-browser", *options])
-    said = capsys.readouterr()
-    assert (stopped.value.code, said.out) == (2, "")
-    assert said.err.startswith("bert-probe: ")
-    assert said.err.count("\n") == 1
-    return said.err
+    output = capsys.readouterr()
+    assert (stopped.value.code, output.out) == (2, "")
+    assert output.err.startswith("bert-probe: ")
+    assert output.err.count("\n") == 1
+    return output.err
 
 
-@pytest.mark.usefixtures("opened")
-def test_a_taken_port_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("opened_urls")
+def test_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        said = refusal(capsys, "--port", str(port))
-    assert f"Port {port} of 127.0.0.1 is taken. Give another with --port." in said
+        message = refusal(capsys, "--port", str(port))
+    assert f"Port {port} of 127.0.0.1 is already in use. Choose another with --port." in message
 
 
-@pytest.mark.usefixtures("opened")
+@pytest.mark.usefixtures("opened_urls")
 @pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1", "a" * 70, "unix://socket", "[::1]"])
-def test_an_address_that_is_not_here_is_a_sentence(capsys: pytest.CaptureFixture[str], host: str) -> None:
-    said = refusal(capsys, "--host", host, "--port", str(free_port()))
-    assert f"This machine has no address {host!r}." in said
-    assert "--host 127.0.0.1" in said
+def test_unknown_address_is_refused(capsys: pytest.CaptureFixture[str], host: str) -> None:
+    message = refusal(capsys, "--host", host, "--port", str(free_port()))
+    assert f"This machine does not have the address {host!r}." in message
+    assert "--host 127.0.0.1" in message
 
 
-@pytest.mark.usefixtures("opened")
-def test_no_address_is_not_every_address(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("opened_urls")
+def test_empty_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--host 127.0.0.1" in refusal(capsys, "--host", "")
 
 
-@pytest.mark.usefixtures("opened")
+@pytest.mark.usefixtures("opened_urls")
 @pytest.mark.parametrize("port", ["0", "65536", "http"])
-def test_a_port_is_a_number_of_a_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
+def test_invalid_port_is_refused(capsys: pytest.CaptureFixture[str], port: str) -> None:
     assert port in refusal(capsys, "--port", port)
 
 
 # Settings
 
 
-def test_settings_have_the_names_that_streamlit_gives_them() -> None:
-    found = paths.settings()
-    assert found["server.address"] == "127.0.0.1"
-    assert found["theme.light.sidebar.backgroundColor"] == "#F4F1EA"
-    assert all(name in config.get_config_options() for name in found)
+def test_settings_have_streamlit_option_names() -> None:
+    options = paths.settings()
+    assert options["server.address"] == "127.0.0.1"
+    assert options["theme.light.sidebar.backgroundColor"] == "#F4F1EA"
+    assert all(name in config.get_config_options() for name in options)
 
 
-def test_settings_of_another_file_give_way_and_those_of_the_command_line_stay(
+def test_settings_override_other_files_but_not_the_command_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = tmp_path / "config.toml"
@@ -237,20 +237,20 @@ def test_settings_of_another_file_give_way_and_those_of_the_command_line_stay(
     monkeypatch.setattr(config, "get_where_defined", lambda name: where.get(name, "<default>"))
     monkeypatch.setattr(config, "set_option", lambda name, value, _where: changed.update({name: value}))
     asgi.use_settings()
-    wanted = paths.settings()
-    del wanted["server.address"]
-    assert changed == wanted
+    expected = paths.settings()
+    del expected["server.address"]
+    assert changed == expected
 
 
-def test_under_another_server_the_settings_are_ours_in_any_folder(tmp_path: Path) -> None:
-    """Such a server imports `app`, and that is all that it has to do with Streamlit."""
-    tell = (
+def test_settings_apply_under_another_server_in_any_folder(tmp_path: Path) -> None:
+    """Another server only imports `app`."""
+    code = (
         "import app, json; from streamlit import config; from bert_probe.server import paths; "
         "print(json.dumps({name: config.get_option(name) for name in paths.settings()}))"
     )
     with foreign_settings(tmp_path):
         done = subprocess.run(
-            [sys.executable, "-c", tell],
+            [sys.executable, "-c", code],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -261,6 +261,6 @@ def test_under_another_server_the_settings_are_ours_in_any_folder(tmp_path: Path
     assert json.loads(done.stdout) == paths.settings()
 
 
-def test_pages_and_settings_are_found_in_the_clone() -> None:
+def test_pages_and_settings_exist_in_the_clone() -> None:
     assert paths.top().samefile(ROOT)
     assert all(paths.page(name).is_file() for name in asgi.PAGES)

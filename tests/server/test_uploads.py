@@ -1,4 +1,4 @@
-"""How much uploaded files may take together."""
+"""Limits on uploaded files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.helpers.server import HOST, answer_of, finish
 MB = 1_000_000
 
 
-class Place:
-    """Streamlit's keeper of files, and a server in front of it that keeps what it is given."""
+class FakeRuntime:
+    """A stand-in for Streamlit's runtime and its upload endpoint."""
 
     def __init__(self) -> None:
         self.uploaded_file_mgr = MemoryUploadedFileManager("/_stcore/upload_file")
-        self.here: set[str] = set()
-        self.gate = uploads.BoundedUploads(self.take)
-        self.meanwhile: list[tuple[str, int]] = []
+        self.connected: set[str] = set()
+        self.middleware = uploads.BoundedUploads(self.handle)
+        self.concurrent: list[tuple[str, int]] = []
         self.answers: list[int] = []
         self.name = "a.txt"  # of the files of `slow`
 
-    async def take(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """What Streamlit does with a file; others may come while it is on its way."""
-        for session, size in self.meanwhile:
-            self.meanwhile = []
+    async def handle(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Store a file as Streamlit does, after the concurrent uploads."""
+        for session, size in self.concurrent:
+            self.concurrent = []
             self.answers.append(self.put(session, size)[0])
         if scope["method"] == "PUT":
             *_, session, file = scope["path"].split("/")
@@ -46,84 +46,84 @@ class Place:
         await send({"type": "http.response.body", "body": b""})
 
     def put(self, session: str, size: int | str | None, method: str = "PUT") -> tuple[int, str]:
-        """Status and text for a file of so many bytes."""
-        self.here.add(session)
+        """Upload a file of `size` bytes, and return the status and text of the response."""
+        self.connected.add(session)
         length = () if size is None else ((b"content-length", str(size).encode()),)
         path = f"/_stcore/upload_file/{session}/{uuid.uuid4()}"
-        status, _, body = answer_of(self.gate, path, headers=(*HOST, *length), method=method)
+        status, _, body = answer_of(self.middleware, path, headers=(*HOST, *length), method=method)
         return status, body.decode()
 
     @property
-    def kept(self) -> int:
+    def stored_bytes(self) -> int:
         files = self.uploaded_file_mgr.file_storage.values()
-        return sum(len(file.data) for held in files for file in held.values())
+        return sum(len(file.data) for by_id in files for file in by_id.values())
 
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Place:
-    made = Place()
-    monkeypatch.setattr(runtime, "get_instance", lambda: made)
-    monkeypatch.setattr(sessions, "is_here", lambda session: session in made.here)
-    return made
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    fake = FakeRuntime()
+    monkeypatch.setattr(runtime, "get_instance", lambda: fake)
+    monkeypatch.setattr(sessions, "is_here", lambda session: session in fake.connected)
+    return fake
 
 
-def test_a_session_keeps_so_much_and_no_more(place: Place) -> None:
-    assert [place.put("one", 5 * MB)[0] for _ in range(6)] == [204] * 4 + [413] * 2
-    assert place.kept == uploads.SESSION_BYTES == 20 * MB
-    assert place.put("one", 1) == (
+def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
+    assert [server.put("one", 5 * MB)[0] for _ in range(6)] == [204] * 4 + [413] * 2
+    assert server.stored_bytes == uploads.SESSION_BYTES == 20 * MB
+    assert server.put("one", 1) == (
         413,
-        "The files of this page would be more than 20 MB together. Remove one, or reload the page.\n",
+        "The files of this session would exceed 20 MB. Remove a file or reload the page.\n",
     )
-    assert place.put("other", 5 * MB)[0] == 204, "another reader has room"
-    place.uploaded_file_mgr.remove_session_files("one")
-    assert place.put("one", 5 * MB)[0] == 204
+    assert server.put("other", 5 * MB)[0] == 204, "other sessions are not affected"
+    server.uploaded_file_mgr.remove_session_files("one")
+    assert server.put("one", 5 * MB)[0] == 204
 
 
-def test_all_sessions_keep_so_much_and_no_more(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "ALL_BYTES", 25 * MB)
-    assert [place.put(f"{number}", 10 * MB)[0] for number in range(3)] == [204, 204, 413]
-    status, said = place.put("2", 6 * MB)
-    assert (status, "more than 25 MB together. Try again when others are done" in said) == (413, True)
-    assert place.put("2", 5 * MB)[0] == 204
-    place.here.remove("0")
-    assert place.put("3", 10 * MB)[0] == 204, "files of a closed page make room"
-    assert place.kept == 25 * MB
+def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "TOTAL_BYTES", 25 * MB)
+    assert [server.put(f"{number}", 10 * MB)[0] for number in range(3)] == [204, 204, 413]
+    status, text = server.put("2", 6 * MB)
+    assert (status, "would exceed 25 MB. Try again later" in text) == (413, True)
+    assert server.put("2", 5 * MB)[0] == 204
+    server.connected.remove("0")
+    assert server.put("3", 10 * MB)[0] == 204, "files of a closed page are removed"
+    assert server.stored_bytes == 25 * MB
 
 
-def test_files_on_their_way_count(place: Place) -> None:
-    place.meanwhile = [("one", 11 * MB)]
-    assert place.put("one", 10 * MB)[0] == 204
-    assert place.answers == [413]
-    assert place.put("one", 10 * MB)[0] == 204, "nothing stays set aside"
+def test_uploads_in_progress_count(server: FakeRuntime) -> None:
+    server.concurrent = [("one", 11 * MB)]
+    assert server.put("one", 10 * MB)[0] == 204
+    assert server.answers == [413]
+    assert server.put("one", 10 * MB)[0] == 204, "finished uploads no longer count as in progress"
 
 
-def test_file_that_does_not_arrive_frees_its_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aborted_upload_does_not_count(server: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     async def stall(*_: object) -> None:
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(uploads, "SECONDS", 0.05)
-        patched.setattr(place.gate, "app", stall)
-        assert place.put("one", 20 * MB) == (
+        patched.setattr(uploads, "UPLOAD_SECONDS", 0.05)
+        patched.setattr(server.middleware, "app", stall)
+        assert server.put("one", 20 * MB) == (
             408,
-            "0 of 20,000,000 bytes of the file arrived in time. Try again.\n",
+            "Timeout: only 0 of 20,000,000 bytes of the file arrived. Try again.\n",
         )
-    assert place.put("one", 20 * MB)[0] == 204
+    assert server.put("one", 20 * MB)[0] == 204
 
 
-class Upload:
-    """A file that arrives piece by piece, in place of a browser."""
+class SlowUpload:
+    """An upload that arrives in pieces."""
 
-    def __init__(self, place: Place, session: str, size: int, client: str = "10.0.0.1") -> None:
-        self.place, self.size = place, size
+    def __init__(self, server: FakeRuntime, session: str, size: int, client: str = "10.0.0.1") -> None:
+        self.server, self.size = server, size
         self.session, self.client = session, client
         self.pieces: asyncio.Queue[Message] = asyncio.Queue()
-        self.arrived = asyncio.Event()  # the app waits for a piece, all others are read
+        self.arrived = asyncio.Event()  # set while the app waits for the next piece
         self.sent: list[Message] = []
         self.task = asyncio.create_task(self._put())
 
     async def _put(self) -> None:
-        self.place.here.add(self.session)
+        self.server.connected.add(self.session)
         scope = {
             "type": "http",
             "method": "PUT",
@@ -131,7 +131,7 @@ class Upload:
             "headers": [(b"content-length", str(self.size).encode())],
             "client": (self.client, 50_000),
         }
-        await self.place.gate(scope, self._receive, self._send)
+        await self.server.middleware(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         if self.pieces.empty():
@@ -142,7 +142,7 @@ class Upload:
         self.sent.append(message)
 
     async def give(self, size: int, *, more: bool = True) -> None:
-        """Send so many bytes, and wait until they are read or the upload ends."""
+        """Send `size` bytes, and wait until they are read or the upload ends."""
         self.arrived.clear()
         self.pieces.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": more})
         waiting = asyncio.ensure_future(self.arrived.wait())
@@ -159,25 +159,25 @@ class Upload:
 
 
 @pytest.fixture
-def slow(place: Place) -> Place:
+def slow(server: FakeRuntime) -> FakeRuntime:
     """A server that reads the whole file, as Streamlit does."""
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         size = len(await Request(scope, receive).body())
         *_, session, file = scope["path"].split("/")
-        place.uploaded_file_mgr.add_file(session, UploadedFileRec(file, place.name, "", b"x" * size))
+        server.uploaded_file_mgr.add_file(session, UploadedFileRec(file, server.name, "", b"x" * size))
         await Response(status_code=204)(scope, receive, send)
 
-    place.gate = uploads.BoundedUploads(read)
-    return place
+    server.middleware = uploads.BoundedUploads(read)
+    return server
 
 
-def test_uploads_that_only_state_a_length_leave_others_their_room(slow: Place) -> None:
+def test_announced_lengths_do_not_block_other_clients(slow: FakeRuntime) -> None:
     async def attack() -> None:
-        halves = [Upload(slow, f"{number // 4}", 5 * MB) for number in range(48)]
+        halves = [SlowUpload(slow, f"{number // 4}", 5 * MB) for number in range(48)]
         for upload in halves:
             await upload.give(70)
-        reader = Upload(slow, "reader", 5 * MB, "10.0.0.2")
+        reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
         assert await reader.status() == 204
         for upload in halves:
@@ -187,34 +187,34 @@ def test_uploads_that_only_state_a_length_leave_others_their_room(slow: Place) -
     finish(attack())
 
 
-def test_client_gets_no_more_than_its_share(slow: Place) -> None:
+def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
     async def attack() -> None:
-        # 4 files of each of 5 sessions are complete, and as many of the next 2 are not.
+        # 5 sessions with 4 complete files each reach the limit of the client.
         for session in range(5):
             for _ in range(4):
-                upload = Upload(slow, f"{session}", 5 * MB)
+                upload = SlowUpload(slow, f"{session}", 5 * MB)
                 await upload.give(5 * MB, more=False)
                 assert await upload.status() == 204
-        assert slow.kept == uploads.CLIENT_BYTES
-        late = Upload(slow, "5", 5 * MB)
+        assert slow.stored_bytes == uploads.CLIENT_BYTES
+        late = SlowUpload(slow, "5", 5 * MB)
         assert await late.status() == 413
-        assert late.text().startswith("The files from your address would be more than 100 MB together.")
-        reader = Upload(slow, "reader", 5 * MB, "10.0.0.2")
+        assert late.text().startswith("The files from your IP address would exceed 100 MB.")
+        reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
         assert await reader.status() == 204
-        slow.here.remove("0")
-        again = Upload(slow, "5", 5 * MB)
+        slow.connected.remove("0")
+        again = SlowUpload(slow, "5", 5 * MB)
         await again.give(5 * MB, more=False)
-        assert await again.status() == 204, "files of a closed page make room"
+        assert await again.status() == 204, "files of a closed page are removed"
 
     finish(attack())
 
 
-def test_file_without_room_ends_while_it_arrives(slow: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_beyond_the_limit_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "CLIENT_BYTES", 9 * MB)
 
     async def attack() -> None:
-        first, second = Upload(slow, "one", 5 * MB), Upload(slow, "two", 5 * MB)
+        first, second = SlowUpload(slow, "one", 5 * MB), SlowUpload(slow, "two", 5 * MB)
         await first.give(4 * MB)
         await second.give(4_500_000)
         await first.give(1 * MB)
@@ -226,39 +226,39 @@ def test_file_without_room_ends_while_it_arrives(slow: Place, monkeypatch: pytes
     finish(attack())
 
 
-def test_upload_without_progress_ends(slow: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_upload_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "STALL_SECONDS", 0.05)
 
     async def attack() -> None:
-        upload = Upload(slow, "one", 5 * MB)
+        upload = SlowUpload(slow, "one", 5 * MB)
         await upload.give(70)
         assert await upload.status() == 408
-        assert upload.text() == "70 of 5,000,000 bytes of the file arrived in time. Try again.\n"
+        assert upload.text() == "Timeout: only 70 of 5,000,000 bytes of the file arrived. Try again.\n"
 
     finish(attack())
 
 
-def test_file_with_null_in_its_name_is_refused(slow: Place) -> None:
+def test_file_with_null_in_its_name_is_refused(slow: FakeRuntime) -> None:
     slow.name = "nul\0.csv"
 
     async def attack() -> None:
-        upload = Upload(slow, "one", 3)
+        upload = SlowUpload(slow, "one", 3)
         await upload.give(3, more=False)
         assert await upload.status() == 400
-        assert upload.text() == "The name of the file holds a NUL character. Rename the file.\n"
-        assert slow.kept == 0
+        assert upload.text() == "The file name contains a NUL character. Rename the file.\n"
+        assert slow.stored_bytes == 0
         slow.name = "a.csv"
-        upload = Upload(slow, "one", 3)
+        upload = SlowUpload(slow, "one", 3)
         await upload.give(3, more=False)
-        assert (await upload.status(), slow.kept) == (204, 3)
+        assert (await upload.status(), slow.stored_bytes) == (204, 3)
 
     finish(attack())
 
 
-def test_aborted_upload_raises_nothing_and_frees_its_room(slow: Place) -> None:
+def test_disconnected_upload_raises_nothing_and_does_not_count(slow: FakeRuntime) -> None:
     async def attack() -> None:
         for _ in range(5):
-            upload = Upload(slow, "one", 5 * MB)
+            upload = SlowUpload(slow, "one", 5 * MB)
             await upload.give(70)
             upload.pieces.put_nowait({"type": "http.disconnect"})
             await upload.task
@@ -268,17 +268,19 @@ def test_aborted_upload_raises_nothing_and_frees_its_room(slow: Place) -> None:
 
 
 @pytest.mark.parametrize("size", [None, "", "-1", "1e3", "9" * 5000])
-def test_a_file_states_its_length(place: Place, size: str | None) -> None:
-    assert place.put("one", size)[0] == 411
-    assert place.put("one", 0, "DELETE")[0] == 204, "nothing else is asked for it"
+def test_content_length_is_required(server: FakeRuntime, size: str | None) -> None:
+    assert server.put("one", size)[0] == 411
+    assert server.put("one", 0, "DELETE")[0] == 204, "other methods do not need it"
 
 
-def test_other_requests_pass(place: Place) -> None:
+def test_other_requests_are_forwarded(server: FakeRuntime) -> None:
     for path in ("/", "/_stcore/upload_file/a", "/health"):
-        assert answer_of(place.gate, path)[0] == 204
+        assert answer_of(server.middleware, path)[0] == 204
 
 
-def test_one_file_that_the_page_takes_fits_several_times() -> None:
-    assert 3 * MAX_BYTES < uploads.SESSION_BYTES < uploads.ALL_BYTES
-    kinds = [one.cls for one in asgi.middleware()]
-    assert kinds.index(uploads.BoundedUploads) == len(kinds) - 1, "names and headers come first"
+def test_session_limit_allows_several_files_of_maximum_size() -> None:
+    assert 3 * MAX_BYTES < uploads.SESSION_BYTES < uploads.TOTAL_BYTES
+    classes = [middleware.cls for middleware in asgi.middleware()]
+    assert classes.index(uploads.BoundedUploads) == len(classes) - 1, (
+        "headers and host names are checked first"
+    )

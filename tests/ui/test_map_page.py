@@ -45,7 +45,7 @@ def test_your_text_is_mapped_and_what_is_not_shown_is_said(capfdbinary: pytest.C
     checkpoint = shared_cache.open_checkpoint("", "")
     found = TokenMap().of(*shared_cache.traces(checkpoint, study.texts, truncate=False))
     same_places(at_layer(app), found.some(range(len(found.marks)), 6))
-    assert "neighbours" in said(app)
+    assert "neighbors" in said(app)
     assert asked_by(app, TokenMap) == TokenMap()
     same_places(table_of_both_codes(app, capfdbinary), found.table())
 
@@ -108,7 +108,7 @@ def test_points_arrive_as_they_are_and_each_name_once(minilm: Checkpoint) -> Non
     explained = found.planes.explained
     assert explained is not None
     assert f"{explained[0]:.1%}" in header["variance"]
-    assert f"{1 - sum(explained):.0%} is not" in header["variance"]
+    assert f"{1 - sum(explained):.0%} of the variance is not visible" in header["variance"]
     assert header["of"] != opened(views.payload(TokenMap().of(minilm.trace("the boat")), key="m"))[0]["of"]
 
 
@@ -125,8 +125,8 @@ def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
     assert views.reported({"shown": told}, "x", 6) == {"mode": "all", "layer": 2, "by": "part"}
     for change in ({"mode": "upside"}, {"layer": 7}, {"layer": True}, {"by": 3}, {"of": "y"}):
         assert views.reported({"shown": told | change}, "x", 6) is None
-    monkeypatch.setattr(views, "MOST", 1)
-    with pytest.raises(TextError, match="2 tokens; a picture holds at most 1"):
+    monkeypatch.setattr(views, "MAX_TOKENS", 1)
+    with pytest.raises(TextError, match="2 tokens, but a map shows at most 1"):
         views.payload(found, key="m")
 
 
@@ -139,4 +139,4 @@ def test_a_map_is_a_page_and_a_picture_of_every_layer(minilm: Checkpoint) -> Non
         assert f">Layer {layer}<" in svg
     assert svg.count("h0") == 7 * len(found.marks), "every mark in every layer"
     assert "boat" in svg
-    assert "neighbours" in frame.page.html()
+    assert "neighbors" in frame.page.html()

@@ -1,4 +1,4 @@
-"""Pictures without a browser: what is drawn, in which words, and what becomes of text of a person."""
+"""SVG and PNG files without a browser: content, escaping of user text, and errors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TEXT = "we had left the ground"
 
 
 def texts_of(svg: str) -> list[str]:
-    """The texts that are seen."""
+    """Return the visible texts."""
     return [
         "".join(one.itertext()) for one in ElementTree.fromstring(svg).iter() if one.tag.endswith("}text")
     ]
 
 
 def lines_in(svg: str) -> int:
-    """How many lines are drawn: a path holds all of one strength."""
+    """Return the number of lines; a path contains all lines of one opacity."""
     return sum(path.count("M") for path in re.findall(r'<path d="([^"]*)"', svg))
 
 
@@ -43,11 +43,11 @@ def pixels_of(png: bytes) -> np.ndarray:
 
 
 def numbered(svg: str) -> list[float]:
-    """What is written as a number with two decimals."""
+    """Return the texts that are numbers with two decimals."""
     return [float(text.replace("−", "-")) for text in texts_of(svg) if re.fullmatch(r"−?\d\.\d\d", text)]
 
 
-def test_a_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
+def test_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
     found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
     svg = found.show().page.svg()
     cells = numbered(svg)[: found.weights.size]  # the legend's follow
@@ -55,7 +55,7 @@ def test_a_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
     assert "Attention in layer 3, head 4" in texts_of(svg)
 
 
-def test_the_head_view_has_a_line_for_each_weight_and_the_pinned_numbers(minilm: Checkpoint) -> None:
+def test_head_view_has_a_line_per_weight_and_pinned_numbers(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     svg = trace.head_view(3, 8, pins=[2]).page.svg()
     weights = trace.attention(3, 8)[2]
@@ -67,7 +67,7 @@ def test_the_head_view_has_a_line_for_each_weight_and_the_pinned_numbers(minilm:
     assert "Attention in layer 4, head 9" in texts_of(plain)
 
 
-def test_queries_and_keys_make_the_same_picture_as_weights(minilm: Checkpoint) -> None:
+def test_queries_and_keys_give_the_same_picture_as_weights(minilm: Checkpoint) -> None:
     page = minilm.trace("we had left the ground and the river before we knew it " * 7).head_view(3, 8).page
     numbers, vectors = page.svg(), Page(page.component, page.payloads[3:4], page.title).svg()
     # A strength may lie at the edge between two widths of a line.
@@ -77,15 +77,18 @@ def test_queries_and_keys_make_the_same_picture_as_weights(minilm: Checkpoint) -
     assert lines[0] == pytest.approx(lines[1], abs=2)
 
 
-def test_all_steps_stand_one_beneath_the_other(minilm: Checkpoint) -> None:
+def test_steps_are_stacked(minilm: Checkpoint) -> None:
     found = bert_probe.AttentionSteps(2, 3).of(minilm.trace(TEXT))
     shown = texts_of(found.show().page.svg())
-    captions = ["The query and the key, a colour for each number", "The head's output, computed in two ways"]
+    captions = [
+        "The query vector and the key vector",
+        "The head's output, computed by the model and step by step",
+    ]
     assert [shown.count(caption) for caption in captions] == [1, 1]
 
 
 @pytest.mark.parametrize("show", [lambda trace: trace.head_view(), lambda trace: trace.model_view()])
-def test_pixels_are_those_of_the_svg_twice_as_large(
+def test_png_is_the_svg_at_twice_the_size(
     minilm: Checkpoint, show: Callable[[bert_probe.Trace], Frame]
 ) -> None:
     page = show(minilm.trace(TEXT)).page
@@ -99,7 +102,7 @@ def test_pixels_are_those_of_the_svg_twice_as_large(
     )
 
 
-def test_text_of_a_person_stays_text(tmp_path: Path) -> None:
+def test_user_text_is_escaped(tmp_path: Path) -> None:
     tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
     hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
     svg = hostile.head_view().save(tmp_path / "view.svg").read_text(encoding="utf-8")
@@ -109,16 +112,16 @@ def test_text_of_a_person_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("png", prove_unless({False}, [False, True]))
-def test_a_matrix_that_no_svg_should_hold_is_refused_and_drawn_as_pixels(png: bool) -> None:
+def test_large_matrix_is_refused_as_svg_and_accepted_as_png(png: bool) -> None:
     tokens = [f"w{i}" for i in range(201)]
     given = bert_probe.from_attention(np.full((1, 1, 201, 201), 1 / 201), tokens)
     page = bert_probe.Attention(0, 0).of(given).show().page
-    with pytest.raises(ExportError, match=r"40,401 cells; an SVG here holds at most 40,000\. Save it as PNG"):
+    with pytest.raises(ExportError, match=r"40,401 cells, but an SVG is limited to 40,000\. Save a PNG"):
         page.svg()
     assert not png or page.png()[:4] == b"\x89PNG"
 
 
-def test_the_command_line_draws_what_it_is_asked_for(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> None:
     def drawn(name: str, *options: str) -> bytes:
         ended = command("attention", TEXT, *options, "--out", str(tmp_path / name), built_in=minilm)
         assert (ended.status, ended.out) == (0, b""), ended.err
@@ -147,10 +150,10 @@ def test_the_command_line_draws_what_it_is_asked_for(minilm: Checkpoint, tmp_pat
         ),
         (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
         (("attention", TEXT, "--csv-safe", "--out", "a.svg"), "--csv-safe is for CSV"),
-        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no picture"),
+        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_sentence(
+def test_invalid_picture_is_an_error_message(
     minilm: Checkpoint,
     arguments: tuple[str, ...],
     message: str,

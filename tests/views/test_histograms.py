@@ -1,4 +1,4 @@
-"""Histograms of all heads as thumbnails: bars of the right height, on scales that all share."""
+"""Histograms of all heads: bar heights, clipping and common bins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]
     )
 
 
-def test_a_bar_is_as_high_as_its_share_of_the_scale_and_cut_off_above_it() -> None:
+def test_bar_height_is_the_clipped_share() -> None:
     counts = np.zeros((1, 20, 8), int)
     counts[..., 1], counts[..., 2], counts[..., 3] = 10, 20, 70  # of 100 rows, so a scale to 0.75
     counts[0, 0] = [0, 0, 0, 100, 0, 0, 0, 0]
@@ -39,7 +39,7 @@ def test_a_bar_is_as_high_as_its_share_of_the_scale_and_cut_off_above_it() -> No
     assert (pictures[1, -1, [20, 30, 40]].astype(int) > 0).tolist() == [True, True, True]
 
 
-def test_heads_without_rows_and_the_one_that_is_chosen() -> None:
+def test_empty_and_selected_heads() -> None:
     header, arrays = drawn(np.zeros((2, 2, 8), int), chosen=(1, 0))
     assert not arrays["entries"].any()
     assert header["chosen"] == [{"layer": 1, "head": 0}]
@@ -47,7 +47,7 @@ def test_heads_without_rows_and_the_one_that_is_chosen() -> None:
 
 
 @pytest.mark.parametrize(("from_zero", "first"), [(True, 0), (False, 3)])
-def test_what_no_head_has_is_not_drawn(from_zero: bool, first: int) -> None:
+def test_bins_that_are_empty_for_all_heads_are_omitted(from_zero: bool, first: int) -> None:
     counts = np.zeros((1, 2, 8), int)
     counts[0, 0, 3] = counts[0, 1, 5] = 1
     assert histograms.span(counts, from_zero) == slice(first, 6)

@@ -1,4 +1,4 @@
-"""The scales are what they claim: uniform, monotone, and anchored in the page's own background."""
+"""The color scales are uniform and monotone, and start at the background of the page."""
 
 import itertools
 
@@ -17,7 +17,7 @@ def linear(colours: tuple[str, ...]) -> np.ndarray:
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:
-    """By way of CIE XYZ, as Ottosson derives it, and so independent of the merged matrices in the palette."""
+    """Convert via CIE XYZ, independently of the combined matrices in the palette."""
     xyz = (
         rgb
         @ np.array(
@@ -66,7 +66,7 @@ def seen(colours: tuple[str, ...], sight: np.ndarray) -> np.ndarray:
 
 
 @THEMES
-def test_sequential_starts_at_the_page_and_ends_far_from_it(dark: bool) -> None:
+def test_sequential_scale_starts_at_the_background(dark: bool) -> None:
     scale = palette.sequential(dark)
     assert len(scale) == len(set(scale)) == 256
     assert scale[0] == (palette.PAPER_DARK if dark else palette.PAPER_LIGHT)
@@ -75,7 +75,7 @@ def test_sequential_starts_at_the_page_and_ends_far_from_it(dark: bool) -> None:
 
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_equal_values_are_equal_steps_of_lightness(dark: bool, sight: str) -> None:
+def test_lightness_is_linear_in_the_value(dark: bool, sight: str) -> None:
     lightness = seen(palette.sequential(dark), SIGHTS[sight])[:, 0]
     steps = np.diff(lightness)
     assert (steps > 0).all() if dark else (steps < 0).all()
@@ -84,21 +84,21 @@ def test_equal_values_are_equal_steps_of_lightness(dark: bool, sight: str) -> No
 
 
 @THEMES
-def test_no_two_neighbours_differ_much_more_than_others(dark: bool) -> None:
+def test_adjacent_colors_differ_evenly(dark: bool) -> None:
     lab = oklab(linear(palette.sequential(dark)))
     sixteenths = np.linalg.norm(np.diff(lab[::17], axis=0), axis=1)
     assert sixteenths.max() / sixteenths.min() < 1.7
 
 
 @THEMES
-def test_one_family_of_hues(dark: bool) -> None:
+def test_hue_varies_little(dark: bool) -> None:
     lab = oklab(linear(palette.sequential(dark)[32:]))
     hue = np.degrees(np.arctan2(lab[:, 2], lab[:, 1])) % 360
     assert 265 < hue.min() < hue.max() < 300
 
 
 @THEMES
-def test_diverging_is_the_page_at_zero_and_sequential_above_it(dark: bool) -> None:
+def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bool) -> None:
     scale = palette.diverging(dark)
     assert len(scale) == 256
     assert scale[palette.CENTRE] == (palette.PAPER_DARK if dark else palette.PAPER_LIGHT)
@@ -109,7 +109,7 @@ def test_diverging_is_the_page_at_zero_and_sequential_above_it(dark: bool) -> No
 
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
-def test_the_sign_of_a_difference_is_seen_by_everyone(dark: bool, sight: str) -> None:
+def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
     # At half strength on either side: the distance must be many times what is just noticeable, about 0.02.
     half = seen((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
@@ -126,7 +126,7 @@ def test_each_half_of_diverging_is_monotone(dark: bool) -> None:
 
 @THEMES
 @pytest.mark.parametrize("kind", ["sequential", "diverging"])
-def test_a_lookup_table_holds_the_scale(kind: palette.ScaleKind, dark: bool) -> None:
+def test_lookup_table_equals_the_scale(kind: palette.ScaleKind, dark: bool) -> None:
     table = palette.lut_bytes(kind, dark)
     scale = palette.sequential(dark) if kind == "sequential" else palette.diverging(dark)
     assert len(table) == 768
@@ -143,13 +143,13 @@ def test_heads_are_distinct_and_visible_on_both_papers() -> None:
 
 
 @pytest.mark.parametrize("sight", ["protan", "deutan"])
-def test_the_first_six_heads_differ_for_colour_blind_readers(sight: str) -> None:
+def test_first_six_heads_differ_with_color_blindness(sight: str) -> None:
     lab = seen(palette.HEADS[:6], SIGHTS[sight])
     assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
 
 
 @THEMES
-def test_text_reads_on_everything_it_stands_on(dark: bool) -> None:
+def test_text_has_sufficient_contrast(dark: bool) -> None:
     paper, ink, accent = (
         (palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK)
         if dark
@@ -161,7 +161,7 @@ def test_text_reads_on_everything_it_stands_on(dark: bool) -> None:
 
 
 @THEMES
-def test_segments_are_told_apart_without_colour_vision(dark: bool) -> None:
+def test_segments_differ_without_color_vision(dark: bool) -> None:
     tints = tuple(tint.dark if dark else tint.light for tint in palette.SEGMENTS.values())
     for sight in SIGHTS.values():
         lab = seen(tints, sight)

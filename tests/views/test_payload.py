@@ -1,4 +1,4 @@
-"""Payloads: what any reader of safetensors finds in them is what was put in, at places a browser can read."""
+"""Payloads: round trips, alignment, and embedding in a page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 
 TEXTS = st.text(st.characters())
-"""Lone halves of pairs included."""
+"""Includes lone surrogates."""
 
 
 @given(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS) | st.booleans()))
-def test_a_description_survives(described: dict[str, Any]) -> None:
+def test_description_round_trips(described: dict[str, Any]) -> None:
     assert opened(packed(described, {}))[0] == described
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<u2", "u1"])
-def test_an_array_survives_as_it_is_read(dtype: str) -> None:
+def test_array_round_trips(dtype: str) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
     for given_array in (array, array.T, array[:, ::2]):
         found = opened(packed({}, {"numbers": given_array}))[1]["numbers"]
@@ -32,7 +32,7 @@ def test_an_array_survives_as_it_is_read(dtype: str) -> None:
         np.testing.assert_array_equal(found, given_array)
 
 
-def test_every_array_begins_at_a_multiple_of_its_size() -> None:
+def test_arrays_are_aligned() -> None:
     arrays: dict[str, np.ndarray] = {
         "bits": np.ones(3, np.uint8),
         "firsts": np.ones(5, np.uint16),
@@ -46,19 +46,19 @@ def test_every_array_begins_at_a_multiple_of_its_size() -> None:
         assert (end + header[name]["data_offsets"][0]) % array.itemsize == 0
 
 
-def test_the_same_is_the_same_bytes() -> None:
+def test_payload_is_deterministic() -> None:
     arrays = {name: np.ones(3, np.float32) for name in ("a", "b", "c", "d")}
     assert len({packed({"key": "k"}, arrays) for _ in range(20)}) == 1
 
 
 @given(st.binary(max_size=600))
-def test_a_payload_within_a_page_loses_nothing_and_needs_no_escape(payload: bytes) -> None:
+def test_embedded_payload_is_lossless_and_needs_no_escaping(payload: bytes) -> None:
     written = as_text(payload)
     assert untexted(*written) == payload
     assert not set(written.text) & set("&<>\"'\\")
 
 
-def test_what_the_browser_s_own_test_reads_is_what_is_written() -> None:
+def test_payload_equals_that_of_the_javascript_test() -> None:
     assert as_text(b"plain") == (1, 7, "E67RA%mV-b")
     planes, length, text = as_text(np.arange(64, dtype="<f4").tobytes())
     assert (planes, length, text[:9]) == (4, 81, "V_+Cy(7@o")

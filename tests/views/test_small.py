@@ -1,4 +1,4 @@
-"""Small pictures: well-formed in both themes whatever they are of, small, and of the numbers."""
+"""Thumbnails: well-formed SVG in both themes, small, with the right numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PICTURES: tuple[Picture, ...] = (
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda one: type(one).__name__)
-def test_a_picture_is_whole_and_within_its_place(picture: Picture, dark: bool) -> None:
+def test_thumbnail_is_well_formed_and_within_its_bounds(picture: Picture, dark: bool) -> None:
     drawn = small.svg(picture, dark)
     root = ElementTree.fromstring(drawn)
     assert root.get("width") == str(small.WIDTH)
@@ -47,7 +47,7 @@ def test_a_picture_is_whole_and_within_its_place(picture: Picture, dark: bool) -
     assert small.described(picture)
 
 
-def test_a_cell_has_the_colour_of_its_number() -> None:
+def test_cell_has_the_color_of_its_number() -> None:
     drawn = small.svg(Grid(np.array([[1.0, 0.25], [0.0, 4.0]])), dark=False)
     paths = dict(re.findall(r'<path fill="(#\w+)" d="((?:M\d+ \d+h1v1h-1z)+)"/>', drawn))
     colours = palette.sequential(dark=False)
@@ -58,7 +58,7 @@ def test_a_cell_has_the_colour_of_its_number() -> None:
     assert abs(colours.index(other) / 255 - np.sqrt(0.25)) <= 0.5 / 15 + 1e-9
 
 
-def test_a_large_matrix_keeps_its_largest_numbers_and_its_mark() -> None:
+def test_large_matrix_keeps_its_largest_numbers_and_its_mark() -> None:
     matrix = np.zeros((100, 70))
     matrix[97, 69] = 1
     grid = Grid.of(matrix, mark=(97, 69))
@@ -67,7 +67,7 @@ def test_a_large_matrix_keeps_its_largest_numbers_and_its_mark() -> None:
     assert grid.cells[grid.mark] == grid.cells.sum() == 1
 
 
-def test_text_of_a_person_stays_text() -> None:
+def test_user_text_is_escaped() -> None:
     root = ElementTree.fromstring(small.svg(TextSegments(["<b>&amp;", "null\x00"]), dark=True))
     texts = [one.text for one in root.iter() if one.tag.endswith("text")]
     assert texts == ["<b>&amp;", "null\ufffd"]

@@ -1,4 +1,4 @@
-"""What a reader looks at: it survives the address and the browser, and what is no view is refused."""
+"""The state of attention views: round trips through the URL and the browser, and validation."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ VIEWS = st.builds(
 
 
 def written(view: View, usual: Any = None) -> dict[str, str]:
-    """An address of it."""
+    """Return the URL parameters of a view."""
     spelled = to_address(view, usual)
     assert tuple(spelled) == PARAMETERS
     return {name: text for name, text in spelled.items() if text is not None}
 
 
 @given(view=VIEWS)
-def test_a_view_survives_its_address_and_the_browser(trace: Trace, view: View) -> None:
+def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
     address = written(view)
     assert places_itself(address), "layer and head are said, whatever they are"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
@@ -87,7 +87,7 @@ def test_a_view_survives_its_address_and_the_browser(trace: Trace, view: View) -
 
 
 @given(view=VIEWS)
-def test_what_goes_without_saying_is_not_written(trace: Trace, view: View) -> None:
+def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) -> None:
     usual = replace(view, layer=USUAL[0], series=USUAL[1])
     address = written(usual, USUAL)
     assert not places_itself(address)
@@ -108,14 +108,14 @@ def test_what_goes_without_saying_is_not_written(trace: Trace, view: View) -> No
         ({"heads": "9.9.0.13.x"}, LAYERS, "mean"),
     ],
 )
-def test_an_address_says_layer_and_heads_or_nothing(
+def test_url_has_layer_and_heads_or_neither(
     trace: Trace, address: dict[str, str], layer: int, series: Any
 ) -> None:
     view, unknown = from_address(address, trace, lambda: USUAL)
     assert (view.layer, view.series, unknown) == (layer, series, [])
 
 
-def test_addresses_of_before_are_understood(trace: Trace) -> None:
+def test_old_urls_are_read(trace: Trace) -> None:
     view, _ = from_address({"layer": "1", "hide": "specials", "lines": "0.05", "fit": "1"}, trace)
     assert view == View(1, "mean", Options(specials=False, step=0.05, fit=True))
 
@@ -132,7 +132,7 @@ def test_addresses_of_before_are_understood(trace: Trace) -> None:
         ("residual", "0.51", "0.5"),
     ],
 )
-def test_what_an_address_asks_for_in_vain_is_told(trace: Trace, name: str, given: str, shown: str) -> None:
+def test_unknown_values_of_a_url_are_reported(trace: Trace, name: str, given: str, shown: str) -> None:
     what = {"drawn": "measure", "residual": "residual share"}.get(name, name)
     view, unknown = from_address({name: given}, trace)
     assert view == View(LAYERS, "mean")
@@ -140,12 +140,12 @@ def test_what_an_address_asks_for_in_vain_is_told(trace: Trace, name: str, given
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "4"])
-def test_pins_of_an_address_that_are_no_units_are_left_out(trace: Trace, number: str) -> None:
+def test_invalid_pins_of_a_url_are_ignored(trace: Trace, number: str) -> None:
     view, _ = from_address({"pins": f"key.1.{number}.2.1"}, trace)
     assert view.pins == Pins("key", (1, 2))
 
 
-def test_pins_are_of_words_where_words_are_shown(minilm: Checkpoint) -> None:
+def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
     trace = minilm.trace("electroencephalography")
     assert len(trace.tokens) > 3
     for words, kept in (("0", (0, 3)), ("1", (0,))):
@@ -169,13 +169,13 @@ def test_pins_are_of_words_where_words_are_shown(minilm: Checkpoint) -> None:
         {"view": {"layer": 1, "heads": None}},
     ],
 )
-def test_what_is_no_view_of_this_text_is_none(trace: Trace, told: Any) -> None:
+def test_report_of_another_text_is_none(trace: Trace, told: Any) -> None:
     whole = {"revision": 1, "of": digest(trace.tokens), "view": {"layer": 1, "heads": ["mean"]}}
     assert read(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
     assert read(told and {**whole, **told}, trace) is None
 
 
-def test_wrong_parts_of_a_view_become_the_usual_ones(trace: Trace) -> None:
+def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
     options = {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3, "root": 0}
     given = {
         "layer": 2,
@@ -195,17 +195,17 @@ def test_wrong_parts_of_a_view_become_the_usual_ones(trace: Trace) -> None:
     ("wrong", "sentence"),
     [
         ({"layer": 0}, "counted from 1"),
-        ({"series": ()}, "are no heads"),
-        ({"series": (-1,)}, "are no heads"),
-        ({"options": Options(step=0.3)}, "no threshold 0.3"),
+        ({"series": ()}, "series must be indices of heads"),
+        ({"series": (-1,)}, "series must be indices of heads"),
+        ({"options": Options(step=0.3)}, "threshold must be one of .* not 0.3"),
         ({"measure": "nope"}, "no measure nope"),
     ],
 )
-def test_no_view_is_made_of_what_cannot_be(wrong: dict[str, Any], sentence: str) -> None:
+def test_invalid_view_is_refused(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SelectionError, match=sentence):
         View(**{"layer": 1, "series": "mean", **wrong})
 
 
-def test_a_measure_of_layers_shows_no_single_head() -> None:
+def test_measure_of_layers_has_no_single_head() -> None:
     assert View(1, (3, 5)).head == 3
     assert View(1, (3, 5), measure="rollout").head == "mean"

@@ -1,8 +1,8 @@
-// All that BertViz needs of require.js, and the app's colours in place of d3's ten.
+// The part of require.js that BertViz uses, and the app's colors instead of d3's.
 (() => {
   const libraries = { jquery: window.jQuery, d3: window.d3 };
   window.require = { config() {} };
   window.requirejs = (names, use) => use(...names.map((name) => libraries[name]));
-  const colours = JSON.parse(document.body.dataset.colours);
-  if (colours.length) window.d3.schemeCategory10 = colours;
+  const colors = JSON.parse(document.body.dataset.colors);
+  if (colors.length) window.d3.schemeCategory10 = colors;
 })();

@@ -1,9 +1,10 @@
 // Runs in Streamlit's page before its own scripts.
 
-// Where the server is. Left to itself the page would first look below its own address and leave an error in the console.
+// Otherwise Streamlit would first try paths below the page's own, which leaves an error in the console.
 window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href };
 
-// A page is opened by its bare address, and its choices follow: one step back should lead to where one came from.
+// A page opens at its bare URL and then adds its parameters. They replace the history entry, so that "Back" leads to the
+// previous page.
 const push = history.pushState.bind(history);
 history.pushState = (state, title, url) => {
   const to = new URL(url, location.href);
@@ -11,16 +12,16 @@ history.pushState = (state, title, url) => {
   else push(state, title, url);
 };
 
-// Pictures that the server draws have the colours of the theme it was told of: in another one they are asked for anew,
-// by a step that leads nowhere.
-const anew = "theme";
+// Charts drawn by the server have the colors of the theme at that time. When the theme changes, a popstate event without a
+// change of URL makes Streamlit rerun the page.
+const themeChange = "theme";
 const followTheme = (app) => {
   const theme = () => getComputedStyle(app).colorScheme;
-  let drawn = theme();
+  let current = theme();
   new MutationObserver(() => {
-    if (theme() === drawn) return;
-    drawn = theme();
-    dispatchEvent(new PopStateEvent("popstate", { state: anew }));
+    if (theme() === current) return;
+    current = theme();
+    dispatchEvent(new PopStateEvent("popstate", { state: themeChange }));
   }).observe(app, { attributes: true, attributeFilter: ["class"] });
 };
 new MutationObserver((_, watch) => {
@@ -30,26 +31,25 @@ new MutationObserver((_, watch) => {
   followTheme(app);
 }).observe(document, { childList: true, subtree: true });
 
-// Back and forward are marked in the address, once each. A click may be sent before the browser has taken over the
-// address of the last one, so that an older address alone tells nothing.
+// "Back" and "Forward" are marked in the URL with a timestamp. An old URL alone does not prove one of them: a click may be
+// sent before the browser has applied the URL of the previous click.
 addEventListener("popstate", (event) => {
-  if (event.state === anew) return;
+  if (event.state === themeChange) return;
   const to = new URL(location.href);
   to.searchParams.set("went", String(Date.now()));
   history.replaceState(history.state, "", to);
 });
 
-// A file that is dropped anywhere on a page goes where view files are opened, and the browser stays where it is; what takes
-// files of its own keeps them.
-const taker = (event) =>
+// A file that is dropped outside of all file uploaders goes to that of view files, instead of being opened by the browser.
+const viewFileInput = (event) =>
   event.dataTransfer?.types.includes("Files") &&
   !event.target.closest?.('[data-testid="stFileUploader"]') &&
   document.querySelector('[class*="st-key-view_upload"] input[type="file"]');
 addEventListener("dragover", (event) => {
-  if (taker(event)) event.preventDefault();
+  if (viewFileInput(event)) event.preventDefault();
 });
 addEventListener("drop", (event) => {
-  const input = taker(event);
+  const input = viewFileInput(event);
   if (!input) return;
   event.preventDefault();
   input.files = event.dataTransfer.files;

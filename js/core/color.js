@@ -1,4 +1,4 @@
-// Colours as numbers from 0 to 255.
+// Colors as numbers from 0 to 255.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 
@@ -8,21 +8,21 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 let probe = null;
 
 /**
- * Any CSS colour as red, green and blue. Where it is no plain number, the browser itself is the parser.
+ * Any CSS color as red, green and blue. Colors other than #rrggbb are parsed by the browser.
  *
- * @param {string} colour
+ * @param {string} color
  * @returns {Channels}
  */
-export function channels(colour) {
-  const numbers = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(colour)?.slice(1).map(Number);
+export function channels(color) {
+  const numbers = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color)?.slice(1).map(Number);
   if (numbers) return numbers;
-  if (/^#[\da-f]{6}$/i.test(colour)) return [1, 3, 5].map((i) => Number.parseInt(colour.slice(i, i + 2), 16));
+  if (/^#[\da-f]{6}$/i.test(color)) return [1, 3, 5].map((i) => Number.parseInt(color.slice(i, i + 2), 16));
   if (!probe) {
     const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
     probe = canvas.getContext("2d", { willReadFrequently: true });
   }
-  if (!probe) throw new Error("This browser draws nothing.");
-  probe.fillStyle = colour;
+  if (!probe) throw new Error("This browser does not support the 2-D canvas.");
+  probe.fillStyle = color;
   probe.fillRect(0, 0, 1, 1);
   return probe.getImageData(0, 0, 1, 1).data.slice(0, 3);
 }
@@ -30,18 +30,18 @@ export function channels(colour) {
 /**
  * Relative luminance as WCAG defines it, 0 to 1.
  *
- * @param {Channels} colour
+ * @param {Channels} color
  */
-export function luminance(colour) {
+export function luminance(color) {
   const [red, green, blue] = [0, 1, 2].map((i) => {
-    const share = colour[i] / 255;
+    const share = color[i] / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 /**
- * Contrast of two luminances, 1 to 21.
+ * Contrast ratio of two luminances, 1 to 21.
  *
  * @param {number} one
  * @param {number} other
@@ -51,35 +51,35 @@ export function contrast(one, other) {
 }
 
 /**
- * `share` of the second colour mixed into the first.
+ * The first color mixed with `share` of the second.
  *
  * @param {Channels} first
  * @param {Channels} second
  * @param {number} share
  */
 export function mixed(first, second, share) {
-  return cssColour([0, 1, 2].map((i) => Math.round(first[i] * (1 - share) + second[i] * share)));
+  return cssColor([0, 1, 2].map((i) => Math.round(first[i] * (1 - share) + second[i] * share)));
 }
 
-/** @param {Channels} colour */
-export function cssColour(colour) {
-  return `rgb(${colour[0]}, ${colour[1]}, ${colour[2]})`;
+/** @param {Channels} color */
+export function cssColor(color) {
+  return `rgb(${color[0]}, ${color[1]}, ${color[2]})`;
 }
 
 /**
- * The colour as the 32-bit word of an ImageData; every machine a browser runs on is little-endian.
+ * The color as the 32-bit word of an ImageData; browsers run on little-endian machines only.
  *
- * @param {Channels} colour
+ * @param {Channels} color
  */
-export function packedColour(colour) {
-  return ((255 << 24) | (colour[2] << 16) | (colour[1] << 8) | colour[0]) >>> 0;
+export function packedColor(color) {
+  return ((255 << 24) | (color[2] << 16) | (color[1] << 8) | color[0]) >>> 0;
 }
 
 /**
- * The colour of a head, which it keeps on every page.
+ * The color of a head, the same on every page.
  *
  * @param {number} head from 0
  */
-export function headColour(head) {
+export function headColor(head) {
   return constants.heads[head % constants.heads.length];
 }
