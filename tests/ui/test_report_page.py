@@ -229,7 +229,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not valid JSON"),
         (ViewFile("Tokens", page="../secret").to_bytes(), "a page '../secret'"),
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],
