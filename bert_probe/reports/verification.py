@@ -185,28 +185,28 @@ class PageChange:
     rendered: str = ""
 
 
-def page_changes(page: bytes, rendered: bytes) -> Iterator[PageChange]:
+def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
     """Yield all differences if both pages have the same number of tags, else only the first.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
     browser read differently. Both pages are split at every "<", and the rendered page determines what each
     piece is.
     """
-    if page == rendered:
+    if content == rendered:
         return
-    if page.count(b"<") == rendered.count(b"<"):
-        yield from _changes_by_tag(page, rendered)
+    if content.count(b"<") == rendered.count(b"<"):
+        yield from _changes_by_tag(content, rendered)
     else:
-        yield _first_change(page, rendered)
+        yield _first_change(content, rendered)
 
 
-def _changes_by_tag(page: bytes, rendered: bytes) -> Iterator[PageChange]:
-    notes: dict[int, list[tuple[bytes, bytes]]] = {}
+def _changes_by_tag(content: bytes, rendered: bytes) -> Iterator[PageChange]:
+    note_tokens: dict[int, list[tuple[bytes, bytes]]] = {}
     scanner = _PageScanner()
-    for stated, expected in zip(page.split(b"<"), rendered.split(b"<"), strict=True):
+    for stated, expected in zip(content.split(b"<"), rendered.split(b"<"), strict=True):
         change = scanner.next(expected)
         if change.part == "note":
-            notes.setdefault(change.view, []).append((stated, expected))
+            note_tokens.setdefault(change.view, []).append((stated, expected))
         elif stated != expected:
             is_same_tag = stated.partition(b">")[0] == expected.partition(b">")[0]
             if change.part == "cell" and not is_same_tag:
@@ -216,7 +216,7 @@ def _changes_by_tag(page: bytes, rendered: bytes) -> Iterator[PageChange]:
             else:
                 change.stated, change.rendered = _around(stated, expected)
             yield change
-    for view, tokens in notes.items():
+    for view, tokens in note_tokens.items():
         sides = [[pair[side] for pair in tokens] for side in (0, 1)]
         if sides[0] != sides[1]:
             texts = ["".join(map(_text, side)) for side in sides]
@@ -225,14 +225,14 @@ def _changes_by_tag(page: bytes, rendered: bytes) -> Iterator[PageChange]:
             yield PageChange("note", view, stated=texts[0], rendered=texts[1])
 
 
-def _first_change(page: bytes, rendered: bytes) -> PageChange:
-    start = _first_difference(page, rendered)
+def _first_change(content: bytes, rendered: bytes) -> PageChange:
+    start = _first_difference(content, rendered)
     scanner, change = _PageScanner(), PageChange("page")
     for token in rendered[: max(start, 1)].split(b"<"):
         change = scanner.next(token)
     if change.part in ("data", "digest"):
         change.part = "page"
-    change.stated, change.rendered = _around(page, rendered)
+    change.stated, change.rendered = _around(content, rendered)
     return change
 
 

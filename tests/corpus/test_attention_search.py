@@ -74,9 +74,9 @@ def check(
     table = question.of(read[0]).table()
     assert table["rank"].tolist() == [*range(1, len(expected) + 1)]
     if expected:
-        assert_rounded(table["weight"], [item.weight for item in expected], 4)
+        assert_rounded(table["weight"], [pair.weight for pair in expected], 4)
     columns = ["row", "query", "key", "query_word", "key_word"]
-    assert table[columns].to_numpy().tolist() == [list(item[1:]) for item in expected]
+    assert table[columns].to_numpy().tolist() == [list(pair[1:]) for pair in expected]
     return len(expected)
 
 
@@ -132,13 +132,13 @@ def test_top_and_minimum_weight_limit_pairs(stores: Stores) -> None:
 
 def test_link_opens_pair_in_head_view(stores: Stores) -> None:
     for name in ("tokens", "words"):
-        item = bert_probe.AttentionSearch((1, 0), key_pos="NOUN").of(stores(name)).table().iloc[0]
-        link = urlsplit(item["link"])
+        row = bert_probe.AttentionSearch((1, 0), key_pos="NOUN").of(stores(name)).table().iloc[0]
+        link = urlsplit(row["link"])
         arguments = {key: value for key, (value,) in parse_qs(link.query).items()}
         assert link.path == "/attention"
         assert arguments.pop("model") == str(stores(name).checkpoint(trust=True).folder)
-        where = {"pins": f"query.{item['query'] - 1}"} if name == "tokens" else {"words": "1"}
-        assert arguments == {"a": item["text"], "layer": "2", "head": "1", **where}
+        where = {"pins": f"query.{row['query'] - 1}"} if name == "tokens" else {"words": "1"}
+        assert arguments == {"a": row["text"], "layer": "2", "head": "1", **where}
 
 
 @pytest.mark.usefixtures("in_store_folder")

@@ -114,7 +114,9 @@ def test_null_in_required_column_raises_readable_error(
     rewrite(store, table, nulls(column))
     (store / "statistics.parquet").unlink()
     refusals = [
-        item for item in asked_of(store, checkpoint) if "contradict each other" in item or "missing" in item
+        message
+        for message in asked_of(store, checkpoint)
+        if "contradict each other" in message or "missing" in message
     ]
     assert refusals
     assert max(map(len, refusals)) < 600

@@ -113,9 +113,9 @@ def test_several_workers_give_same_store(family: Checkpoints, lines: Path) -> No
         "several",
         workers=3,
         report=lambda *done: progress.append(done),
-        told=lambda item: messages.append(dict(item)),
+        told=lambda message: messages.append(dict(message)),
     )
-    assert sorted(item["shard"] for item in messages) == [0, 1, 2, 3, 4]
+    assert sorted(message["shard"] for message in messages) == [0, 1, 2, 3, 4]
     assert max(progress) == (len(LINES) + 1, len(LINES) + 1)
     for name, table in tables(build(checkpoint, lines, "alone")).items():
         assert tables(several)[name].equals(table), name
@@ -306,7 +306,7 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
     (folder / "thesis.txt").write_text("Years.")
     with pytest.raises(StoreError, match="contains files that are not a store"):
         build(family("bert"), lines, "mine")
-    assert [item.name for item in folder.iterdir()] == ["thesis.txt"]
+    assert [file.name for file in folder.iterdir()] == ["thesis.txt"]
     with pytest.raises(StoreError, match="cannot be written"):
         build_corpus(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
 
@@ -319,7 +319,7 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
@@ -330,11 +330,11 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
     ],
 )
 def test_broken_store_raises_readable_error(
-    change: Callable[[Path], object], said: str, family: Checkpoints, lines: Path
+    change: Callable[[Path], object], expected: str, family: Checkpoints, lines: Path
 ) -> None:
     store = build(family("bert"), lines, "store")
     change(store.folder)
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=expected):
         open_corpus(store.folder)
 
 

@@ -25,7 +25,7 @@ def record(row: int, text: str | None) -> Record:
 def test_chunk_is_limited_by_records_and_bytes() -> None:
     texts = ["ab", "cd", "é", None, "a long one", "f", "g", "h", "i"]
     arguments = [record(row, text) for row, text in enumerate(texts, 1)]
-    result = [[item.row for item in part] for part in chunked(iter(arguments), 3, 5)]
+    result = [[record.row for record in part] for part in chunked(iter(arguments), 3, 5)]
     # 2 + 2 + 2 bytes exceed the limit of 5; a record of 10 bytes is a chunk of its own.
     assert result == [[1, 2], [3, 4], [5], [6, 7, 8], [9]]
     assert list(chunked([], 3, 5)) == []
@@ -40,7 +40,7 @@ def test_more_tables_make_smaller_chunks(family: Callable[[str], bert_probe.Chec
         IngestConfig(layers=None),
         IngestConfig(layers=None, keep=("profiles", "vectors", "neighbours")),
     ]
-    sizes = [max_text_bytes(item.of(checkpoint), checkpoint) for item in question]
+    sizes = [max_text_bytes(config.of(checkpoint), checkpoint) for config in question]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == len(question)
     assert (

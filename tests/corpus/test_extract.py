@@ -149,11 +149,11 @@ def test_tags_are_stored_with_tokens(words: bool, minilm: bert_probe.Checkpoint)
             (("The", "DET", 2, "det"), ("lamplighters", "NOUN", 3, "nsubj"), ("sang", "VERB", 0, "root"))
         )
     )
-    item = tagged[0]
+    sentence = tagged[0]
     result = tables(
         minilm,
         IngestConfig(keep=("neighbours",), words=words),
-        [Record(7, "t.conllu", item.line, item.text, item)],
+        [Record(7, "t.conllu", sentence.line, sentence.text, sentence)],
     )["tokens"]
     own = result[~result["special"]]
     pieces = 1 if words else len(minilm.encode("lamplighters").tokens) - 2

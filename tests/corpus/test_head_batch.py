@@ -172,9 +172,11 @@ def test_float32_batch_is_as_exact_as_single_texts(
 ) -> None:
     texts = ("we left the ground and the river " * 72, TEXT)
     encodings = [minilm.encode(text) for text in texts]
-    single, double = (read(item, encodings, words=False).measures for item in (minilm, double_minilm))
+    single, double = (
+        read(checkpoint, encodings, words=False).measures for checkpoint in (minilm, double_minilm)
+    )
     for row, text in enumerate(texts):
-        alone = [measure_heads(item.trace(text), None) for item in (minilm, double_minilm)]
+        alone = [measure_heads(checkpoint.trace(text), None) for checkpoint in (minilm, double_minilm)]
         for number, name in enumerate(MEASURES):
             assert_exact(double[number, row], alone[1][name], name)
             as_raw(alone[0][name], alone[1][name]).check(single[number, row], name)

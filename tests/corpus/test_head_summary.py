@@ -44,8 +44,11 @@ def raw(stores: Stores) -> dict[str, np.ndarray]:
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
     assert texts == [sentence.text for sentence in sentences]
     every = [loop.weights for loop in loops(store, sentences)]
-    entropy = [-(item * np.log2(np.where(item > 0, item, 1))).sum(axis=-1).mean(axis=-1) for item in every]
-    previous = [np.trace(item, offset=-1, axis1=2, axis2=3) / item.shape[-1] for item in every]
+    entropy = [
+        -(weights * np.log2(np.where(weights > 0, weights, 1))).sum(axis=-1).mean(axis=-1)
+        for weights in every
+    ]
+    previous = [np.trace(weights, offset=-1, axis1=2, axis2=3) / weights.shape[-1] for weights in every]
     return {"entropy_bits": np.stack(entropy), "previous": np.stack(previous)}
 
 
@@ -70,8 +73,8 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
 
 def test_confidence_interval_matches_manual_calculation() -> None:
     """1, 2 and 3 have mean 2 and deviation 1; the half width is t / √3 with t = 4.302653 for 2 degrees."""
-    item = np.ones((1, 1))
-    matches = MeasureStatistics(3, 2 * item, item, item, 3 * item, np.array([[[1, 1, 1]]]))
+    unit = np.ones((1, 1))
+    matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(matches, count=1).half_widths).all()
     with pytest.raises(ShapeError, match="layers and heads"):
@@ -85,7 +88,7 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
     assert some.question.heads == ((last - 1, 0), (0, 1))
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
-    assert table["measure"].tolist() == [item for name in MEASURES for item in [name] * 2]
+    assert table["measure"].tolist() == [measure for name in MEASURES for measure in [name] * 2]
     monkeypatch.setattr(head_summary, "MAX_VALUES", 1)  # one head per pass
     every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
@@ -96,7 +99,7 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
 
 def test_quantiles_and_extremes_are_ordered(stores: Stores) -> None:
     table = bert_probe.HeadStatistics().of(stores("tokens")).table()
-    ordered = table[["least", *(f"quantile_{item}" for item in ("05", "25", "50", "75", "95")), "most"]]
+    ordered = table[["least", *(f"quantile_{level}" for level in ("05", "25", "50", "75", "95")), "most"]]
     assert (np.diff(ordered.to_numpy(dtype=float)) >= 0).all()
     assert ((table["least"] <= table["mean"]) & (table["mean"] <= table["most"])).all()
 
@@ -153,8 +156,10 @@ def test_summary_of_other_shards_is_ignored(stores: Stores, tmp_path: Path) -> N
     before = head_statistics(bert_probe.open_corpus(folder))
     summary.write_bytes(b"PAR1 broken")
     for again in (head_statistics(bert_probe.open_corpus(folder)), _without(summary, folder)):
-        for measure, item in before.items():
-            assert all(np.array_equal(getattr(item, name), getattr(again[measure], name)) for name in _ARRAYS)
+        for measure, statistics in before.items():
+            assert all(
+                np.array_equal(getattr(statistics, name), getattr(again[measure], name)) for name in _ARRAYS
+            )
     # A shard is missing: the summary includes all shards, so it is outdated.
     shutil.copy(store.folder / SUMMARY, summary)
     (folder / "shards" / "00003.json").unlink()

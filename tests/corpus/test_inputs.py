@@ -61,9 +61,9 @@ def read(folder: Path, name: str, content: bytes | str, column: str | None = Non
 
 def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
     """Return (line, text or problem) of each record."""
-    assert all((item.text is None) == bool(item.problem) for item in result)
-    assert [item.row for item in result] == list(range(1, len(result) + 1))
-    return [(item.line, item.problem if item.text is None else item.text) for item in result]
+    assert all((record.text is None) == bool(record.problem) for record in result)
+    assert [record.row for record in result] == list(range(1, len(result) + 1))
+    return [(record.line, record.problem if record.text is None else record.text) for record in result]
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def few_bytes(maximum: int) -> Iterator[None]:
 
 
 def names(result: tuple[MatchedFile, ...]) -> list[str]:
-    return [item.name for item in result]
+    return [file.name for file in result]
 
 
 # ---------------------------------------------------------------- formats
@@ -108,7 +108,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "expected"), READ, ids=[item[0] for item in READ])
+@pytest.mark.parametrize(("name", "content", "expected"), READ, ids=[case[0] for case in READ])
 @pytest.mark.parametrize("packed", ["", ".gz", ".ZST"])
 def test_format_is_read_compressed_or_not(
     tmp_path: Path, name: str, content: str, expected: list[tuple[int, str]], packed: str
@@ -253,7 +253,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "expected"), BAD, ids=[item[0] for item in BAD])
+@pytest.mark.parametrize(("name", "content", "expected"), BAD, ids=[case[0] for case in BAD])
 def test_bad_row_does_not_end_reading(
     tmp_path: Path, name: str, content: bytes | str, expected: list[tuple[int, str]]
 ) -> None:
@@ -302,12 +302,12 @@ def test_unreadable_end_of_file_is_one_refusal(
     else:  # decompression may notice a changed byte late
         sure = len(result) - 1 if spoil == "cut off" else 2000
         assert len(result) > 2000
-        assert all(item.text == same.text for item, same in zip(result[:sure], complete, strict=False))
+        assert all(record.text == same.text for record, same in zip(result[:sure], complete, strict=False))
     after = list(
         records([MatchedFile(name, tmp_path / name), MatchedFile("whole", tmp_path / f"whole-{name}")])
     )
     assert len(after) == len(result) + len(complete)
-    assert all(item.text == same.text for item, same in zip(after[len(result) :], complete, strict=True))
+    assert all(record.text == same.text for record, same in zip(after[len(result) :], complete, strict=True))
 
 
 def test_truncated_parquet_is_one_refusal(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_missing_or_changed_file_does_not_end_reading(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("One\n")
     files = [MatchedFile(name, tmp_path / name) for name in ("none.txt", "a.csv", "b.txt")]
     result = list(records(files))
-    assert [item.text for item in result] == [None, None, "One"]
+    assert [record.text for record in result] == [None, None, "One"]
     assert "none.txt cannot be opened: No such file or directory" in result[0].problem
     assert result[1].problem == "a.csv has 2 columns: n, m. Name one of them."
 
@@ -369,7 +369,7 @@ def test_records_are_read_lazily(tmp_path: Path, name: str) -> None:
         every = records(find_inputs(file))
         handed = 0
         first = list(islice(every, 10))
-    assert [item.text for item in first] == (
+    assert [record.text for record in first] == (
         ["text"] * 10 if name in ("a.csv", "a.jsonl") else ['"text"'] * 10
     )
     assert handed <= 100
@@ -381,7 +381,7 @@ def test_decompression_bomb_of_one_line_takes_little_memory(tmp_path: Path) -> N
         file.write_bytes(pack(b" " * 20_000_000))
     with few_bytes(4_000_000):
         result = list(records(find_inputs(files)))
-    assert [item.problem for item in result] == [TOO_LONG] * 2
+    assert [record.problem for record in result] == [TOO_LONG] * 2
 
 
 # ---------------------------------------------------------------- any lines
@@ -416,7 +416,7 @@ TEXTS = st.lists(
 def test_texts_survive_every_format(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder = tmp_path_factory.getbasetemp()
     pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / "t.parquet")
-    quoted = "".join('"' + item.replace('"', '""') + '"\n' for item in ["text", *texts])
+    quoted = "".join('"' + text.replace('"', '""') + '"\n' for text in ["text", *texts])
     for name, content in {
         "t.txt": "\n".join(texts),
         "t.csv": quoted,
@@ -424,7 +424,7 @@ def test_texts_survive_every_format(tmp_path_factory: pytest.TempPathFactory, te
         "t.ndjson": "\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
         "t.parquet": (folder / "t.parquet").read_bytes(),
     }.items():
-        assert [item.text for item in read(folder, name, content)] == texts
+        assert [record.text for record in read(folder, name, content)] == texts
 
 
 @given(
@@ -437,8 +437,8 @@ def test_arbitrary_bytes_raise_no_traceback(
     folder = tmp_path_factory.getbasetemp()
     result = read(folder, name, content)
     assert len(texts_or_problems(result)) == len(result)
-    for item in result:
-        assert (item.text or item.problem).encode().strip()
+    for record in result:
+        assert (record.text or record.problem).encode().strip()
     with suppress(ProbeError):
         find_inputs(folder / name)
 
@@ -467,7 +467,7 @@ def folder(tmp_path: Path) -> Path:
 def test_folder_matches_readable_files_by_name(folder: Path) -> None:
     result = find_inputs(folder)
     assert names(result) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
-    assert all(item.path == folder / item.name for item in result)
+    assert all(file.path == folder / file.name for file in result)
     assert [record.text for record in records(result)] == ["One", "text", "One", "One", "One"]
 
 
@@ -483,7 +483,7 @@ def test_folder_matches_readable_files_by_name(folder: Path) -> None:
     ],
 )
 def test_pattern_matches_files_and_folders(folder: Path, pattern: str, expected: list[str]) -> None:
-    assert names(find_inputs([str(folder / pattern)])) == [item.replace("s?b", "sub") for item in expected]
+    assert names(find_inputs([str(folder / pattern)])) == [name.replace("s?b", "sub") for name in expected]
 
 
 def test_files_are_unique_with_unique_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_ray_store_equals_local_store(family: Checkpoints, inputs: list[Path], t
     assert (remote.rows, remote.refusals, len(remote.shards)) == (len(SENTENCES) + 1, 1, 3)
     assert remote.digest == here.digest
     assert remote.manifest == here.manifest
-    assert [item for item in progress if item[1]] == [(0, 9), (4, 9), (8, 9), (9, 9)]
+    assert [counts for counts in progress if counts[1]] == [(0, 9), (4, 9), (8, 9), (9, 9)]
 
 
 @pytest.mark.usefixtures("without_ray")

@@ -180,8 +180,10 @@ def test_several_changed_cells_are_each_reported(page: bytes, verified: Verify) 
     start = page.index(b"<table data-view=0>")
     changed = re.sub(rb"<td class=n>0\.", b"<td class=n>7.", page[start:], count=3)
     result = verified(sealed(page[:start] + changed)).differences
-    assert [(item.view, item.table) for item in result] == [(1, "table as shown")] * 3
-    assert all(item.stated.startswith("7.") and item.recomputed.startswith("0.") for item in result)
+    assert [(difference.view, difference.table) for difference in result] == [(1, "table as shown")] * 3
+    assert all(
+        difference.stated.startswith("7.") and difference.recomputed.startswith("0.") for difference in result
+    )
 
 
 # ---------------------------------------------------------------- the data
@@ -212,7 +214,7 @@ def _further_fact(stated: dict[str, Any]) -> None:
 
 
 def _other_kind(stated: dict[str, Any]) -> None:
-    column = next(item for item in stated["views"][0]["table"]["columns"] if item["kind"] == "integer")
+    column = next(column for column in stated["views"][0]["table"]["columns"] if column["kind"] == "integer")
     column["kind"], column["cells"] = "number", [float(cell) for cell in column["cells"]]
 
 
@@ -247,7 +249,10 @@ def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, An
     result = [
         difference for difference in verified(rendered(stated)).differences if difference.table == "table"
     ]
-    assert {(item.table, item.column, item.stated, item.recomputed) for item in result} == {
+    assert {
+        (difference.table, difference.column, difference.stated, difference.recomputed)
+        for difference in result
+    } == {
         ("table", "place", "1", "5"),
         ("table", "place", "5", "1"),
     }
@@ -259,7 +264,7 @@ def test_another_version_is_reported_and_numbers_are_still_checked(
     stated["made_with"]["bert_probe"] = "0.0.1"
     (difference,) = verified(rendered(stated)).differences
     assert (difference.finding, difference.stated) == (OTHER_VERSION, "0.0.1")
-    column = next(item for item in stated["views"][0]["table"]["columns"] if item["kind"] == "number")
+    column = next(column for column in stated["views"][0]["table"]["columns"] if column["kind"] == "number")
     column["cells"][1] += 1
     assert len(verified(rendered(stated)).differences) == 2
 

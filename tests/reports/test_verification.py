@@ -176,9 +176,9 @@ def test_is_close_compares_numbers_within_tolerance() -> None:
 
 
 def test_reordered_rows_are_matched() -> None:
-    item = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
+    table = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
     other = Table.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
-    (bound,) = of_table(item, other)
+    (bound,) = of_table(table, other)
     assert bound == Tolerance("weight", 0.5, pytest.approx(1e-7, rel=0.01))
 
 
@@ -214,11 +214,20 @@ def test_changed_table_number_is_found_without_digests(
     column = next(column for column in columns if column["kind"] == "number")
     before = column["cells"][2]
     column["cells"][2] = before + 1e-3
-    (item,) = differences_of(resigned(stated, number))
-    assert (item.view, item.table, item.row.split()[0], item.column) == (number, "table", "3", column["name"])
-    assert (item.stated, item.recomputed, item.finding) == (repr(before + 1e-3), repr(before), DIFFERS)
-    assert item.difference == pytest.approx(1e-3)
-    assert 0 < item.tolerance < 1e-4
+    (difference,) = differences_of(resigned(stated, number))
+    assert (difference.view, difference.table, difference.row.split()[0], difference.column) == (
+        number,
+        "table",
+        "3",
+        column["name"],
+    )
+    assert (difference.stated, difference.recomputed, difference.finding) == (
+        repr(before + 1e-3),
+        repr(before),
+        DIFFERS,
+    )
+    assert difference.difference == pytest.approx(1e-3)
+    assert 0 < difference.tolerance < 1e-4
 
 
 @pytest.mark.parametrize(("column", "cell"), [("id", 5), ("token", "river")])
@@ -226,7 +235,7 @@ def test_changed_integer_or_text_is_found(
     column: str, cell: Any, report: Report, differences_of: FindDifferences
 ) -> None:
     stated = restated(report)
-    place = [item["name"] for item in stated["views"][4]["table"]["columns"]].index(column)
+    place = [entry["name"] for entry in stated["views"][4]["table"]["columns"]].index(column)
     stated["views"][4]["table"]["columns"][place]["cells"][1] = cell
     changes = differences_of(resigned(stated, 5))
     assert {(change.view, change.row.split()[0], change.column, change.stated) for change in changes} == {
@@ -241,10 +250,10 @@ def test_change_within_tolerance_is_found_by_checksum(
     number = repr(column.cells[4])  # the shortest digits of a float32, so every digit matters
     other = number[:-1] + ("1" if number[-1] != "1" else "2")
     start = html.index('id="stated"')
-    (item,) = differences_of(html[:start] + html[start:].replace(f"{number},", f"{other},", 1))
-    assert (item.view, item.row.split()[0], item.column) == (1, "5", column.name)
-    assert (item.stated, item.recomputed, item.finding) == (other, number, CHANGED)
-    assert item.difference < item.tolerance
+    (difference,) = differences_of(html[:start] + html[start:].replace(f"{number},", f"{other},", 1))
+    assert (difference.view, difference.row.split()[0], difference.column) == (1, "5", column.name)
+    assert (difference.stated, difference.recomputed, difference.finding) == (other, number, CHANGED)
+    assert difference.difference < difference.tolerance
 
 
 def test_changed_digit_in_page_is_found(report: Report, differences_of: FindDifferences) -> None:
@@ -253,9 +262,9 @@ def test_changed_digit_in_page_is_found(report: Report, differences_of: FindDiff
     displayed = re.compile(r"<td class=n>(0\.[0-9]{4})</td>").search(html, table)
     assert displayed is not None
     digit = "1" if displayed[1][-1] != "1" else "2"
-    (item,) = differences_of(html[: displayed.end(1) - 1] + digit + html[displayed.end(1) :])
-    assert (item.view, item.table, item.finding) == (3, "table as shown", DISPLAY_DIFFERS)
-    assert (item.stated, item.recomputed) == (displayed[1][:-1] + digit, displayed[1])
+    (difference,) = differences_of(html[: displayed.end(1) - 1] + digit + html[displayed.end(1) :])
+    assert (difference.view, difference.table, difference.finding) == (3, "table as shown", DISPLAY_DIFFERS)
+    assert (difference.stated, difference.recomputed) == (displayed[1][:-1] + digit, displayed[1])
 
 
 def test_changed_reference_in_note_is_found(report: Report, differences_of: FindDifferences) -> None:
@@ -263,14 +272,14 @@ def test_changed_reference_in_note_is_found(report: Report, differences_of: Find
     number = re.search(r'<data title="row 1, entropy_bits">([0-9.]+)</data>', html)
     assert number is not None
     digit = "1" if number[1][-1] != "1" else "2"
-    (item,) = differences_of(html[: number.end(1) - 1] + digit + html[number.end(1) :])
-    assert (item.view, item.table, item.column, item.finding) == (
+    (difference,) = differences_of(html[: number.end(1) - 1] + digit + html[number.end(1) :])
+    assert (difference.view, difference.table, difference.column, difference.finding) == (
         3,
         "note",
         "row 1, column 3",
         DISPLAY_DIFFERS,
     )
-    assert number[1] in item.recomputed
+    assert number[1] in difference.recomputed
 
 
 @pytest.mark.parametrize("place", ["class=note>", 'id="stated"'])
@@ -281,7 +290,7 @@ def test_changed_number_of_author_in_note_is_found(
     start = html.index(place)
     changed = html[:start] + html[start:].replace("of 3 heads", "of 4 heads", 1)
     assert changed != html
-    assert {(item.view, item.table) for item in differences_of(changed)} == {(3, "note")}
+    assert {(difference.view, difference.table) for difference in differences_of(changed)} == {(3, "note")}
 
 
 @pytest.mark.parametrize(("number", "array"), [(1, "values"), (2, "values"), (4, "weights")])
@@ -296,10 +305,14 @@ def test_changed_picture_number_is_found_without_digests(
     payload = packed(described, changed)
     view = stated["views"][number - 1]
     view["payloads"][0], view["sha256"]["payloads"][0] = list(as_text(payload)), digest(payload)
-    (item,) = differences_of(unsigned(stated))
-    assert (item.view, item.table, item.row) == (number, "picture 1", ", ".join("2" for _ in index))
-    assert (item.column, item.finding) == (array, DIFFERS)
-    assert item.difference == pytest.approx(1e-3, rel=1e-2)
+    (difference,) = differences_of(unsigned(stated))
+    assert (difference.view, difference.table, difference.row) == (
+        number,
+        "picture 1",
+        ", ".join("2" for _ in index),
+    )
+    assert (difference.column, difference.finding) == (array, DIFFERS)
+    assert difference.difference == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_changed_letter_in_picture_is_found(report: Report, differences_of: FindDifferences) -> None:
@@ -307,7 +320,7 @@ def test_changed_letter_in_picture_is_found(report: Report, differences_of: Find
     middle = html.index(letters) + len(letters) // 2
     changed = differences_of(html[:middle] + ("A" if html[middle] != "A" else "B") + html[middle + 1 :])
     assert changed
-    assert {(item.view, item.table) for item in changed} == {(1, "picture 1")}
+    assert {(difference.view, difference.table) for difference in changed} == {(1, "picture 1")}
 
 
 @pytest.mark.parametrize(
@@ -333,14 +346,14 @@ def test_all_other_statements_are_checked(
         contents[last] * 2 if isinstance(contents[last], float | int) else contents[last] + " river"
     )
     changed = differences_of(unsigned(stated))
-    assert part in {item.table for item in changed}
-    assert {item.view for item in changed} == {1}
+    assert part in {difference.table for difference in changed}
+    assert {difference.view for difference in changed} == {1}
 
 
 def test_change_outside_of_data_is_found(report: Report, differences_of: FindDifferences) -> None:
     html = report.html()
-    (item,) = differences_of(html.replace("max-width: 1080px", "max-width: 1081px", 1))
-    assert (item.view, item.table) == (0, "file")
+    (difference,) = differences_of(html.replace("max-width: 1080px", "max-width: 1081px", 1))
+    assert (difference.view, difference.table) == (0, "file")
 
 
 def test_other_model_is_reported_first(report: Report, read: Any, models: NamedModels) -> None:
@@ -349,8 +362,8 @@ def test_other_model_is_reported_first(report: Report, read: Any, models: NamedM
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
     verdict = verify(read(html), NamedModels(lambda _: other, _references=models._references))
     *models_found, page_found = verdict.differences
-    assert {(item.table, item.finding) for item in models_found} == {("model", OTHER_MODEL)}
-    assert [item.view for item in models_found] == [1, 2, 3, 4, 5]
+    assert {(difference.table, difference.finding) for difference in models_found} == {("model", OTHER_MODEL)}
+    assert [difference.view for difference in models_found] == [1, 2, 3, 4, 5]
     assert (page_found.table, page_found.finding) == ("file", NOT_RENDERED)
     assert verdict.differences[0].recomputed == "0" * 64
 
@@ -388,12 +401,12 @@ def test_changed_file_in_zip_is_found(archive: bytes, differences_of: FindDiffer
         for name, content in contents.items():
             other.writestr(name, content)
     changed = differences_of(target.getvalue())
-    assert [(item.view, item.row) for item in changed if item.table == "file"] == [
+    assert [(difference.view, difference.row) for difference in changed if difference.table == "file"] == [
         (0, "1-attention/picture.svg"),
         (0, "3-heads/table.parquet"),
         (0, "5-tokens/view.json"),
     ]
-    (cell,) = [item for item in changed if item.table == "table.parquet"]
+    (cell,) = [difference for difference in changed if difference.table == "table.parquet"]
     assert (cell.view, cell.column) == (3, "entropy_bits")
 
 

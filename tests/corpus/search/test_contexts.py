@@ -92,15 +92,15 @@ def test_nearest_contexts_match_raw_model(
             cosines.append(torch.cosine_similarity(means, vector[None]).max().item())
         return np.array(cosines)
 
-    encodings = [corpus.checkpoint.encode(item) for item in (TEXT, *TEXTS)]
+    encodings = [corpus.checkpoint.encode(text) for text in (TEXT, *TEXTS)]
     expected = Raw(family_folder("bert")).expect_of(encodings, best)
     result = corpus.near(NearestContexts("map", layer=layer, top=50))
     assert [context.row for context in result.contexts] != sorted(context.row for context in result.contexts)
-    by_row = sorted(result.contexts, key=lambda item: item.row)
-    assert [item.row for item in by_row] == [*range(1, len(TEXTS) + 1)]
-    expected.check([item.cosine for item in by_row])
+    by_row = sorted(result.contexts, key=lambda context: context.row)
+    assert [context.row for context in by_row] == [*range(1, len(TEXTS) + 1)]
+    expected.check([context.cosine for context in by_row])
     assert [context.cosine for context in result.contexts] == sorted(
-        (item.cosine for item in by_row), reverse=True
+        (context.cosine for context in by_row), reverse=True
     )
     if corpus.store.question.words:
         assert result.contexts[0].at.text == TEXT
@@ -111,11 +111,11 @@ def test_words_have_names_that_find_word_accepts(corpus: Corpus) -> None:
     units = [unit_positions(corpus, text) for text in TEXTS]
     assert len(result.contexts) == sum(1 for of_row in units for places in of_row if places)
     traces = corpus.checkpoint.traces(TEXTS)
-    for item in result.contexts:
-        assert item.at.text == TEXTS[item.row - 1]
-        unit = find_word(traces[item.row - 1], item.at.word)
-        assert item.at.text[item.at.start : item.at.end] == unit
-        assert {*units[item.row - 1][item.position - 1]} <= {*unit.positions}
+    for context in result.contexts:
+        assert context.at.text == TEXTS[context.row - 1]
+        unit = find_word(traces[context.row - 1], context.at.word)
+        assert context.at.text[context.at.start : context.at.end] == unit
+        assert {*units[context.row - 1][context.position - 1]} <= {*unit.positions}
     words = {context.at.word for context in result.contexts if context.row == len(TEXTS)}
     assert words == {"the:1", "the:2", "the:3", "river:1", "river:2", "boat", ",:1", ",:2"}
 
@@ -140,7 +140,7 @@ def test_table_counts_from_1(corpus: Corpus) -> None:
 def test_rows_with_same_text_can_be_left_out(corpus: Corpus) -> None:
     every = corpus.near(NearestContexts("river", top=50)).contexts
     other_rows = corpus.near(NearestContexts("river", top=50, others=True)).contexts
-    assert other_rows == tuple(item for item in every if item.at.text != TEXT)
+    assert other_rows == tuple(context for context in every if context.at.text != TEXT)
     assert len(other_rows) == len(every) - 1
     # The first search returns fewer hits than are filtered out.
     assert (
@@ -155,7 +155,7 @@ def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPat
     again = replace(corpus, store=open_corpus(corpus.store.folder))
     events: list[tuple[int, int]] = []
     result = NearestContexts("river").of(
-        again.store, again.checkpoint.trace(TEXT), lambda *item: events.append(item)
+        again.store, again.checkpoint.trace(TEXT), lambda *counts: events.append(counts)
     )
     assert events[-1] == (2 * corpus.store.tokens, 2 * corpus.store.tokens)
     assert result.metadata["recall_at_10"] > 0.9
@@ -165,8 +165,8 @@ def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPat
         (context.row, context.position): context.cosine
         for context in corpus.near(NearestContexts("river", top=50)).contexts
     }
-    for item in result.contexts:
-        assert item.cosine == cosines.get((item.row, item.position), item.cosine)
+    for context in result.contexts:
+        assert context.cosine == cosines.get((context.row, context.position), context.cosine)
     complete = again.near(NearestContexts("river", exact=True))
     assert complete.contexts == exact.contexts
     assert complete.metadata["search"] == "exact"

@@ -46,19 +46,19 @@ def looped(files: Sequence[Path], layer: int, query: np.ndarray) -> list[tuple[f
     """Return all cosines, computed by a loop, in rank order; ties in the order of the store."""
     result = []
     for file in files:
-        for item in pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist():
-            vector = np.array(item["vector"], np.float64)
-            if item["layer"] == layer and vector.any():
+        for row in pa.ipc.open_file(pa.memory_map(str(file))).read_all().to_pylist():
+            vector = np.array(row["vector"], np.float64)
+            if row["layer"] == layer and vector.any():
                 cosine = vector @ query / np.sqrt(vector @ vector) / np.sqrt(query @ query)
-                result.append((-cosine, item["row"], item["position"]))
+                result.append((-cosine, row["row"], row["position"]))
     return [(-cosine, row, position) for cosine, row, position in sorted(result)]
 
 
 def assert_found(hits: Hits, expected: list[tuple[float, int, int]]) -> None:
     """Assert equal cosines in equal order; rows may differ where float64 cannot tell cosines apart."""
     assert len(hits) == len(expected)
-    np.testing.assert_allclose(hits.cosines, [item[0] for item in expected], rtol=0, atol=1e-14)
-    cosine_of = {item[1:]: item[0] for item in expected}
+    np.testing.assert_allclose(hits.cosines, [match[0] for match in expected], rtol=0, atol=1e-14)
+    cosine_of = {match[1:]: match[0] for match in expected}
     for row, position, cosine in zip(hits.rows, hits.positions, hits.cosines, strict=True):
         assert abs(cosine_of.get((row, position), expected[-1][0]) - cosine) < 1e-14
 
@@ -89,7 +89,9 @@ def test_ranking_is_exact_beyond_float32(tmp_path: Path) -> None:
     expected = looped(files, 6, base)[:20]
     assert expected[0][0] - expected[-1][0] < error_bound(384)
     hits = ExactSearch(vectors, base).best(20)
-    assert [*zip(hits.rows.tolist(), hits.positions.tolist(), strict=True)] == [item[1:] for item in expected]
+    assert [*zip(hits.rows.tolist(), hits.positions.tolist(), strict=True)] == [
+        match[1:] for match in expected
+    ]
 
 
 @pytest.mark.parametrize("size", [1e-13, 1.0, 1e13])
@@ -152,7 +154,7 @@ def clouds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_index_has_stated_recall(clouds: list[Path], tmp_path: Path) -> None:
     vectors = LayerVectors(clouds, 6)
     events: list[tuple[int, int]] = []
-    index = VectorIndex.of(tmp_path, DIGEST, 6, vectors, lambda *entry: events.append(entry))
+    index = VectorIndex.of(tmp_path, DIGEST, 6, vectors, lambda *counts: events.append(counts))
     assert events == sorted(events)
     assert events[-1] == (2400, 2400)
     metadata = index.metadata
@@ -209,7 +211,7 @@ def test_index_is_rebuilt_only_when_outdated(clouds: list[Path], tmp_path: Path)
     description.write_text(description.read_text().replace(DIGEST, DIGEST[::-1]))
     assert build(DIGEST)
     assert build(DIGEST[::-1])  # the store has grown
-    assert {item.stem for item in folder.iterdir()} == {f"06-{DIGEST[::-1][:16]}"}
+    assert {file.stem for file in folder.iterdir()} == {f"06-{DIGEST[::-1][:16]}"}
 
 
 def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
