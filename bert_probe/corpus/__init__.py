@@ -1,1 +1,1 @@
-"""Many sentences, read once into a store of tables that is asked again and again."""
+"""Analyze many sentences: extract their numbers once into a store of tables, then query the store."""

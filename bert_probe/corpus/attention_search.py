@@ -1,4 +1,4 @@
-"""Rows of a store in which a head looks from a word of one kind to a word of another."""
+"""Search a store for word pairs where a head attends from a word with one tag to a word with another."""
 
 from __future__ import annotations
 
@@ -12,62 +12,66 @@ from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.columns import SentenceRow, links, ranked, sentences
-from bert_probe.corpus.head_rows import MOST_ROWS
+from bert_probe.corpus.columns import SentenceRow, links, rank_columns, sentences
+from bert_probe.corpus.head_rows import MAX_ROWS
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.ingest import NEIGHBOURS
-from bert_probe.corpus.sql import StoreTables, literal, opened
+from bert_probe.corpus.sql import StoreTables, open_tables
+from bert_probe.corpus.sql_child import literal
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.table_files import reading
+from bert_probe.corpus.table_files import store_errors
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
+MAX_NAMES = 40
+"""Tags or relations listed in an error message."""
+
 
 @question("corpus find", is_analysis=False)
 class AttentionSearch(Question):
-    """Pairs of words of which a head looks from the one to the other: its strongest weight lies there.
+    """Pairs of words where a head's strongest weight goes from the one to the other.
 
-    Tags and relations are those of the file, CoNLL or CoNLL-U. Where the store is of tokens, each piece of a
-    word looks by itself, at a piece; of several that look from one word to another the strongest is told.
-    What looks at a special token, at its own word, or at what is no word of the file, is no pair.
+    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens, each token of a word
+    attends on its own; of several tokens that attend from one word to another, the largest weight counts.
+    Pairs with a special token, with a token outside of any tagged word, or within one word are left out.
 
     Attributes:
         head: (layer, head) from 0.
-        query_pos: tag of the word that looks; None for any.
-        key_pos: tag of the word that it looks at; None for any.
-        relation: between the two, whichever of them depends on the other; obj is also obj:lvc. None for any.
-        top: so many pairs at most, those of the largest weights.
-        least: pairs of at least this weight.
+        query_pos: tag of the word that attends; None for any.
+        key_pos: tag of the word that it attends to; None for any.
+        relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
+            as "obj:lvc". None for any.
+        top: maximum number of pairs; those with the largest weights.
+        least: minimum weight, 0 to 1.
     """
 
     inputs = OneStore()
 
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
-    query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that looks.")
+    query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that attends.")
     key_pos: str | None = param(
-        Optional(FieldType()), default=None, about="Tag of the word that it looks at."
+        Optional(FieldType()), default=None, about="Tag of the word that it attends to."
     )
     relation: str | None = param(
         Optional(FieldType()),
         default=None,
         about="Relation between the two, such as obj, in either direction.",
     )
-    top: int = param(Number(1, MOST_ROWS), default=20, about="So many at most, of the largest weights.")
-    least: float = param(
-        Number(0, 1, whole=False), default=0.0, about="Only those of at least this weight, 0 to 1."
-    )
+    top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
+    least: float = param(Number(0, 1, whole=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, report: Progress = no_progress) -> AttentionSearchResult:
-        """The pairs, the largest weight first, then in the order of the store.
+        """Return the pairs, sorted by decreasing weight, then in the order of the store.
 
         Args:
-            report: told how many seconds it has been running.
+            store: with neighbors and tags.
+            report: called with the number of seconds that the query has been running.
 
         Raises:
-            SelectionError: a head that is not there, or neither a tag nor a relation.
-            UnavailableError: a store without neighbours, or whose words have no tags, or no such tag or
-                relation.
+            SelectionError: the model does not have this head; there is no word with this tag or relation; or
+                neither a tag nor a relation is given.
+            UnavailableError: the store has no neighbors, or its words have no tags or relations.
         """
         if self.query_pos is None and self.key_pos is None and self.relation is None:
             raise SelectionError(
@@ -75,40 +79,44 @@ class AttentionSearch(Question):
             )
         ((layer, head),) = resolved([self.head], store)
         store.files(NEIGHBOURS)
-        with opened(store) as tables:
-            self._check_named(store, tables)
-            table = tables.select(self._sql(layer, head), report=report)
-            rows = table["row"].to_pylist()
-            spans = _spans(tables, rows)
-        found = sentences(store, rows)
-        with reading(store.folder.name):
+        with open_tables(store) as tables:
+            self._check_names(store, tables)
+            pairs = tables.select(self._sql(layer, head), progress=report)
+            rows = pairs["row"].to_pylist()
+            spans = _word_spans(tables, rows)
+        ranking = sentences(store, rows)
+        with store_errors(store.folder.name):
             query_words, key_words = (
-                _written(found, spans, table[name].to_pylist()) for name in ("query_word", "key_word")
+                tuple(
+                    sentence.text[slice(*spans[sentence.row, word])].strip()
+                    for sentence, word in zip(ranking, pairs[name].to_pylist(), strict=True)
+                )
+                for name in ("query_word", "key_word")
             )
-        queries, keys, weights = (table[name].to_numpy() for name in ("query", "key", "weight"))
-        shown = {"layer": str(layer + 1), "head": str(head + 1)}
-        # Words of a file may be others than those of the head view: only tokens are pinned there.
+        queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
+        parameters = {"layer": str(layer + 1), "head": str(head + 1)}
+        # The head view may split a text into other words than the file, so only tokens are pinned.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
             store.inputs,
-            found,
+            ranking,
             queries,
             keys,
             weights,
             query_words,
             key_words,
-            tuple(links(store, found, [shown | pin for pin in pins])),
+            tuple(links(store, ranking, [parameters | pin for pin in pins])),
         )
 
-    def _check_named(self, store: Store, tables: StoreTables) -> None:
-        """Refuse tags and relations that no word has."""
+    def _check_names(self, store: Store, tables: StoreTables) -> None:
+        """Check that words of the store have the requested tags and relation."""
         name = store.folder.name
         tags, relations = (
-            tables.select(f"SELECT DISTINCT {one} FROM tokens WHERE {one} IS NOT NULL ORDER BY 1")
+            tables.select(f"SELECT DISTINCT {column} FROM tokens WHERE {column} IS NOT NULL ORDER BY 1")
             .column(0)
             .to_pylist()
-            for one in ("tag", "relation")
+            for column in ("tag", "relation")
         )
         if not tags:
             raise UnavailableError(
@@ -116,7 +124,7 @@ class AttentionSearch(Question):
             )
         for tag in (self.query_pos, self.key_pos):
             if tag is not None and tag not in tags:
-                raise SelectionError(f"No word of {name} has the tag {tag}. There are {_some(tags)}.")
+                raise SelectionError(f"No word of {name} has the tag {tag}. There are {_list_names(tags)}.")
         if self.relation is None:
             return
         if not relations:
@@ -127,23 +135,28 @@ class AttentionSearch(Question):
             relation == self.relation or relation.startswith(f"{self.relation}:") for relation in relations
         ):
             raise SelectionError(
-                f"No word of {name} has the relation {self.relation}. There are {_some(relations)}."
+                f"No word of {name} has the relation {self.relation}. There are {_list_names(relations)}."
             )
 
     def _sql(self, layer: int, head: int) -> str:
-        """The query of the pairs; layers and heads from 0."""
-        wanted = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.least!r}"]
+        """Return the query for the pairs; layer and head from 0."""
+        conditions = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.least!r}"]
         for side, tag in (("q", self.query_pos), ("k", self.key_pos)):
-            wanted.append(f"{side}.tag IS NOT NULL" if tag is None else f"{side}.tag = {literal(tag)}")
+            conditions.append(f"{side}.tag IS NOT NULL" if tag is None else f"{side}.tag = {literal(tag)}")
         if self.relation is not None:
-            ways = [_depends(one, other, self.relation) for one, other in ("qk", "kq")]
-            wanted.append(f"({' OR '.join(ways)})")
+            relation, subtypes = literal(self.relation), literal(f"{self.relation}:")
+            directions = [
+                f"({child}.head = {parent}.word AND "
+                f"({child}.relation = {relation} OR starts_with({child}.relation, {subtypes})))"
+                for child, parent in ("qk", "kq")
+            ]
+            conditions.append(f"({' OR '.join(directions)})")
         return f"""
             SELECT n.row, n.query, n.key, n.weight, q.word AS query_word, k.word AS key_word
             FROM neighbours n
             JOIN tokens q ON q.row = n.row AND q.position = n.query
             JOIN tokens k ON k.row = n.row AND k.position = n.key AND k.word <> q.word
-            WHERE {" AND ".join(wanted)}
+            WHERE {" AND ".join(conditions)}
             QUALIFY row_number() OVER (
                 PARTITION BY n.row, q.word, k.word ORDER BY n.weight DESC, n.query, n.key
             ) = 1
@@ -151,17 +164,8 @@ class AttentionSearch(Question):
         """
 
 
-def _depends(one: str, other: str, relation: str) -> str:
-    """That one depends on the other by a relation, or by one within it."""
-    within = f"{one}.relation = {literal(relation)} OR starts_with({one}.relation, {literal(f'{relation}:')})"
-    return f"({one}.head = {other}.word AND ({within}))"
-
-
-_Pair = tuple[int, int]
-
-
-def _spans(tables: StoreTables, rows: Sequence[int]) -> dict[_Pair, _Pair]:
-    """Row, number of a word → where its first piece begins and its last one ends, in characters."""
+def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """Return (row, word number) → (start, end) in characters, for all tagged words of some rows."""
     if not rows:
         return {}
     table = tables.select(
@@ -170,33 +174,27 @@ def _spans(tables: StoreTables, rows: Sequence[int]) -> dict[_Pair, _Pair]:
         WHERE row IN ({", ".join(map(str, sorted(set(rows))))}) AND tag IS NOT NULL GROUP BY row, word
         """,
     )
-    every = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return {(row, word): (start, end) for row, word, start, end in every}
+    spans = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return {(row, word): (start, end) for row, word, start, end in spans}
 
 
-def _written(
-    found: Sequence[SentenceRow], spans: Mapping[_Pair, _Pair], words: Sequence[int]
-) -> tuple[str, ...]:
-    """Words as they stand in their texts."""
-    return tuple(
-        one.text[slice(*spans[one.row, word])].strip() for one, word in zip(found, words, strict=True)
-    )
-
-
-def _some(names: Sequence[str], most: int = 40) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _list_names(names: Sequence[str]) -> str:
+    hidden = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionSearchResult(Result):
-    """Pairs of words of which a head looks from the one to the other.
+    """Pairs of words where a head attends from the one to the other.
 
     Attributes:
-        sentences: of each pair the row that it stands in.
-        queries, keys: positions of the tokens from 1, or of the words where the store is of words, [pair].
-        weights: of the query's attention what the key gets, [pair].
-        query_words, key_words: as they stand in the text.
-        links: of each the address, within the app, of the head on it; "" for a model in memory.
+        sentences: the row of each pair.
+        queries: positions from 1 of the tokens that attend, or of words if the store keeps words, [pair].
+        keys: positions of what they attend to, like `queries`.
+        weights: attention weight from query to key, [pair].
+        query_words: each query's word as it is written in the text.
+        key_words: each key's word as it is written in the text.
+        links: URL of each pair's head view within the app; "" for a model in memory.
     """
 
     question: AttentionSearch
@@ -209,17 +207,21 @@ class AttentionSearchResult(Result):
     links: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        every = (self.queries, self.keys, self.weights, self.query_words, self.key_words, self.links)
-        if {len(one) for one in every} != {len(self.sentences)}:
-            raise ShapeError(f"{[len(one) for one in every]} are not of {len(self.sentences)} pairs.")
-        for one in (self.queries, self.keys, self.weights):
-            read_only(one)
+        columns = (self.queries, self.keys, self.weights, self.query_words, self.key_words, self.links)
+        lengths = [len(column) for column in columns]
+        if {*lengths} != {len(self.sentences)}:
+            raise ShapeError(f"Columns of lengths {lengths} do not fit {len(self.sentences)} pairs.")
+        for array in (self.queries, self.keys, self.weights):
+            read_only(array)
 
     def frame(self) -> pd.DataFrame:
-        """A line a pair: rank, row, file, line, weight, query, key, query_word, key_word, text, link."""
+        """Return one row per pair.
+
+        Columns: rank, row, file, line, weight, query, key, query_word, key_word, text, link.
+        """
         return pd.DataFrame(
             {
-                **ranked(self.sentences),
+                **rank_columns(self.sentences),
                 "weight": self.weights,
                 "query": self.queries,
                 "key": self.keys,

@@ -1,4 +1,4 @@
-"""A corpus read into a store, a shard at a time; a run that was ended goes on where it was."""
+"""Build a store from a corpus, shard by shard; an interrupted run can be continued."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.core.writing import is_lock_file, locked
-from bert_probe.corpus.chunks import SHARD_ROWS, text_bytes
+from bert_probe.corpus.chunks import SHARD_ROWS, max_text_bytes
 from bert_probe.corpus.ingest import IngestConfig
-from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, described, find_inputs
+from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, describe_files, find_inputs
 from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
 from bert_probe.corpus.store import (
     Shard,
     Store,
     open_corpus,
-    sweep,
+    remove_partial_files,
+    write_errors,
     write_json,
-    written,
 )
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.workers import PendingChunks, ShardJob, ShardRunner, ThreadRunner
@@ -29,7 +29,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, Watch, no_progress, unwatched
 
 Told = Callable[[Mapping[str, Any]], None]
-"""Called with what happened, as a line of a log."""
+"""Called with a log entry for each completed shard: shard, refusals, records, of."""
 
 
 def build_corpus(
@@ -47,104 +47,113 @@ def build_corpus(
     watch: Watch = unwatched,
     told: Told = lambda _: None,
 ) -> Store:
-    """Read all of the inputs that a store does not hold yet.
+    """Process all input records that a store does not have yet, and return the store.
 
     Args:
+        checkpoint: the model.
+        question: what to extract from each sentence.
         inputs: files, folders and patterns, see `find_inputs`.
-        folder: of the store; it is made, or goes on.
-        column: of tables, JSON lines and Parquet; the usual one where none is named.
+        folder: of the store; it is created, or continued.
+        column: of tables, JSON lines and Parquet; None for the only column, or the one named sentence or
+            text.
         as_named: read files as their endings say, even if they look like another format.
-        shard_rows: records of a shard at most; there are fewer of long texts, see `parted`.
-        workers: shards that are worked on at once, each by a thread of its own; all share the weights.
-        on: who works on them instead, see `working.Runner`.
-        report: told how many records are done, and of how many; of 0 while they are still counted.
-        watch: the same for each part of the work: inputs are read for their digests, then counted, then read.
-        told: told of every shard that is done.
+        shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
+        workers: number of shards processed at the same time, in threads that share the weights.
+        on: runs the jobs instead of threads, see `ShardRunner`.
+        report: called with the number of processed records and their total; 0 and 0 while they are counted.
+        watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
+        told: called with a log entry for each completed shard.
 
     Raises:
-        SelectionError, TextError: inputs that cannot be read, a layer that is not there, or a store that was
-            begun with other inputs or another question.
-        UnavailableError: this checkpoint cannot be used there.
-        StoreError: the folder cannot be written, or somebody else is writing it.
-        OutOfMemoryError: the machine is too small for one batch.
+        SelectionError: the store was started with other inputs or another configuration; or a layer or column
+            does not exist.
+        TextError: an input cannot be read.
+        UnavailableError: the runner or the configuration does not work with this checkpoint.
+        StoreError: the folder cannot be written, or another process is writing it.
+        OutOfMemoryError: one batch does not fit into memory.
     """
     checkpoint = checkpoint.now()
     question = question.of(checkpoint)
     runner = on or ThreadRunner(workers)
     device = runner.device(checkpoint)
-    files = find_inputs(inputs, column, as_named)
-    place = Path(folder)
-    with _locked(place, reserve=False):
-        with _watched(watch, "Looking through", "B", report) as looked:
-            found = described(files, looked)
-        with _watched(watch, "Counting", "sentences", report) as counted:
-            count = count_records(files, column, counted)
-            check_unchanged(found)
-        most_bytes = text_bytes(question, checkpoint)
+    matched_files = find_inputs(inputs, column, as_named)
+    path = Path(folder)
+    with _lock(path, reserve=False):
+        with _watch_preparation(watch, "Hashing", "B", report) as progress:
+            files = describe_files(matched_files, progress)
+        with _watch_preparation(watch, "Counting", "sentences", report) as progress:
+            count = count_records(matched_files, column, progress)
+            check_unchanged(files)
+        if not count:
+            raise EmptyTextError("The inputs hold no sentences. Write one a line.")
+        max_bytes = max_text_bytes(question, checkpoint)
         manifest = {
-            **_manifest(checkpoint, question, found, count, column),
+            **_manifest(checkpoint, question, files, count, column),
             "shard_rows": shard_rows,
-            "shard_bytes": most_bytes,
+            "shard_bytes": max_bytes,
         }
         manifest["model"]["device"] = device
-        with written(place):
-            done = _begun(place, manifest)
-        parts = PendingChunks(found, column, shard_rows, most_bytes, frozenset(done))
-        with watch("Reading", "sentences") as shown:
-            progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
-            job = ShardJob(place, checkpoint, question, progress.of, progress.end)
-            with closing(runner.shards(job, parts)) as made:
-                for shard in made:
-                    progress.of(shard.number)(shard.records, shard.records)
-                    told({"shard": shard.number, "refusals": shard.refusals, **progress.to_json()})
-        store = open_corpus(place)
-        with written(place):
+        with write_errors(path):
+            done = _start_or_continue(path, manifest)
+        chunks = PendingChunks(files, column, shard_rows, max_bytes, frozenset(done))
+        with watch("Reading", "sentences") as bar:
+            records_done = sum(shard.records for shard in done.values())
+            shard_progress = _ShardProgress(records_done, count, _both(report, bar))
+            job = ShardJob(path, checkpoint, question, shard_progress.of, shard_progress.cancel)
+            with closing(runner.shards(job, chunks)) as shards:
+                for shard in shards:
+                    shard_progress.of(shard.number)(shard.records, shard.records)
+                    entry = {"shard": shard.number, "refusals": shard.refusals}
+                    told({**entry, "records": shard_progress.done, "of": count})
+        store = open_corpus(path)
+        with write_errors(path):
             write_summary(store)
     return store
 
 
 @contextmanager
-def _watched(watch: Watch, label: str, unit: str, report: Progress) -> Iterator[Progress]:
-    """A part of the work before any record is read, which may be ended meanwhile."""
-    with watch(label, unit) as shown:
-        yield _both(shown, lambda done, total: report(0, 0))  # noqa: ARG005 - they are no records
+def _watch_preparation(watch: Watch, label: str, unit: str, report: Progress) -> Iterator[Progress]:
+    """Watch a phase before any record is processed; ``report`` can cancel it but gets no counts."""
+    with watch(label, unit) as bar:
+        yield _both(bar, lambda done, total: report(0, 0))  # noqa: ARG005 - done and total are not records
 
 
 def _both(first: Progress, second: Progress) -> Progress:
-    def report(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         first(done, total)
         second(done, total)
 
-    return report
+    return progress
 
 
-class _Progress:
-    """How many records are done, of all shards that are worked on."""
+class _ShardProgress:
+    """Adds up the processed records of all shards."""
 
-    def __init__(self, before: int, total: int, report: Progress) -> None:
-        self._total, self._report = total, report
-        self._over = False
-        self._done = {-1: before}
-        report(before, total)
+    def __init__(self, before: int, total: int, progress: Progress) -> None:
+        self._total, self._progress = total, progress
+        self._is_cancelled = False
+        self._done_by_shard = {-1: before}
+        progress(before, total)
+
+    @property
+    def done(self) -> int:
+        """Number of processed records."""
+        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
 
     def of(self, number: int) -> Progress:
-        """The report of a shard."""
+        """Return the progress callback of a shard."""
 
-        def within(done: int, _: int) -> None:
-            if self._over:
+        def progress(done: int, _: int) -> None:
+            if self._is_cancelled:
                 raise Cancelled
-            self._done[number] = done
-            self._report(sum(list(self._done.values())), self._total)
+            self._done_by_shard[number] = done
+            self._progress(self.done, self._total)
 
-        return within
+        return progress
 
-    def end(self) -> None:
-        """Nobody wants more of them: shards that are worked on are given up at their next report."""
-        self._over = True
-
-    def to_json(self) -> dict[str, int]:
-        """For a log."""
-        return {"records": sum(list(self._done.values())), "of": self._total}
+    def cancel(self) -> None:
+        """Cancel shards in progress at their next progress callback."""
+        self._is_cancelled = True
 
 
 def _manifest(
@@ -154,46 +163,45 @@ def _manifest(
     count: int,
     column: str | None,
 ) -> dict[str, Any]:
-    """All that a store's content depends on, but for how it is parted."""
-    about = checkpoint.description
-    if not count:
-        raise EmptyTextError("The inputs hold no sentences. Write one a line.")
+    """Return everything that determines a store's content, except how it is split into shards."""
+    description = checkpoint.description
     return {
         "format": FORMAT,
         "version": VERSION,
         "model": checkpoint.provenance(),
         "sizes": {
-            "layers": about.layers,
-            "heads": about.heads,
-            "hidden_size": about.hidden_size,
-            "max_tokens": about.max_tokens,
+            "layers": description.layers,
+            "heads": description.heads,
+            "hidden_size": description.hidden_size,
+            "max_tokens": description.max_tokens,
         },
         "question": question.to_json(),
         "column": column,
-        "inputs": [{"name": one.name, "bytes": one.size, "sha256": one.sha256} for one in inputs],
+        "inputs": [{"name": file.name, "bytes": file.size, "sha256": file.sha256} for file in inputs],
         "records": count,
     }
 
 
-def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
-    """The shards that are there already, by their numbers; the folder is a store from here on."""
+def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
+    """Write the manifest of a new store, or return the shards, by number, of one with the same manifest."""
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
-    before = open_corpus(folder)
-    if not before.shards:  # it was begun and holds nothing: it may as well be another one
+    store = open_corpus(folder)
+    if not store.shards:  # nothing to lose: any other run may use the folder
         write_json(folder / MANIFEST, manifest)
         return {}
-    for name, what in _CAUSES.items():
-        if before.manifest[name] != manifest[name]:
+    for name, difference in _DIFFERENCES.items():
+        if store.manifest[name] != manifest[name]:
             raise SelectionError(
-                f"{folder} was begun with {what}. Give it the same again to go on, or choose another --out."
+                f"{folder} was started with {difference}. Use the same again to continue, or choose another "
+                "--out."
             )
-    sweep(folder)
-    return {shard.number: shard for shard in before.shards}
+    remove_partial_files(folder)
+    return {shard.number: shard for shard in store.shards}
 
 
-_CAUSES = {
+_DIFFERENCES = {
     "model": "another model, or other versions of the libraries that run it",
     "question": "other layers, or other things to keep",
     "inputs": "other inputs, or these have changed since",
@@ -201,7 +209,7 @@ _CAUSES = {
     "shard_rows": "another number of rows in a shard",
     "shard_bytes": "shards of another size, by another version of this program",
 }
-"""What must be the same for a store to go on: name in the manifest → what is said where it differs."""
+"""Manifest entries that must be equal to continue a store → the description of a difference."""
 
 
 @contextmanager
@@ -209,43 +217,40 @@ def reserved_store(folder: Path) -> Iterator[None]:
     """Reserve the folder of a store until the block ends; `build_corpus` in the block writes it.
 
     Raises:
-        StoreError: if another command writes this store, something else is there, or it cannot be created.
+        StoreError: another process writes this store, the folder contains something else, or it cannot be
+            created.
     """
-    with _locked(folder, reserve=True):
+    with _lock(folder, reserve=True):
         yield
 
 
 @contextmanager
-def _locked(folder: Path, reserve: bool) -> Iterator[None]:
-    """Lock a folder and create it; one that is still empty when the block ends is removed."""
+def _lock(folder: Path, reserve: bool) -> Iterator[None]:
+    """Create and lock a folder; if it is still empty when the block ends, it is removed."""
     with ExitStack() as stack:
         try:
-            place = Path(os.path.realpath(folder))
-            str(place).encode()
-            place.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked([place], reserve))
-            if not (place / MANIFEST).exists() and any(_foreign(place)):
-                raise StoreError(f"{folder} holds other things than a store. Choose another --out.")
-            if not place.exists():
-                place.mkdir()
-                stack.callback(_remove_empty, place)
-            if not os.access(place, os.W_OK | os.X_OK):
+            path = Path(os.path.realpath(folder))
+            str(path).encode()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked([path], reserve))
+            is_store = (path / MANIFEST).exists()
+            if path.exists() and not is_store and not all(map(is_lock_file, path.iterdir())):
+                raise StoreError(f"{folder} contains files that are not a store's. Choose another --out.")
+            if not path.exists():
+                path.mkdir()
+                stack.callback(_remove_if_empty, path)
+            if not os.access(path, os.W_OK | os.X_OK):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except UnicodeEncodeError:
             raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # a ValueError if the name holds a NUL
+        except (OSError, ValueError) as error:  # a ValueError if the name has a NUL
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
         yield
 
 
-def _foreign(folder: Path) -> Iterator[Path]:
-    entries = folder.iterdir() if folder.exists() else ()
-    return (entry for entry in entries if not is_lock_file(entry))
-
-
-def _remove_empty(folder: Path) -> None:
+def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()

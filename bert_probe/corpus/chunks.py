@@ -1,4 +1,4 @@
-"""The records of a corpus in parts, a shard each: what is worked on at once, and held."""
+"""Split the records of a corpus into chunks, one for each shard."""
 
 from __future__ import annotations
 
@@ -11,46 +11,49 @@ from bert_probe.corpus.inputs import Record
 from bert_probe.model.checkpoint import Checkpoint
 
 SHARD_ROWS = 2000
-"""Records of a part at most, unless somebody says otherwise: what is lost when a run is ended."""
+"""Default maximum number of records in a chunk; an interrupted run loses the chunks in progress."""
 SHARD_BYTES = 2**29
-"""Memory that a part takes, about: one of long texts, or of many layers, has fewer records."""
+"""Approximate memory of a chunk. With long texts or many layers, a chunk has fewer records."""
 TEXT_BYTES = 4
-"""Of UTF-8 that are a token, about."""
+"""Approximate bytes of UTF-8 per token."""
 TOKEN_BYTES = 2048
-"""Memory of a token, about, beside what is kept of it."""
+"""Approximate memory per token, in addition to its vectors and neighbors."""
 NEIGHBOUR_BYTES = 32
-"""The same of a token and a head, where its neighbours are kept."""
+"""Approximate memory per token and head, if neighbors are kept."""
 
 
-def text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
-    """How much UTF-8 a part holds at most, but for a single record that has more.
+def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
+    """Return the maximum bytes of UTF-8 in a chunk, so that it takes about `SHARD_BYTES` of memory.
 
     Args:
         question: resolved, see `IngestConfig.of`.
+        checkpoint: the model.
     """
-    about, token = checkpoint.description, TOKEN_BYTES
+    description, token_bytes = checkpoint.description, TOKEN_BYTES
     if VECTORS in question.keep:
-        token += len(question.layers or ()) * about.hidden_size * np.dtype(question.dtype).itemsize
+        layers = len(question.layers or ())
+        token_bytes += layers * description.hidden_size * np.dtype(question.dtype).itemsize
     if NEIGHBOURS in question.keep:
-        token += about.layers * about.heads * NEIGHBOUR_BYTES
-    return SHARD_BYTES // token * TEXT_BYTES
+        token_bytes += description.layers * description.heads * NEIGHBOUR_BYTES
+    return SHARD_BYTES // token_bytes * TEXT_BYTES
 
 
-def parted(records: Iterable[Record], most: int, most_bytes: int) -> Iterator[tuple[Record, ...]]:
-    """The records, so many at a time; the same ones are parted the same way.
+def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iterator[tuple[Record, ...]]:
+    """Split records into chunks, the same records always in the same way.
 
     Args:
-        most: records of a part.
-        most_bytes: of UTF-8 of a part; a record that has more is one by itself.
+        records: in input order.
+        max_records: maximum number of records in a chunk.
+        max_bytes: maximum bytes of UTF-8 in a chunk; a longer record is a chunk of its own.
     """
-    part: list[Record] = []
-    size = 0
+    chunk: list[Record] = []
+    chunk_bytes = 0
     for record in records:
-        own = len((record.text or "").encode())
-        if part and (len(part) == most or size + own > most_bytes):
-            yield tuple(part)
-            part, size = [], 0
-        part.append(record)
-        size += own
-    if part:
-        yield tuple(part)
+        record_bytes = len((record.text or "").encode())
+        if chunk and (len(chunk) == max_records or chunk_bytes + record_bytes > max_bytes):
+            yield tuple(chunk)
+            chunk, chunk_bytes = [], 0
+        chunk.append(record)
+        chunk_bytes += record_bytes
+    if chunk:
+        yield tuple(chunk)

@@ -1,4 +1,4 @@
-"""Numbers and sentences of a store, read back."""
+"""Read measures and sentences back from the tables of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
 from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.table_files import reading
+from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.tables import ROWS
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
@@ -22,11 +22,14 @@ from bert_probe.model.trace import Array
 
 @dataclass(frozen=True)
 class SentenceRow:
-    """A row of a store, where it stands.
+    """A sentence of a store and its source.
 
     Attributes:
         row: number of the record, from 1.
-        dropped: tokens of it that were cut off.
+        file: name of the input file.
+        line: line number in the file, from 1.
+        text: the sentence.
+        dropped: number of tokens that were truncated.
     """
 
     row: int
@@ -36,81 +39,84 @@ class SentenceRow:
     dropped: int
 
 
-def profile(store: Store, measure: str, heads: Sequence[int], report: Progress = no_progress) -> Array:
-    """A measure of some heads of every row, float32 [head, row]; rows in the order of the store.
+def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Progress = no_progress) -> Array:
+    """Return one measure of some heads for every row, float32 [head, row], rows in the order of the store.
 
     Args:
-        heads: as numbers from 0 over all layers.
-        report: told how many shards are read, and of how many.
+        store: with profiles.
+        measure: one of the measures of `Heads`.
+        heads: layer × heads per layer + head, both from 0.
+        progress: called with the number of shards read and their total.
     """
     values = np.empty((len(heads), store.rows), np.float32)
     done, files = 0, store.files(PROFILES)
     for number, file in enumerate(files):
-        with reading(store.folder.name):
+        with store_errors(store.folder.name):
             column = pq.read_table(file, columns=[measure])[measure].to_numpy()
-            part = column.reshape(-1, store.sizes.layers * store.sizes.heads)
-            values[:, done : done + len(part)] = part.T[list(heads)]
-        done += len(part)
-        report(number + 1, len(files))
+            shard = column.reshape(-1, store.sizes.layers * store.sizes.heads)
+            values[:, done : done + len(shard)] = shard.T[list(heads)]
+        done += len(shard)
+        progress(number + 1, len(files))
     return values
 
 
 def row_numbers(store: Store) -> Array:
-    """Numbers of the rows that were read, from 1, [row]; in the order of the store."""
-    with reading(store.folder.name):
-        parts = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
-        return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64, casting="safe")
+    """Return the record numbers of all sentences, from 1, int64 [row], in the order of the store."""
+    with store_errors(store.folder.name):
+        shards = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
+        return np.concatenate([np.empty(0, np.int64), *shards]).astype(np.int64, casting="safe")
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Some rows by their numbers, in the order given; only the shards that hold one are opened."""
+    """Return sentences by their record numbers, in this order; reads only the shards that hold one."""
     files = store.files(ROWS)
-    wanted: dict[int, list[int]] = {}
-    with reading(store.folder.name):
+    rows_by_shard: dict[int, set[int]] = {}
+    with store_errors(store.folder.name):
         for row in rows:
-            wanted.setdefault(store.shard_of(row), []).append(row)
-        found = {
-            one.row: one
-            for shard, some in wanted.items()
-            for one in _sentences_in(str(files[shard]), set(some))
+            rows_by_shard.setdefault(store.shard_of(row), set()).add(row)
+        by_row = {
+            sentence.row: sentence
+            for shard, shard_rows in rows_by_shard.items()
+            for sentence in _read_sentences(str(files[shard]), shard_rows)
         }
-        return tuple(found[row] for row in rows)
+        return tuple(by_row[row] for row in rows)
 
 
-def ranked(found: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
-    """Columns that say which rows these are: rank, row, file, line."""
-    return {
-        "rank": range(1, len(found) + 1),
-        "row": [one.row for one in found],
-        "file": [one.file for one in found],
-        "line": [one.line for one in found],
-    }
-
-
-def _sentences_in(file: str, rows: set[int]) -> Iterator[SentenceRow]:
+def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
     table = pq.read_table(
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # a folder called a=b is no column
+        partitioning=None,  # otherwise a folder named a=b would become a column
     )
-    lines = table.to_pylist()
-    if any(value is None for line in lines for value in line.values()):
-        raise ValueError("a row without a text, a file or a line")
-    yield from (SentenceRow(*line.values()) for line in lines)
+    for values in table.to_pylist():
+        if None in values.values():
+            raise ValueError("a row without a text, a file or a line")
+        yield SentenceRow(*values.values())
 
 
-def links(store: Store, found: Sequence[SentenceRow], choices: Sequence[dict[str, str]]) -> list[str]:
-    """Of each sentence the address, within the app, of the head view that shows it.
+def rank_columns(ranking: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
+    """Return the columns that identify ranked sentences: rank, row, file, line."""
+    return {
+        "rank": range(1, len(ranking) + 1),
+        "row": [sentence.row for sentence in ranking],
+        "file": [sentence.file for sentence in ranking],
+        "line": [sentence.line for sentence in ranking],
+    }
+
+
+def links(store: Store, ranking: Sequence[SentenceRow], parameters: Sequence[dict[str, str]]) -> list[str]:
+    """Return the URL, within the app, of each sentence's head view; "" for a model in memory.
 
     Args:
-        choices: of each what of the view is to be seen.
+        store: whose model opens the sentences.
+        ranking: the sentences.
+        parameters: URL parameters of each head view, such as layer and head.
     """
-    return [_link(store, one, choice) for one, choice in zip(found, choices, strict=True)]
-
-
-def _link(store: Store, one: SentenceRow, chosen: dict[str, str]) -> str:
-    text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
     words = {"words": "1"} if store.question.words else {}
-    given = url_parameters(InputRecord(store.manifest["model"], (text,)))
-    return "" if given is None else f"/attention?{urlencode({**given, **chosen, **words})}"
+    urls = []
+    for sentence, selection in zip(ranking, parameters, strict=True):
+        text = {"text": sentence.text, "pair": None, "tokens_dropped": sentence.dropped}
+        inputs = url_parameters(InputRecord(store.manifest["model"], (text,)))
+        urls.append("" if inputs is None else f"/attention?{urlencode({**inputs, **selection, **words})}")
+    return urls

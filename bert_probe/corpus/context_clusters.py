@@ -1,5 +1,6 @@
-"""Contexts of a store among each other: where they lie on a plane, which of them go together, and how alike
-words are that have nothing to do with each other."""
+"""Compare contexts of a store with each other: project them to a plane, cluster them, and estimate the cosine
+similarity of unrelated words.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +8,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from bert_probe.analyses.vectors.cosine import cosine_of_rows, unit_rows
 from bert_probe.analyses.vectors.layouts import SEED, pca
 from bert_probe.corpus.ingest import VECTORS
 from bert_probe.corpus.search.neighbors import LayerVectors
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.table_files import reading
+from bert_probe.corpus.table_files import store_errors
 from bert_probe.corpus.tables import TOKENS
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Array, read_only
 
-GROUPS = range(2, 6)
-"""Numbers of groups that are tried."""
-LEAST = 8
-"""Contexts that may fall into groups."""
+CLUSTER_COUNTS = range(2, 6)
+"""Numbers of clusters that are tried."""
+MIN_CONTEXTS = 8
+"""Minimum number of different contexts for clustering."""
 
 PAIRS = 2_000
-"""Of words drawn at random."""
-_SHARDS = 8
-"""That these are drawn from, so that a large store is not read for it."""
+"""Random pairs of words for `unrelated`."""
+_MAX_SHARDS = 8
+"""Shards that the pairs come from, so that a large store is not read completely."""
 
 
 @dataclass(frozen=True, eq=False)
 class ContextClusters:
-    """Contexts among each other.
+    """A projection and a clustering of contexts.
 
     Attributes:
-        points: on the first two principal components, float32 [context, 2]; all at 0 where vectors are equal.
-        explained: share of the variance along each.
-        groups: of each context the number of its group, from 0, the largest one first; [context].
-        silhouette: how well the groups are parted, -1 to 1 (Rousseeuw 1987); NaN of a single group.
+        points: first two principal components, float32 [context, 2]; all 0 if all vectors are equal.
+        explained: share of the variance that each component explains.
+        groups: cluster of each context, from 0, by decreasing size, [context].
+        silhouette: mean silhouette coefficient, -1 to 1 (Rousseeuw 1987); NaN for a single cluster.
     """
 
     points: Array
@@ -47,71 +49,70 @@ class ContextClusters:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Memory of the arrays in bytes."""
         return int(self.points.nbytes + self.groups.nbytes)
 
 
 def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> ContextClusters:
-    """Lay contexts out and group them.
+    """Project and cluster contexts.
 
     Args:
+        store: with vectors.
         layer: of the vectors, from 0, which is the output of the embeddings.
-        places: row and position of each context, from 1.
+        places: (row, position) of each context, from 1.
 
     Raises:
-        UnavailableError: a store without vectors.
+        UnavailableError: the store has no vectors.
     """
     vectors = LayerVectors(store.files(VECTORS), layer)
-    with reading(store.folder.name):
-        found = unit_rows(vectors.take(_found(vectors, places))[2])
-    groups, silhouette = _grouped(found)
+    with store_errors(store.folder.name):
+        units = unit_rows(vectors.take(_indices(vectors, places))[2])
+    clusters, silhouette = _cluster(units)
     try:
-        plane = pca(found)
-    except UnavailableError:  # one context, or one vector in all of them
-        return ContextClusters(
-            read_only(np.zeros((len(found), 2), np.float32)), (0.0, 0.0), groups, silhouette
-        )
-    return ContextClusters(plane.points, plane.explained or (0.0, 0.0), groups, silhouette)
+        plane = pca(units)
+    except UnavailableError:  # a single context, or equal vectors
+        points = read_only(np.zeros((len(units), 2), np.float32))
+        return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
+    return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)
 
 
-def _found(vectors: LayerVectors, places: Sequence[tuple[int, int]]) -> Array:
-    """Where the vectors of rows and positions lie, from 0: those of a row stand together, in their order."""
-    wanted = np.array(places, np.int64).reshape(-1, 2)
-    found = np.empty(len(wanted), np.int64)
+def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
+    """Return the indices of vectors by row and position; vectors of a row are consecutive."""
+    pairs = np.array(contexts, np.int64).reshape(-1, 2)
+    indices = np.empty(len(pairs), np.int64)
     first = 0
-    for part in vectors.parts:
-        here = np.flatnonzero((wanted[:, 0] >= part.rows[0]) & (wanted[:, 0] <= part.rows[-1]))
-        found[here] = first + np.searchsorted(part.rows, wanted[here, 0]) + wanted[here, 1] - 1
-        first += len(part.rows)
-    return found
+    for batch in vectors.batches:
+        inside = np.flatnonzero((pairs[:, 0] >= batch.rows[0]) & (pairs[:, 0] <= batch.rows[-1]))
+        indices[inside] = first + np.searchsorted(batch.rows, pairs[inside, 0]) + pairs[inside, 1] - 1
+        first += len(batch.rows)
+    return indices
 
 
-def _grouped(units: Array) -> tuple[Array, float]:
-    """The number of groups that are parted best, by k-means of directions with a fixed seed."""
-    different = len(np.unique(units, axis=0))
-    if different < LEAST:
+def _cluster(units: Array) -> tuple[Array, float]:
+    """Cluster unit vectors by k-means with a fixed seed; choose the k with the best silhouette."""
+    if len(np.unique(units, axis=0)) < MIN_CONTEXTS:
         return read_only(np.zeros(len(units), np.int64)), float("nan")
-    from sklearn.cluster import KMeans  # a second, which only this function should cost
+    from sklearn.cluster import KMeans  # takes a second to import
     from sklearn.metrics import silhouette_score
 
-    best, parted = np.zeros(len(units), np.int64), -1.0
-    for count in GROUPS:
+    best_labels, best_silhouette = np.zeros(len(units), np.int64), -1.0
+    for count in CLUSTER_COUNTS:
         labels = KMeans(count, n_init=10, random_state=SEED).fit_predict(units)
-        score = float(silhouette_score(units, labels))
-        if score > parted:
-            best, parted = labels, score
-    order = np.argsort(-np.bincount(best), kind="stable")
-    return read_only(np.argsort(order)[best]), parted
+        silhouette = float(silhouette_score(units, labels))
+        if silhouette > best_silhouette:
+            best_labels, best_silhouette = labels, silhouette
+    by_size = np.argsort(-np.bincount(best_labels), kind="stable")
+    return read_only(np.argsort(by_size)[best_labels]), best_silhouette
 
 
 @dataclass(frozen=True)
 class UnrelatedCosines:
-    """Cosines of words drawn at random from rows of a store.
+    """Cosine similarities of random pairs of words from different rows.
 
     Attributes:
-        mean: of all pairs.
-        high: what one pair in twenty reaches.
-        pairs: how many.
+        mean: mean over all pairs.
+        high: 95th percentile.
+        pairs: number of pairs.
     """
 
     mean: float
@@ -121,37 +122,44 @@ class UnrelatedCosines:
 
 
 def unrelated(store: Store, layer: int) -> UnrelatedCosines | None:
-    """What two words reach that have nothing to do with each other; None of a store with too few words.
+    """Estimate the cosine similarity of unrelated words from random pairs of words, with a fixed seed.
 
-    Drawn with a fixed seed, without special tokens; the two of a pair come from different rows.
+    Special tokens are left out.
+
+    Args:
+        store: with vectors.
+        layer: of the vectors, from 0, which is the output of the embeddings.
+
+    Returns:
+        None if the store has too few words.
+
+    Raises:
+        UnavailableError: the store has no vectors.
     """
     vectors = LayerVectors(store.files(VECTORS), layer)
-    drawn = np.random.default_rng(SEED)
+    generator = np.random.default_rng(SEED)
     files = store.files(TOKENS)
-    chosen = np.unique(np.linspace(0, len(files) - 1, min(_SHARDS, len(files))).round().astype(int))
-    with reading(store.folder.name):
-        words = [_words(store, number) for number in chosen]
-        every = np.concatenate(words) if words else np.empty((0, 2), np.int64)
-    if not len(every):
+    shards = np.unique(np.linspace(0, len(files) - 1, min(_MAX_SHARDS, len(files))).round().astype(int))
+    with store_errors(store.folder.name):
+        words = np.concatenate([np.empty((0, 2), np.int64), *(_words(store, shard) for shard in shards)])
+    if not len(words):
         return None
-    pairs = drawn.integers(0, len(every), (PAIRS, 2))
-    pairs = pairs[every[pairs[:, 0], 0] != every[pairs[:, 1], 0]]
+    pairs = generator.integers(0, len(words), (PAIRS, 2))
+    pairs = pairs[words[pairs[:, 0], 0] != words[pairs[:, 1], 0]]
     if not len(pairs):
         return None
-    with reading(store.folder.name):
-        one, other = (vectors.take(_found(vectors, every[side]))[2] for side in pairs.T)
-    cosines = cosine_of_rows(one, other)
+    with store_errors(store.folder.name):
+        first, second = (vectors.take(_indices(vectors, words[side]))[2] for side in pairs.T)
+    cosines = cosine_of_rows(first, second)
     cosines = cosines[np.isfinite(cosines)]
     return UnrelatedCosines(float(cosines.mean()), float(np.quantile(cosines, 0.95)), len(cosines))
 
 
 def _words(store: Store, shard: int) -> Array:
-    """Row and position of all words of a shard, [word, 2]."""
-    import pyarrow.parquet as pq
-
+    """Return row and position of all words of a shard, [word, 2]."""
     table = pq.read_table(
         store.files(TOKENS)[shard], columns=["row", "position", "special"], partitioning=None
     )
-    ordinary = ~table["special"].to_numpy()
-    found: Array = np.stack([table[name].to_numpy()[ordinary] for name in ("row", "position")], axis=1)
-    return found.astype(np.int64, casting="safe")
+    is_word = ~table["special"].to_numpy()
+    words: Array = np.stack([table[name].to_numpy()[is_word] for name in ("row", "position")], axis=1)
+    return words.astype(np.int64, casting="safe")

@@ -1,4 +1,4 @@
-"""The numbers of a shard: its sentences through the model in batches by length."""
+"""Compute the tables of a shard: run its sentences through the model in batches of similar length."""
 
 from __future__ import annotations
 
@@ -10,182 +10,280 @@ import pyarrow as pa
 import torch
 
 from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.corpus import labels
-from bert_probe.corpus.head_batch import HeadBatch, read_heads
+from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_of
+from bert_probe.analyses.outputs.prediction import softmax
+from bert_probe.corpus.head_batch import HeadBatch, measure_batch
 from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import Record
-from bert_probe.corpus.predictions import answering
-from bert_probe.corpus.statistics import statistics
+from bert_probe.corpus.statistics import statistics_columns
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
-from bert_probe.corpus.tokenization import ReadRecord, read
+from bert_probe.corpus.tokenization import (
+    ReadRecord,
+    refusals_table,
+    rows_table,
+    tokenize_records,
+    tokens_table,
+)
 from bert_probe.corpus.units import Units
-from bert_probe.errors import memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.errors import UnavailableError, memory_errors
+from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.forward import as_array, batch, batches, no_memory, watched
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 BATCH_TOKENS = 1024
-"""Padded tokens in one pass: few enough that what passes between layers stays in the processor's cache."""
+"""Padded tokens in one forward pass on the CPU: few enough that hidden states stay in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""The same for a graphics processor, which is idle between passes."""
+"""Padded tokens in one forward pass on a GPU, which is idle between passes."""
 
 
-def gathered(
-    checkpoint: Checkpoint, question: IngestConfig, records: Sequence[Record], report: Progress = no_progress
+def extract_tables(
+    checkpoint: Checkpoint,
+    question: IngestConfig,
+    records: Sequence[Record],
+    progress: Progress = no_progress,
 ) -> Tables:
-    """All that is kept of some records: texts in, tables out, wherever that runs.
+    """Return all tables of some records.
 
-    The batches depend on the records alone, so that the same ones give the same digits on the same machine.
+    The batches depend only on the records, so the same records give the same digits on the same machine.
 
     Args:
+        checkpoint: the model.
         question: resolved, see `IngestConfig.of`.
-        report: told how many records are done, and of how many.
+        records: rows of the inputs.
+        progress: called with the number of processed records and the number of all records.
     """
-    found, refused = read(checkpoint, question, records)
-    layout = layouts(question, checkpoint.description.hidden_size)
-    numbers = _NumberBuffers(checkpoint, question, found)
-    done = len(refused)
-    report(done, len(records))
-    most = BATCH_TOKENS if checkpoint.device.type == "cpu" else DEVICE_BATCH_TOKENS
-    for group in batches([len(one.encoding) for one in found], most, checkpoint.pads):
-        numbers.take(group)
+    sentences, rejected = tokenize_records(checkpoint, question, records)
+    schemas = layouts(question, checkpoint.description.hidden_size)
+    buffers = _Buffers(checkpoint, question, sentences)
+    done = len(rejected)
+    progress(done, len(records))
+    budget = BATCH_TOKENS if checkpoint.device.type == "cpu" else DEVICE_BATCH_TOKENS
+    lengths = [len(sentence.encoding) for sentence in sentences]
+    for group in batches(lengths, budget, checkpoint.pads):
+        buffers.add_batch(group)
         done += len(group)
-        report(done, len(records))
-    tables = {
-        ROWS: labels.rows(found, layout[ROWS]),
-        TOKENS: labels.tokens(found, layout[TOKENS]),
-        REFUSALS: labels.refusals(refused, layout[REFUSALS]),
+        progress(done, len(records))
+    return {
+        ROWS: rows_table(sentences, schemas[ROWS]),
+        TOKENS: tokens_table(sentences, schemas[TOKENS]),
+        REFUSALS: refusals_table(rejected, schemas[REFUSALS]),
+        **buffers.tables(schemas),
     }
-    return {**tables, **numbers.tables(layout)}
 
 
-class _NumberBuffers:
-    """Room for the numbers of some sentences, filled in any order.
+class _Buffers:
+    """Preallocated arrays for the numbers of some sentences, filled in any order."""
 
-    Attributes:
-        ends: units of all sentences up to each, [sentence + 1], from 0.
-        profiles: [sentence, layer, head, measure].
-        vectors: [layer, unit, hidden].
-        keys, weights: of the sentences one after the other, each [layer, head, query].
-    """
-
-    def __init__(self, checkpoint: Checkpoint, question: IngestConfig, found: Sequence[ReadRecord]) -> None:
-        about = checkpoint.description
-        self._checkpoint, self._question, self._found = checkpoint, question, found
-        self._heads = about.layers * about.heads
-        self.ends = np.concatenate([[0], np.cumsum([one.units for one in found], dtype=np.int64)])
-        keep, units = question.keep, int(self.ends[-1])
-        grid = (len(found), about.layers, about.heads, len(MEASURES))
-        layers = question.layers or ()
-        self.profiles = np.empty(grid if PROFILES in keep else 0, np.float32)
-        self.vectors = np.empty(
-            (len(layers), units, about.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
+    def __init__(
+        self, checkpoint: Checkpoint, question: IngestConfig, sentences: Sequence[ReadRecord]
+    ) -> None:
+        description = checkpoint.description
+        self._checkpoint, self._question, self._sentences = checkpoint, question, sentences
+        self._heads = description.layers * description.heads
+        # Number of units up to each sentence, [sentence + 1]; a unit is a token or a word.
+        self.ends = np.concatenate(
+            [[0], np.cumsum([sentence.units for sentence in sentences], dtype=np.int64)]
         )
-        strongest = units * self._heads if NEIGHBOURS in keep else 0
-        self.keys, self.weights = np.empty(strongest, np.int32), np.empty(strongest, np.float32)
-        self.answers = answering(checkpoint) if ANSWERS in keep else None
+        keep, units = question.keep, int(self.ends[-1])
+        shape = (len(sentences), description.layers, description.heads, len(MEASURES))
+        self.profiles = np.empty(shape if PROFILES in keep else 0, np.float32)
+        layers = question.layers or ()
+        self.vectors = np.empty(  # [layer, unit, hidden]
+            (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
+        )
+        # The strongest key of each query and its weight: sentence by sentence, each [layer, head, query].
+        count = units * self._heads if NEIGHBOURS in keep else 0
+        self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
+        self.predictions: _Predictions | None = None
+        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has one of the two heads
+            outputs = checkpoint.outputs
+            self.predictions = _Predictions(outputs.get(CLASSIFYING) or outputs[LABELLING])
 
-    def take(self, group: Sequence[int]) -> None:
-        """One pass."""
+    def add_batch(self, group: Sequence[int]) -> None:
+        """Run one batch of sentences, given by their indices, and store its numbers."""
         checkpoint, keep = self._checkpoint, self._question.keep
-        members = [self._found[one] for one in group]
+        members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
         with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
             output, calls = watched(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBOURS in keep:
-                heads = read_heads(calls or output.attentions, _units(members), NEIGHBOURS in keep)
-                self._take_heads(group, heads)
+                layers = calls or output.attentions
+                self._store_heads(group, measure_batch(layers, _units(members), NEIGHBOURS in keep))
             if VECTORS in keep:
-                self._take_vectors(group, [output.hidden_states[one] for one in self._question.layers or ()])
-            if self.answers is not None:
-                self.answers.take(group, members, inputs, output)
+                layers = self._question.layers or ()
+                self._store_vectors(group, [output.hidden_states[layer] for layer in layers])
+            if self.predictions is not None:
+                self.predictions.add_batch(group, members, inputs, output)
 
-    def _take_heads(self, group: Sequence[int], heads: HeadBatch) -> None:
+    def _store_heads(self, group: Sequence[int], heads: HeadBatch) -> None:
         if len(self.profiles):
             self.profiles[group] = heads.measures.transpose(1, 2, 3, 0)
         if heads.keys is None or heads.weights is None:
             return
-        for place, one in enumerate(group):
-            units = self._found[one].units
-            span = slice(self.ends[one] * self._heads, self.ends[one + 1] * self._heads)
+        for place, index in enumerate(group):
+            units = self._sentences[index].units
+            span = slice(self.ends[index] * self._heads, self.ends[index + 1] * self._heads)
             self.keys[span] = heads.keys[place, ..., :units].ravel()
             self.weights[span] = heads.weights[place, ..., :units].ravel()
 
-    def _take_vectors(self, group: Sequence[int], states: Sequence[torch.Tensor]) -> None:
-        for place, of_layer in enumerate(map(as_array, states)):
-            for vectors, one in zip(of_layer, group, strict=True):
-                read = self._found[one]
-                own = vectors[: len(read.encoding)]
-                own = own if read.merged is None else read.merged.average(own)
-                self.vectors[place, self.ends[one] : self.ends[one + 1]] = own
+    def _store_vectors(self, group: Sequence[int], states: Sequence[torch.Tensor]) -> None:
+        for layer, layer_states in enumerate(map(as_array, states)):
+            for padded, index in zip(layer_states, group, strict=True):
+                sentence = self._sentences[index]
+                vectors = padded[: len(sentence.encoding)]
+                if sentence.merged is not None:
+                    vectors = sentence.merged.average(vectors)
+                self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
-    def tables(self, layout: dict[str, TableSchema]) -> Tables:
-        """What is kept of them."""
-        made: dict[str, Callable[[], Mapping[str, Any]]] = {
-            PROFILES: self._profiles,
-            STATISTICS: lambda: statistics(self.profiles, self._checkpoint.description.max_tokens),
-            VECTORS: self._vectors,
-            NEIGHBOURS: self._neighbours,
-            ANSWERS: lambda: {} if self.answers is None else self.answers.columns(self._found),
+    def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
+        """Return the tables of numbers that the store keeps."""
+        max_tokens = self._checkpoint.description.max_tokens
+        columns: dict[str, Callable[[], Mapping[str, Any]]] = {
+            PROFILES: self._profile_columns,
+            STATISTICS: lambda: statistics_columns(self.profiles, max_tokens),
+            VECTORS: self._vector_columns,
+            NEIGHBOURS: self._neighbor_columns,
+            ANSWERS: lambda: {} if self.predictions is None else self.predictions.columns(self._sentences),
         }
         return {
-            name: pa.table(columns(), layout[name].schema) for name, columns in made.items() if name in layout
+            name: pa.table(make_columns(), schemas[name].schema)
+            for name, make_columns in columns.items()
+            if name in schemas
         }
 
     @property
     def _rows(self) -> Array:
-        return np.array([one.record.row for one in self._found], np.int64)
+        return np.array([sentence.record.row for sentence in self._sentences], np.int64)
 
-    def _profiles(self) -> dict[str, Array]:
+    def _profile_columns(self) -> dict[str, Array]:
         _, layers, heads, _ = self.profiles.shape
-        count = len(self._found)
+        count = len(self._sentences)
         return {
             "row": np.repeat(self._rows, layers * heads),
-            "layer": np.tile(np.repeat(_counted(layers), heads), count),
-            "head": np.tile(_counted(heads), count * layers),
-            **{name: self.profiles[..., place].ravel() for place, name in enumerate(MEASURES)},
+            "layer": np.tile(np.repeat(_numbers(layers), heads), count),
+            "head": np.tile(_numbers(heads), count * layers),
+            **{name: self.profiles[..., column].ravel() for column, name in enumerate(MEASURES)},
         }
 
-    def _vectors(self) -> dict[str, Any]:
+    def _vector_columns(self) -> dict[str, Any]:
         layers = self._question.layers or ()
         sizes = np.diff(self.ends)
-        numbers = pa.array(self.vectors.ravel())
+        components = pa.array(self.vectors.ravel())
         return {
             "row": np.tile(np.repeat(self._rows, sizes), len(layers)),
-            "position": np.tile(_within(sizes), len(layers)),
+            "position": np.tile(_positions(sizes), len(layers)),
             "layer": np.repeat(np.array(layers, np.int16), int(self.ends[-1])),
-            "vector": pa.FixedSizeListArray.from_arrays(numbers, self.vectors.shape[2]),
+            "vector": pa.FixedSizeListArray.from_arrays(components, self.vectors.shape[2]),
         }
 
-    def _neighbours(self) -> dict[str, Array]:
-        about = self._checkpoint.description
+    def _neighbor_columns(self) -> dict[str, Array]:
+        description = self._checkpoint.description
         sizes = np.diff(self.ends)
-        lines = np.repeat(sizes, self._heads)
-        layers = np.repeat(_counted(about.layers), about.heads)
+        lengths = np.repeat(sizes, self._heads)
+        layers = np.repeat(_numbers(description.layers), description.heads)
+        heads = np.tile(_numbers(description.heads), description.layers * len(sizes))
         return {
             "row": np.repeat(self._rows, sizes * self._heads),
-            "layer": np.repeat(np.tile(layers, len(sizes)), lines),
-            "head": np.repeat(np.tile(_counted(about.heads), about.layers * len(sizes)), lines),
-            "query": _within(lines),
+            "layer": np.repeat(np.tile(layers, len(sizes)), lengths),
+            "head": np.repeat(heads, lengths),
+            "query": _positions(lengths),
             "key": self.keys + 1,
             "weight": self.weights,
         }
 
 
-def _units(read: Sequence[ReadRecord]) -> Units:
-    """What the measures are of; all of a corpus are tokens, or all are words."""
-    merged = [one.merged for one in read if one.merged is not None]
-    return Units.of_words(merged) if merged else Units.of_tokens([one.encoding for one in read])
+class _Predictions:
+    """The predictions of an output head, collected batch by batch.
+
+    Args:
+        output: a classification head, or a token classification head.
+    """
+
+    def __init__(self, output: OutputHead) -> None:
+        self._output = output
+        self._labels_tokens = output.task == LABELLING
+        self._logits: dict[int, Array] = {}  # sentence → [label] or [token, label]
+
+    def add_batch(
+        self,
+        group: Sequence[int],
+        members: Sequence[ReadRecord],
+        inputs: Mapping[str, torch.Tensor],
+        output: Any,
+    ) -> None:
+        """Compute the logits of one batch.
+
+        Args:
+            group: indices of the sentences.
+            members: the sentences.
+            inputs: of the model.
+            output: of the encoder.
+
+        Raises:
+            UnavailableError: logits are not finite.
+        """
+        pooled = getattr(output, "pooler_output", None)
+        padded = as_array(self._output.answer(inputs, output.last_hidden_state, pooled))
+        for index, sentence, logits in zip(group, members, padded, strict=True):
+            if self._labels_tokens:
+                logits = logits[: len(sentence.encoding)]
+            if not np.isfinite(logits).all():
+                raise UnavailableError(
+                    f"The {self._output.task} head gives numbers that are not finite for line "
+                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or leave answers out."
+                )
+            self._logits[index] = logits.copy()  # a view would keep the whole batch in memory
+
+    def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
+        """Return the columns of the table of answers."""
+        make_rows = self._token_rows if self._labels_tokens else self._text_rows
+        rows = [
+            row
+            for index, sentence in enumerate(sentences)
+            for row in make_rows(sentence, self._logits[index])
+        ]
+        names = ("row", "position", "label", "logit", "probability")
+        columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+        return {name: list(column) for name, column in zip(names, columns, strict=True)}
+
+    def _text_rows(self, sentence: ReadRecord, logits: Array) -> list[tuple[Any, ...]]:
+        """Return one row per class."""
+        row = sentence.record.row
+        probabilities = PROBABILITIES[problem_of(self._output)](logits)
+        classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
+        return [  # regression has no probabilities: NaN becomes null
+            (row, None, label, logit, None if np.isnan(probability) else probability)
+            for label, logit, probability in classes
+        ]
+
+    def _token_rows(self, sentence: ReadRecord, logits: Array) -> list[tuple[Any, ...]]:
+        """Return one row per token with its most probable label; special tokens are left out."""
+        row, labels = sentence.record.row, self._output.labels
+        best, probabilities = logits.argmax(axis=-1).tolist(), softmax(logits)
+        return [
+            (row, i + 1, labels[label], float(logits[i, label]), float(probabilities[i, label]))
+            for i, (token, label) in enumerate(zip(sentence.encoding.tokens, best, strict=True))
+            if not token.special
+        ]
 
 
-def _counted(count: int) -> Array:
-    """1, 2, … as people count."""
+def _units(sentences: Sequence[ReadRecord]) -> Units:
+    """Return the units that are measured: a store keeps either tokens or words, never both."""
+    merged = [sentence.merged for sentence in sentences if sentence.merged is not None]
+    return (
+        Units.of_words(merged) if merged else Units.of_tokens([sentence.encoding for sentence in sentences])
+    )
+
+
+def _numbers(count: int) -> Array:
+    """Return the numbers from 1 to `count`."""
     return np.arange(1, count + 1, dtype=np.int16)
 
 
-def _within(sizes: Array) -> Array:
-    """1 to the first size, 1 to the second, …"""
+def _positions(sizes: Array) -> Array:
+    """Return 1, 2, … up to the first size, then 1, 2, … up to the second size, and so on."""
     starts = np.cumsum(sizes) - sizes
-    within: Array = np.arange(1, int(sizes.sum()) + 1) - np.repeat(starts, sizes)
-    return within.astype(np.int32)
+    positions: Array = np.arange(1, int(sizes.sum()) + 1) - np.repeat(starts, sizes)
+    return positions.astype(np.int32)

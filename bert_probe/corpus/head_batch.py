@@ -1,34 +1,45 @@
-"""Measures of every head for a padded batch at once: what `analyses.head_measures` gives text by text.
+"""Measure every head for a padded batch of texts; `analyses.attention.head_measures` defines the measures.
 
-Weights are 0 wherever a query or a key is padding, so that padding adds nothing to any sum.
+Attention weights are computed in blocks: several short texts, or some queries of a long text. They have the
+shape [text, head, query, key], and are 0 wherever the query or the key is padding, so that padding adds
+nothing to any sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from bert_probe.analyses.attention.head_measures import MEASURES, SHARES
-from bert_probe.corpus.batch_attention import Layer, blocks
+from bert_probe.analyses.attention.head_measures import MEASURES, NEVER, SHARES
 from bert_probe.corpus.units import Units
+from bert_probe.errors import ArchitectureError
+from bert_probe.model.capture import AttentionCall
 from bert_probe.model.trace import Array
 
+LayerAttention = AttentionCall | torch.Tensor
+"""Arguments of a layer's attention function, or its weights [text, head, query, key] if they are hidden."""
+
+BLOCK_WEIGHTS = 2**18
+"""Attention weights per block and CPU thread: few enough to stay in the cache."""
+DEVICE_BLOCK_WEIGHTS = 2**24
+"""Attention weights per block on a GPU, where small blocks are slow."""
+
 FEATURES = ("mean_distance", *SHARES)
-"""Measures that are sums of weights, each times what its query and key have to do with one another."""
+"""Measures that are sums of weights, each multiplied by a feature of its query and key."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadBatch:
-    """What the heads do in each text of a batch.
+    """Measures of every head in each text of a batch.
 
     Attributes:
         measures: the `MEASURES` in their order, float64 [measure, text, layer, head].
-        keys: which key each query attends to most, from 0, the first of equal ones, int32 [text, layer,
-            head, query]; 0 beyond a text's end. None unless asked for.
-        weights: how much attention that key gets, as `keys`.
+        keys: key that each query attends to most, from 0, the first of equal ones, int32 [text, layer, head,
+            query]; 0 beyond the end of a text. None unless requested.
+        weights: attention weight of that key, shaped like `keys`.
     """
 
     measures: Array
@@ -37,81 +48,221 @@ class HeadBatch:
 
 
 @torch.inference_mode()
-def read_heads(layers: Sequence[Layer], units: Units, strongest: bool = False) -> HeadBatch:
+def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: bool = False) -> HeadBatch:
     """Measure all heads in all texts of a batch.
 
     Args:
-        layers: of one pass over the batch, all on one device.
-        units: of its texts: tokens, or words, into which their tokens are merged first.
-        strongest: find what each query attends to most as well.
+        layers: the layers of one forward pass over the batch, all on one device.
+        units: the tokens of its texts, or the words that their tokens are merged into first.
+        strongest: also return the key that each query attends to most.
 
     Raises:
         ArchitectureError: weights of a model that hides q and k do not sum to 1 over a text's own keys.
     """
-    shown = layers[0] if isinstance(layers[0], torch.Tensor) else layers[0].query
-    shape = (len(units.lengths), len(layers), shown.shape[1])
+    first = layers[0] if isinstance(layers[0], torch.Tensor) else layers[0].query
+    shape = (len(units.lengths), len(layers), first.shape[1])
     sums = np.zeros((len(MEASURES), *shape))
     keys = weights = None
     if strongest:
         keys = np.zeros((*shape, units.longest), np.int32)
-        weights = np.zeros(keys.shape, np.float64 if shown.dtype == torch.float64 else np.float32)
-    for block in blocks(layers[0], units):
-        pairs = features(block.units, block.rows, block.dtype)
+        weights = np.zeros(keys.shape, np.float64 if first.dtype == torch.float64 else np.float32)
+    for block in attention_blocks(layers[0], units):
+        features = pair_features(block.units, block.rows, block.dtype)
         for number, layer in enumerate(layers):
-            attended = block.attention(layer)
-            sums[:, block.texts, number] += _sums(attended, pairs).cpu().numpy()
+            block_weights = block.attention(layer)
+            sums[:, block.texts, number] += _sum_measures(block_weights, features).cpu().numpy()
             if keys is not None and weights is not None:
-                weight, key = attended.max(dim=-1)
-                at = (block.texts, number, slice(None), block.rows)
-                keys[at], weights[at] = key.cpu().numpy(), weight.cpu().numpy()
-    return HeadBatch(_means(sums, units.lengths.numpy()), keys, weights)
+                max_weights, max_keys = block_weights.max(dim=-1)
+                selection = (block.texts, number, slice(None), block.rows)
+                keys[selection], weights[selection] = max_keys.cpu().numpy(), max_weights.cpu().numpy()
+    return HeadBatch(_normalize(sums, units.lengths.numpy()), keys, weights)
 
 
-def _sums(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Of each measure, what `_means` makes it of: a sum over the queries, [measure, text, head]."""
+def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """Return sums over the queries, [measure, text, head], for `_normalize`."""
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
-    # A weight of 0 counts 0, and its logarithm must not be infinite for that.
+    # 0 · log 0 is 0: the logarithm must be finite.
     logarithms = flat.clamp_min(torch.finfo(flat.dtype).tiny).log_()
     sums["entropy_bits"] = logarithms.mul_(flat).sum(dim=2).neg_()
-    apart = torch.sub(flat, flat.mean(dim=1, keepdim=True), out=logarithms).abs_()
-    sums["difference_from_mean"] = apart.sum(dim=2)
+    differences = torch.sub(flat, flat.mean(dim=1, keepdim=True), out=logarithms).abs_()
+    sums["difference_from_mean"] = differences.sum(dim=2)
     sums["relative_entropy"] = sums["entropy_bits"]
     return torch.stack([sums[name] for name in MEASURES])
 
 
-def _means(sums: Array, lengths: Array) -> Array:
-    """Sums over the queries as the measures that they make, in place."""
+def _normalize(sums: Array, lengths: Array) -> Array:
+    """Turn sums over the queries into measures, in place."""
     sums /= lengths[:, None, None]
-    bits = np.log2(np.maximum(lengths, 2))
+    max_bits = np.log2(np.maximum(lengths, 2))
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
-    sums[MEASURES.index("relative_entropy")] /= np.log(2) * bits[:, None, None]
+    sums[MEASURES.index("relative_entropy")] /= np.log(2) * max_bits[:, None, None]
     sums[MEASURES.index("difference_from_mean")] /= 2
     return sums
 
 
-def features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """The `FEATURES` of every pair, [text, feature, query × key]; beyond a text's end anything finite."""
-    place = torch.arange(units.longest, device=units.names.device)
-    step = place - place[queries, None]
-    other = step != 0
+def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
+    """Return the `FEATURES` of every pair, [text, feature, query × key]; arbitrary but finite for padding."""
+    position = torch.arange(units.longest, device=units.names.device)
+    offset = position - position[queries, None]
+    is_other = offset != 0
 
-    def alike(column: torch.Tensor) -> torch.Tensor:
+    def is_equal(column: torch.Tensor) -> torch.Tensor:
         return column[:, queries, None] == column[:, None, :]
 
-    found = {
-        "mean_distance": step.abs(),
-        "self": ~other,
-        "previous": step == -1,
-        "next": step == 1,
-        "first": place == 0,
+    features = {
+        "mean_distance": offset.abs(),
+        "self": ~is_other,
+        "previous": offset == -1,
+        "next": offset == 1,
+        "first": position == 0,
         "separator": units.separators[:, None, :],
         "punctuation": units.signs[:, None, :],
-        "other_segment": ~alike(units.segments),
-        "same_word": alike(units.words) & other,
-        "same_token": alike(units.names) & other,
+        "other_segment": ~is_equal(units.segments),
+        "same_word": is_equal(units.words) & is_other,
+        "same_token": is_equal(units.names) & is_other,
     }
-    pairs = torch.empty(len(units.names), len(FEATURES), *step.shape, dtype=dtype, device=place.device)
+    pairs = torch.empty(len(units.names), len(FEATURES), *offset.shape, dtype=dtype, device=position.device)
     for number, name in enumerate(FEATURES):
-        pairs[:, number] = found[name]
+        pairs[:, number] = features[name]
     return pairs.flatten(2)
+
+
+class AttentionBlock:
+    """Some texts of a batch, or some queries of one of its texts; masks and merging are shared by all layers.
+
+    Args:
+        texts: which texts of the batch.
+        queries: which of their tokens are queries.
+        rows: the units that these tokens form.
+        units: of these texts.
+        like: a tensor of the model, for its type and device.
+
+    Attributes:
+        texts: which texts of the batch.
+        rows: which of their units are queries.
+        units: of these texts, on the model's device.
+        dtype: of the computation, float64 or float32.
+    """
+
+    def __init__(self, texts: slice, queries: slice, rows: slice, units: Units, like: torch.Tensor) -> None:
+        self.texts, self.rows, self.units = texts, rows, units.to(like.device)
+        self.dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        self._queries = queries
+        ends = units.pieces.cumsum(dim=1)
+        self._length = int(ends.max())
+        position = torch.arange(self._length)
+        is_token = position < ends[:, -1:]
+        self._is_token = None if bool(is_token.all()) else is_token.to(like.device)  # None without padding
+        self._biases: dict[int, torch.Tensor | None] = {}
+        self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
+        if bool((units.pieces > 1).any()):
+            after, first = ends[:, None], (ends - units.pieces)[:, None]
+            belongs = (first <= position[:, None]) & (position[:, None] < after)
+            sums = belongs.to(like.device, self.dtype)
+            means = sums / sums.sum(dim=1, keepdim=True).clamp_min_(1)
+            self._merging = sums, means[:, queries, rows].transpose(1, 2)
+
+    def attention(self, layer: LayerAttention) -> torch.Tensor:
+        """Return a layer's weights [text, head, query, key] of tokens, or of words, see `WordLens.merge`.
+
+        Raises:
+            ArchitectureError: precomputed weights do not sum to 1 over a text's own keys.
+        """
+        weights = self._checked(layer) if isinstance(layer, torch.Tensor) else self._computed(layer)
+        if self._merging is None:
+            return weights
+        keys, queries = self._merging
+        return torch.matmul(queries[:, None], torch.matmul(weights, keys[:, None]))
+
+    def _computed(self, call: AttentionCall) -> torch.Tensor:
+        """Return softmax(q·kᵀ × scaling + mask), as `Trace.attention` does for a single text."""
+        query = call.query[self.texts, :, self._queries].to(self.dtype)
+        key = call.key[self.texts, :, : self._length].to(self.dtype)
+        texts, heads, count, size = query.shape
+        scaled = torch.mul(query, call.scaling, out=query.new_empty(query.shape))
+        # Grouped-query attention: heads that share their keys are rows of one product.
+        grouped = scaled.view(texts * key.shape[1], -1, size)
+        scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)).view(texts, heads, count, -1)
+        if (bias := self._bias(call.mask)) is not None:
+            scores += bias
+        weights = torch.softmax(scores, dim=-1, out=scores)
+        if self._is_token is not None:
+            weights *= self._is_token[:, None, self._queries, None]
+        return weights
+
+    def _bias(self, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return what is added to the scores, [text, 1 or head, query or 1, key]; None if all of it is 0.
+
+        It is finite, so that a padded query whose keys are all masked gives no NaN. It is cached by mask, as
+        most models share one mask between layers.
+        """
+        if id(mask) not in self._biases:
+            bias = torch.zeros((), dtype=self.dtype, device=self.units.names.device)
+            if mask is not None:
+                mask_part = mask[self.texts if len(mask) > 1 else slice(None), ..., : self._length]
+                if mask_part.shape[2] > 1:
+                    mask_part = mask_part[:, :, self._queries]
+                if mask_part.dtype == torch.bool:
+                    bias = torch.where(mask_part, bias, NEVER)
+                else:
+                    bias = mask_part.to(self.dtype).clamp_min(NEVER)
+            if self._is_token is not None:
+                bias = torch.where(self._is_token[:, None, None], bias, NEVER)
+            self._biases[id(mask)] = bias if bool(bias.any()) else None
+        return self._biases[id(mask)]
+
+    def _checked(self, layer_weights: torch.Tensor) -> torch.Tensor:
+        """Return precomputed weights of this block, with padding set to 0."""
+        weights = layer_weights[self.texts, :, self._queries, : self._length].to(self.dtype)
+        sums = weights.new_ones(())
+        if self._is_token is not None:
+            rows, keys = self._is_token[:, None, self._queries], self._is_token[:, None, None]
+            weights, sums = weights.masked_fill(~(rows[..., None] & keys), 0), rows.to(self.dtype)
+        deviation = float((weights.sum(dim=-1) - sums).abs().max())
+        if not deviation <= max(1e-4, 16 * torch.finfo(layer_weights.dtype).eps):
+            # Linear approximations of attention return something else under the same name.
+            raise ArchitectureError(
+                f"This model has attention rows that do not sum to 1 for these texts (off by "
+                f"{deviation:.2g}), so they are not measured. Try shorter texts or another model."
+            )
+        return weights
+
+
+def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionBlock]:
+    """Split a batch into blocks that are processed one after the other.
+
+    Args:
+        layer: any layer of the model.
+        units: of the batch.
+    """
+    like = layer if isinstance(layer, torch.Tensor) else layer.query
+    is_cpu = like.device.type == "cpu"
+    max_weights = BLOCK_WEIGHTS * torch.get_num_threads() if is_cpu else DEVICE_BLOCK_WEIGHTS
+    max_pairs = max_weights // like.shape[1]
+    lengths = units.pieces.sum(dim=1).tolist()
+    first = 0
+    while first < len(lengths):
+        after, longest = first + 1, lengths[first]
+        while after < len(lengths) and (after + 1 - first) * max(longest, lengths[after]) ** 2 <= max_pairs:
+            longest = max(longest, lengths[after])
+            after += 1
+        texts = slice(first, after)
+        block_units = units.part(texts)
+        if longest**2 <= max_pairs:
+            spans = iter([(slice(0, longest), slice(0, block_units.longest))])
+        else:
+            spans = _query_spans(block_units, max_pairs // longest)
+        for queries, rows in spans:
+            yield AttentionBlock(texts, queries, rows, block_units, like)
+        first = after
+
+
+def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
+    """Split the queries of one text without splitting a unit: yield tokens, and the units that they form."""
+    ends = [0, *units.pieces[0].cumsum(dim=0).tolist()]
+    first = 0
+    for unit in range(1, len(ends)):
+        if unit + 1 == len(ends) or ends[unit + 1] - ends[first] > max_queries:
+            yield slice(ends[first], ends[unit]), slice(first, unit)
+            first = unit

@@ -1,4 +1,4 @@
-"""What each head does over all rows of a store: means with intervals, quantiles, extremes."""
+"""Statistics of head measures over all rows of a store: means with intervals, quantiles, extremes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.columns import profile
+from bert_probe.corpus.columns import read_measure
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import CONFIDENCE, head_statistics
 from bert_probe.errors import ShapeError
@@ -23,52 +23,51 @@ from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Array, read_only, resolve
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-AT_ONCE = 2**27
-"""Numbers of a measure that are held at a time, half a gigabyte: more heads are read in several turns."""
+MAX_VALUES = 2**27
+"""Values of a measure held in memory at once, half a gigabyte; more heads are read in several passes."""
 
 
 @question("corpus heads", is_analysis=False)
 class HeadStatistics(Question):
-    """Measures of heads over all rows.
+    """Statistics of head measures over all rows of a store.
 
     Attributes:
         measure: one of the measures of `Heads`; None for all of them.
-        heads: (layer, head) from 0; None for all of them.
+        heads: (layer, head) pairs from 0; None for all heads.
     """
 
     inputs = OneStore()
 
-    measure: str | None = param(
-        Optional(Choice(MEASURES)), default=None, about="One measure; else all of them."
-    )
+    measure: str | None = param(Optional(Choice(MEASURES)), default=None, about="One measure; default: all.")
     heads: tuple[tuple[int, int], ...] | None = param(
         Optional(HeadSet(whole_layers=True)),
         default=None,
         option="--head",
-        about="Heads such as 3.1, or a layer; else all of them.",
+        about="Heads such as 3.1, or a layer; default: all.",
     )
 
     def of(self, store: Store, report: Progress = no_progress) -> HeadStatisticsResult:
-        """Means, intervals, quantiles, least and most.
+        """Return means, confidence intervals, quantiles, minima and maxima.
 
         Args:
-            report: told how many shards are read, over all measures, and of how many.
+            store: with profiles.
+            report: called with the number of shards read, over all measures, and their total.
 
         Raises:
-            SelectionError: a head that is not there.
-            UnavailableError: a store without profiles, or without sentences.
+            SelectionError: the model does not have one of the heads.
+            UnavailableError: the store has no profiles, or no sentences.
         """
-        found = head_statistics(store)
+        statistics = head_statistics(store)
         heads = resolved(self.heads, store)
-        numbers = [layer * store.sizes.heads + head for layer, head in heads]
+        indices = [layer * store.sizes.heads + head for layer, head in heads]
         measures = MEASURES if self.measure is None else (self.measure,)
         quantiles = [
-            _quantiles(store, measure, numbers, part_of(report, place, len(measures)))
-            for place, measure in enumerate(measures)
+            _quantiles(store, measure, indices, part_of(report, number, len(measures)))
+            for number, measure in enumerate(measures)
         ]
 
-        def of_heads(name: str) -> Array:
-            return np.stack([getattr(found[measure], name).ravel()[numbers] for measure in measures])
+        def select(name: str) -> Array:
+            return np.stack([getattr(statistics[measure], name).ravel()[indices] for measure in measures])
 
         return HeadStatisticsResult(
             replace(self, heads=None if self.heads is None else heads),
@@ -76,51 +75,58 @@ class HeadStatistics(Question):
             heads,
             measures,
             store.rows,
-            of_heads("means"),
-            of_heads("lows"),
-            of_heads("highs"),
-            of_heads("least"),
-            of_heads("most"),
+            select("means"),
+            select("lows"),
+            select("highs"),
+            select("least"),
+            select("most"),
             np.stack(quantiles),
         )
 
 
 def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
-    """Heads of a store's model, each from 0; all of them for None.
+    """Return (layer, head) pairs from 0 without duplicates; negative numbers count from the end.
+
+    Args:
+        heads: pairs to resolve; None for all heads of the store's model.
+        store: whose model has the heads.
 
     Raises:
-        SelectionError: one that is not there.
+        SelectionError: the model does not have one of the heads.
     """
     sizes = store.sizes
     if heads is None:
         return tuple((layer, head) for layer in range(sizes.layers) for head in range(sizes.heads))
-    found = [
+    pairs = [
         (resolve(layer, sizes.layers, "layer"), resolve(head, sizes.heads, "head")) for layer, head in heads
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(pairs))
 
 
-def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Progress) -> Array:
-    """Exact ones of every row, [head, quantile], between two rows in proportion."""
-    few = max(1, AT_ONCE // store.rows)
-    turns = [heads[first : first + few] for first in range(0, len(heads), few)]
-    found = []
-    for number, turn in enumerate(turns):
-        values = profile(store, measure, turn, part_of(report, number, len(turns)))
-        found += [np.quantile(value.astype(np.float64), QUANTILES) for value in values]
-    return np.stack(found)
+def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
+    """Return exact quantiles over all rows, linearly interpolated, [head, quantile]."""
+    heads_per_pass = max(1, MAX_VALUES // store.rows)
+    passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
+    quantiles = []
+    for number, some_heads in enumerate(passes):
+        values = read_measure(store, measure, some_heads, part_of(progress, number, len(passes)))
+        quantiles += [np.quantile(row.astype(np.float64), QUANTILES) for row in values]
+    return np.stack(quantiles)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadStatisticsResult(Result):
-    """Measures of heads over all rows.
+    """Statistics of head measures over all rows of a store.
 
     Attributes:
-        heads: (layer, head) from 0.
-        measures: their names.
-        count: rows.
-        means, least, most: [measure, head].
-        lows, highs: ends of the 95 % interval of each mean, [measure, head]; NaN of a single row.
+        heads: (layer, head) pairs from 0.
+        measures: names of the measures.
+        count: number of rows.
+        means: [measure, head].
+        lows: lower ends of the 95 % confidence intervals of the means, [measure, head]; NaN for a single row.
+        highs: upper ends, like `lows`.
+        least: minima, [measure, head].
+        most: maxima, [measure, head].
         quantiles: [measure, head, one of `QUANTILES`].
     """
 
@@ -137,21 +143,24 @@ class HeadStatisticsResult(Result):
 
     def __post_init__(self) -> None:
         shape = (len(self.measures), len(self.heads))
-        for one in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
-            read_only(one)
-            if one.shape[:2] != shape:
-                raise ShapeError(f"{one.shape} is not of {shape} measures and heads.")
+        for values in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
+            read_only(values)
+            if values.shape[:2] != shape:
+                raise ShapeError(f"{values.shape} is not of {shape} measures and heads.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the interval is."""
+        """Confidence level and method of the intervals."""
         return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
 
     def frame(self) -> pd.DataFrame:
-        """A line a measure of a head: layer, head, measure, count, mean, low, high, quantiles, extremes."""
-        named = {
-            f"quantile_{round(100 * share):02}": self.quantiles[:, :, place].ravel()
-            for place, share in enumerate(QUANTILES)
+        """Return one row per measure and head.
+
+        Columns: layer, head, measure, count, mean, low, high, quantile_05 … quantile_95, least, most.
+        """
+        quantiles = {
+            f"quantile_{round(100 * level):02}": self.quantiles[:, :, column].ravel()
+            for column, level in enumerate(QUANTILES)
         }
         layers, heads = np.array(self.heads).T + 1
         return pd.DataFrame(
@@ -163,7 +172,7 @@ class HeadStatisticsResult(Result):
                 "mean": self.means.ravel(),
                 "low": self.lows.ravel(),
                 "high": self.highs.ravel(),
-                **named,
+                **quantiles,
                 "least": self.least.ravel(),
                 "most": self.most.ravel(),
             }

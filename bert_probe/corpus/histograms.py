@@ -1,4 +1,4 @@
-"""How a measure is spread over all rows, for every head: from what was counted as they were read."""
+"""Histograms of a head measure over all rows of a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.statistics import edges
+from bert_probe.corpus.statistics import bin_edges
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import MeasureStatistics, head_statistics
 from bert_probe.errors import ShapeError
@@ -21,7 +21,7 @@ from bert_probe.model.trace import Array, read_only
 
 @question("corpus histograms", is_analysis=False)
 class HeadHistograms(Question):
-    """The histogram of one measure over all rows, of every head.
+    """The histogram of one measure over all rows of a store, for every head.
 
     Attributes:
         measure: one of the measures of `Heads`.
@@ -29,25 +29,26 @@ class HeadHistograms(Question):
 
     inputs = OneStore()
 
-    measure: str = param(Choice(MEASURES), default="entropy_bits", about="What is measured of each head.")
+    measure: str = param(Choice(MEASURES), default="entropy_bits", about="Measure of each head.")
 
     def of(self, store: Store) -> HeadHistogramsResult:
-        """The histograms; no row is read again.
+        """Return the histograms from the stored statistics, without reading any rows.
 
         Raises:
-            UnavailableError: a store without profiles, or without sentences.
+            UnavailableError: the store has no profiles, or no sentences.
         """
-        found = head_statistics(store)[self.measure]
-        return HeadHistogramsResult(self, store.inputs, found, edges(self.measure, store.max_tokens))
+        statistics = head_statistics(store)[self.measure]
+        edges = bin_edges(self.measure, store.max_tokens)
+        return HeadHistogramsResult(self, store.inputs, statistics, edges)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadHistogramsResult(Result):
-    """The histogram of a measure over all rows, of every head.
+    """The histogram of one measure over all rows of a store, for every head.
 
     Attributes:
         statistics: of every head; its bins are the histograms.
-        edges: where the bins begin and end, [bin + 1]; a bin has its low end, the last one both.
+        edges: bin edges, [bin + 1]; a bin includes its lower edge, the last bin both edges.
     """
 
     question: HeadHistograms
@@ -57,15 +58,17 @@ class HeadHistogramsResult(Result):
     def __post_init__(self) -> None:
         read_only(self.edges)
         if self.statistics.bins.shape[2:] != (len(self.edges) - 1,):
-            raise ShapeError(f"{self.statistics.bins.shape} are no bins between {len(self.edges)} edges.")
+            raise ShapeError(
+                f"Bins of shape {self.statistics.bins.shape} do not fit {len(self.edges)} edges."
+            )
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Memory of the arrays in bytes."""
         return super().nbytes + self.statistics.bins.nbytes
 
     def frame(self) -> pd.DataFrame:
-        """A line a bin of a head: layer, head, bin, low, high, rows."""
+        """Return one row per head and bin: layer, head, bin, low, high, rows."""
         layers, heads, bins = np.indices(self.statistics.bins.shape)
         return pd.DataFrame(
             {

@@ -1,4 +1,4 @@
-"""What is gathered of every sentence of a corpus: the question that a store answers."""
+"""The configuration of a corpus run: what is extracted from every sentence and stored."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.trace import resolve
 
-PROFILES, VECTORS, NEIGHBOURS, ANSWERS = KEPT = ("profiles", "vectors", "neighbours", "answers")
-"""What may be kept of a sentence beside its tokens."""
+PROFILES, VECTORS, NEIGHBOURS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbours", "answers")
+"""Tables that can be kept in addition to rows, tokens and refusals."""
 
 DTYPES = ("float32", "float16")
 
 
 @question("corpus", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """What is kept of each sentence. Everything else is computed again when somebody looks at it.
+    """What a corpus run extracts from each sentence and stores.
 
     Attributes:
-        layers: whose vectors are kept; 0 is the output of the embeddings. None for all of them.
-        keep: "profiles", the measures of every head (see `Heads`); "vectors" of every token; "neighbours", of
-            every token the one that each head attends to most; "answers" of the model's trained head for
-            classes or for labels.
-        words: merge pieces into words first, in all of these.
-        dtype: in which vectors are stored; float16 rounds to 11 bits and takes half the room.
-        truncate: cut sentences that are too long instead of refusing them.
+        layers: layers whose vectors are stored; 0 is the output of the embeddings, None means all.
+        keep: optional tables: "profiles", the measures of every head (see `Heads`); "vectors" of every token;
+            "neighbours", the token that each token attends to most, for every head; "answers", the
+            predictions of the model's classification or token classification head.
+        words: merge the tokens of each word before computing any of these tables.
+        dtype: in which vectors are stored; float16 has 11 significant bits and takes half the space.
+        truncate: truncate sentences that are too long instead of refusing them.
     """
 
     inputs = OneCheckpoint()
@@ -41,29 +41,34 @@ class IngestConfig(Question):
         about="Layers whose vectors are kept; 0 is the embeddings.  [default: last]",
     )
     keep: tuple[str, ...] = param(
-        ChoiceList(KEPT),
+        ChoiceList(OPTIONAL_TABLES),
         default=(PROFILES, VECTORS),
-        about=f"What is kept: {', '.join(KEPT)}.  [default: profiles,vectors]",
+        about=f"Tables to keep: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
     )
     words: bool = param(Flag(), default=False, about=WORDS)
     dtype: str = param(
-        Choice(DTYPES), default="float32", option="--vectors-as", about="How vectors are stored."
+        Choice(DTYPES), default="float32", option="--vectors-as", about="Data type of stored vectors."
     )
-    truncate: bool = param(Flag(), default=False, about="Cut sentences that are too long.", option="")
+    truncate: bool = param(Flag(), default=False, about="Truncate sentences that are too long.", option="")
 
     def of(self, checkpoint: Checkpoint) -> IngestConfig:
-        """The same question of this model, every layer as a number from 0, in order.
+        """Return this configuration for one model: layers as sorted numbers from 0, tables in fixed order.
 
         Raises:
-            SelectionError: a layer that is not there.
-            UnavailableError: answers of a model that has no head for classes or labels.
+            SelectionError: the model does not have one of the layers.
+            UnavailableError: answers are to be kept, but the model has no classification head.
         """
-        about = checkpoint.description
+        description = checkpoint.description
         if ANSWERS in self.keep and not {CLASSIFYING, LABELLING} & {*checkpoint.outputs}:
+            tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
-                f"{about.name} has no trained head for classes or labels, so there are no answers to keep. "
-                f"Keep {', '.join(one for one in KEPT if one != ANSWERS)}, or use a model that has one."
+                f"{description.name} has no trained head for classes or labels, so there are no answers to "
+                f"keep. Keep {tables}, or use a model that has one."
             )
-        given = range(about.layers + 1) if self.layers is None else self.layers
-        layers = tuple(sorted({resolve(one, about.layers + 1, "layer") for one in given}))
-        return replace(self, layers=layers, keep=tuple(one for one in KEPT if one in self.keep))
+        layers = range(description.layers + 1) if self.layers is None else self.layers
+        resolved = {resolve(layer, description.layers + 1, "layer") for layer in layers}
+        return replace(
+            self,
+            layers=tuple(sorted(resolved)),
+            keep=tuple(table for table in OPTIONAL_TABLES if table in self.keep),
+        )

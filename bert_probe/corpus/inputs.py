@@ -1,4 +1,4 @@
-"""What a corpus is made of: files that are checked before anything runs, and their rows as a stream."""
+"""Find the input files of a corpus, check them before anything runs, and read their rows as a stream."""
 
 from __future__ import annotations
 
@@ -9,28 +9,42 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, places_of, rows_of
-from bert_probe.corpus.formats.row import FileRow, refused
-from bert_probe.corpus.input_files import ENDINGS, meant
-from bert_probe.corpus.lines import lines_of, opened, reason_of, unpacked
+from bert_probe.corpus.formats import (
+    ENDINGS,
+    PARQUET,
+    WITHOUT_COLUMNS,
+    FileRow,
+    ending_of,
+    open_row_starts,
+    open_rows,
+    refused_row,
+)
+from bert_probe.corpus.lines import (
+    COMPRESSED_ENDINGS,
+    describe_error,
+    open_decompressed,
+    open_file,
+    open_lines,
+)
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.formats import JSON_LINES, TABLE, checked, format_of
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
-_TOLD = 1000
-"""Records that are counted before somebody is told."""
+_COUNTED_PER_UPDATE = 1000
+"""Records between two progress updates while counting."""
+_WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedFile:
-    """A file to be read.
+    """An input file.
 
     Attributes:
-        name: as the reader knows it: below the folder or the pattern that found it, or as it was given.
-            No two files of a run have the same.
-        path: where it lies.
+        name: unique name in the run: relative to the folder or pattern that matched it, or as the user gave
+            it.
+        path: path of the file.
     """
 
     name: str
@@ -39,12 +53,12 @@ class MatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class InputFile(MatchedFile):
-    """A file, and what tells it from one that was changed.
+    """An input file, with what is needed to notice that it changed.
 
     Attributes:
         size: in bytes.
-        sha256: of its bytes, packed as they are.
-        stamp: what changes with its bytes and is read without them: inode, size and time of modification.
+        sha256: digest of its bytes, without decompression.
+        stamp: inode, size and times, which change with the content and are cheap to read.
     """
 
     size: int
@@ -57,12 +71,12 @@ class Record:
     """A row of the inputs.
 
     Attributes:
-        row: from 1, over all files in order; those without a text count too.
-        file: its name.
-        line: that it begins on, from 1; in Parquet, which has no lines, the number of the row in its file.
-        text: without the spaces around it, and a space for each line break; None where it cannot be read.
-        tagged: its words with their tags, where the format has them.
-        trouble: why there is no text, as a sentence; else "".
+        row: number of the record over all files, from 1; records without a text count too.
+        file: name of its file.
+        line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
+        text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
+        tagged: its words and tags, if the format has them.
+        problem: why there is no text, as a sentence; else "".
     """
 
     row: int
@@ -70,195 +84,252 @@ class Record:
     line: int
     text: str | None
     tagged: TaggedSentence | None = None
-    trouble: str = ""
+    problem: str = ""
 
 
 def find_inputs(
     given: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
 ) -> tuple[MatchedFile, ...]:
-    """The files that are meant, each once, in the order given; those of a folder or a pattern by name.
+    """Return the input files without duplicates, in the given order; within a folder or pattern by name.
 
-    A folder gives all that have one of `ENDINGS`, at any depth; so does a pattern such as ``data/**/*.txt``.
-    Hidden files are left out, and links to folders are not followed. A file that is named itself may end in
-    anything, and is then a text with a sentence a line.
+    A folder matches all files below it whose name ends in one of `ENDINGS`; so does a pattern such as
+    ``data/**/*.txt``. Hidden files and links to folders are skipped. A file that is given by its own name may
+    have any ending; if it is unknown, the file is text with a sentence per line.
 
     Args:
-        column: of the tables among them; None takes the only one, or the one called sentence or text.
+        given: files, folders and patterns.
+        column: of the tables among them; None for the only column, or the one named sentence or text.
         as_named: read files as their endings say, even if they look like another format.
 
     Raises:
-        TextError: a file cannot be opened, is none that can be read, or looks like another format;
-            EmptyTextError: there is none.
-        SelectionError: a table has no such column, or several and none named.
+        TextError: a file cannot be opened or read, or looks like another format.
+        EmptyTextError: nothing matches.
+        SelectionError: a table has no such column, or several and none is named.
     """
-    every = [given] if isinstance(given, (str, Path)) else given
-    files = _named(chain.from_iterable(meant(one) for one in every))
+    sources = [given] if isinstance(given, (str, Path)) else given
+    files = _unique_files(chain.from_iterable(map(_match_files, sources)))
     if not files:
-        raise EmptyTextError("There is nothing to read. Give files, folders or patterns.")
+        raise EmptyTextError("There are no inputs. Give files, folders or patterns.")
     for file in files:
-        _check(file, column)
+        _check_header(file, column)
         if not as_named and ending_of(file.path) != PARQUET:
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
-        raise SelectionError(
-            f"None of the files has columns, so there is none called {column}. Leave it out."
-        )
+        raise SelectionError(f"None of the files has columns, so there is no column {column}. Leave it out.")
     return files
 
 
-def described(files: Sequence[MatchedFile], report: Progress = no_progress) -> tuple[InputFile, ...]:
-    """The files with their sizes and digests.
+def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name and path of each file that a file name, folder or pattern stands for."""
+    path = Path(source)
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
+    if is_folder:
+        matches = [(path, file) for file in _walk(path)]
+        failure = f"{path} contains no file"
+    elif "\0" not in str(path) and not os.path.lexists(path) and _WILDCARDS & set(str(path)):
+        matches = _match_pattern(path)
+        failure = f"{path} matches no file"
+    else:
+        with open_file(path):
+            pass
+        yield str(source), path
+        return
+    if not matches:
+        endings = f"{', '.join(ENDINGS)}, compressed as {' or '.join(COMPRESSED_ENDINGS)} or not"
+        raise EmptyTextError(f"{failure} that ends in {endings}. Check it, or name a file itself.")
+    yield from sorted((file.relative_to(base).as_posix(), file) for base, file in matches)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the input files of a folder at any depth."""
+
+    def fail(error: OSError) -> None:
+        message = f"{error.filename} cannot be opened: {describe_error(error)}. Check the path."
+        raise TextError(message) from None
+
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(parent, name) for name in files if not name.startswith("."))
+        yield from filter(ending_of, paths)
+
+
+def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
+    """Return (base folder, file) for the files that a pattern matches, and those in matching folders."""
+    first = next(index for index, part in enumerate(pattern.parts) if _WILDCARDS & set(part))
+    base = Path(*pattern.parts[:first])
+    try:
+        paths = list(base.glob("/".join(pattern.parts[first:])))
+    except (OSError, ValueError) as error:
+        raise TextError(f"{pattern} is not a valid pattern: {describe_error(error)}.") from None
+    matches = []
+    for path in paths:
+        if any(part.startswith(".") for part in path.relative_to(base).parts):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            matches += [(base, file) for file in _walk(path)]
+        elif ending_of(path):
+            matches.append((base, path))
+    return matches
+
+
+def _unique_files(matches: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...]:
+    """Return each file once, with a unique name."""
+    files: dict[str, MatchedFile] = {}
+    names: set[str] = set()
+    for short_name, path in matches:
+        real_path = os.path.realpath(path)
+        if real_path not in files:
+            candidates = chain((short_name, path.as_posix()), (f"{short_name} ({n})" for n in count(2)))
+            # A file name may contain any bytes; it is stored as UTF-8.
+            names_in_utf8 = (os.fsencode(name).decode(errors="replace") for name in candidates)
+            unique_name = next(name for name in names_in_utf8 if name not in names)
+            names.add(unique_name)
+            files[real_path] = MatchedFile(unique_name, path)
+    return tuple(files.values())
+
+
+def _check_header(file: MatchedFile, column: str | None) -> None:
+    """Check the header of a file, or whether a file with an unknown ending can be text."""
+    if ending_of(file.path):
+        with open_rows(file.path, file.name, column):
+            return
+    if {".json", PARQUET} & {suffix.lower() for suffix in file.path.suffixes[-2:]}:
+        raise TextError(
+            f"{file.name} has a format that cannot be read. Convert it to {' or '.join(ENDINGS)}."
+        )
+    try:
+        with open_decompressed(file.path) as stream:
+            has_nul = b"\0" in stream.read(_CHUNK)
+    except (OSError, EOFError) as error:
+        raise TextError(f"{file.name} cannot be decompressed: {describe_error(error)}.") from None
+    if has_nul:
+        raise TextError(
+            f"{file.name} is not text in UTF-8: it contains a NUL. Convert it to {' or '.join(ENDINGS)}."
+        )
+
+
+def _check_format(file: MatchedFile, column: str | None) -> None:
+    """Check that the first lines of a file do not look like another format than its ending says."""
+    read_as = format_of(f"file{ending_of(file.path)}")
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # the header has this column
+        return
+    with open_lines(file.path) as lines:
+        checked((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
+
+
+def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progress) -> tuple[InputFile, ...]:
+    """Return the files with their sizes and digests.
 
     Args:
-        report: is told how many bytes are read, and how many there are.
+        files: from `find_inputs`.
+        progress: called with the number of bytes read and their total.
 
     Raises:
-        TextError: a file cannot be read.
+        TextError: a file cannot be read, or changes meanwhile.
     """
-    done, found = 0, []
+    done, input_files = 0, []
     try:
         total = sum(file.path.stat().st_size for file in files)
         for file in files:
             stamp = _stamp(file)
-            size, digest = _digest(file, report, done, total)
+            size, digest = _digest(file, progress, done, total)
             done += size
-            found.append(InputFile(file.name, file.path, size, digest, stamp))
+            input_files.append(InputFile(file.name, file.path, size, digest, stamp))
     except OSError as error:
-        raise TextError(f"{error.filename or 'A file'} cannot be read: {reason_of(error)}.") from None
-    check_unchanged(found)
-    return tuple(found)
+        raise TextError(f"{error.filename or 'A file'} cannot be read: {describe_error(error)}.") from None
+    check_unchanged(input_files)
+    return tuple(input_files)
 
 
 def check_unchanged(files: Sequence[InputFile]) -> None:
-    """Refuse files that are no longer what `described` read.
+    """Check that files are still as `describe_files` read them.
 
     Raises:
-        TextError: one has other bytes, or is gone.
+        TextError: the content of a file changed, or the file is gone.
     """
     for file in files:
         try:
-            if _stamp(file) == file.stamp:
-                continue
-            same = _digest(file)[1] == file.sha256  # it may have been touched, or written with the same bytes
+            # Touching a file, or writing the same content again, is not a change.
+            is_unchanged = _stamp(file) == file.stamp or _digest(file)[1] == file.sha256
         except OSError:
-            same = False
-        if not same:
+            is_unchanged = False
+        if not is_unchanged:
             raise TextError(
-                f"{file.name} changed while it was read, so that two versions of it would be mixed. What was "
-                "written is of the first version. Run the corpus again, into another folder, when nothing "
-                "writes to its inputs."
+                f"{file.name} changed while it was read, so that two versions of it would be mixed. The "
+                "shards that were written have the first version. Run the corpus again, into another folder, "
+                "when its inputs no longer change."
             )
 
 
 def _digest(
-    file: MatchedFile, report: Progress = no_progress, done: int = 0, total: int = 0
+    file: MatchedFile, progress: Progress = no_progress, done: int = 0, total: int = 0
 ) -> tuple[int, str]:
     """Return the number of bytes and the SHA-256 of a file; ``done`` is the number of bytes before it."""
     digest, size = hashlib.sha256(), 0
-    with opened(file.path) as stream:
-        while piece := stream.read(_CHUNK):
-            digest.update(piece)
-            size += len(piece)
-            report(done + size, total)
+    with open_file(file.path) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            progress(done + size, total)
     return size, digest.hexdigest()
 
 
 def _stamp(file: MatchedFile) -> tuple[int, ...]:
     status = file.path.stat()
-    # The time of the last change of the inode cannot be set back, unlike the modification time.
+    # Unlike the modification time, the time of the last inode change cannot be set back.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _named(meant: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...]:
-    """Each file once, under a name of its own."""
-    found: dict[str, MatchedFile] = {}
-    names: set[str] = set()
-    for short, path in meant:
-        place = os.path.realpath(path)
-        if place not in found:
-            told = (
-                _legible(one) for one in chain((short, path.as_posix()), (f"{short} ({n})" for n in count(2)))
-            )
-            name = next(one for one in told if one not in names)
-            names.add(name)
-            found[place] = MatchedFile(name, path)
-    return tuple(found.values())
-
-
-def _legible(name: str) -> str:
-    """A name that can be written down: of a file it may hold any bytes."""
-    return os.fsencode(name).decode(errors="replace")
-
-
-def _check(file: MatchedFile, column: str | None) -> None:
-    """Read the header of a file, or look whether one of an unknown ending can be a text."""
-    if ending_of(file.path):
-        with rows_of(file.path, file.name, column):
-            return
-    if {".json", PARQUET} & {suffix.lower() for suffix in file.path.suffixes[-2:]}:
-        raise TextError(f"{file.name} is not read as it is. Give {' or '.join(ENDINGS)}.")
-    try:
-        with unpacked(file.path) as stream:
-            text = b"\0" not in stream.read(_CHUNK)
-    except (OSError, EOFError) as error:
-        raise TextError(f"{file.name} cannot be unpacked: {reason_of(error)}.") from None
-    if not text:
-        raise TextError(f"{file.name} is no text in UTF-8: it holds a NUL. Give {' or '.join(ENDINGS)}.")
-
-
-def _check_format(file: MatchedFile, column: str | None) -> None:
-    """Refuse a file whose first lines look like another format than its ending says."""
-    read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # whose header was found
-        return
-    with lines_of(file.path) as lines:
-        checked((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
-
-
 def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator[Record]:
-    """The rows of files, as they are read: what is held of a file does not grow with it.
+    """Yield the rows of files as they are read; memory does not grow with the size of a file.
 
-    The same files give the same records. Blank lines are none. What cannot be read is a record with its
-    trouble, and the rest goes on; a file that cannot be read to its end has one such record for what is left.
+    The same files give the same records. Blank lines are not records. A row that cannot be read is a record
+    with a problem. If the rest of a file cannot be read, one such record stands for it.
 
     Args:
-        column: of the tables among them; None takes the only one, or the one called sentence or text.
+        files: from `find_inputs`.
+        column: of the tables among them; None for the only column, or the one named sentence or text.
     """
     number = 0
     for file in files:
         for row in _rows(file, column):
             number += 1
-            yield Record(number, file.name, row.line, row.text, row.tagged, row.trouble)
-
-
-def count_records(
-    files: Iterable[MatchedFile], column: str | None = None, report: Progress = no_progress
-) -> int:
-    """How many `records` there are, found without reading what tagged sentences say.
-
-    Args:
-        report: is told now and then how many are counted; nobody knows of how many.
-    """
-    number = 0
-    for file in files:
-        for _ in _places(file, column):
-            number += 1
-            if number % _TOLD == 0:
-                report(number, 0)
-    return number
-
-
-def _places(file: MatchedFile, column: str | None) -> Iterator[object]:
-    try:
-        with places_of(file.path, file.name, column) as places:
-            yield from places
-    except ProbeError as error:  # see `_rows`
-        yield error
+            yield Record(number, file.name, row.line, row.text, row.tagged, row.problem)
 
 
 def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
-        with rows_of(file.path, file.name, column) as rows:
+        with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # it was changed since it was found
-        yield refused(1, str(error))
+    except ProbeError as error:  # the file changed after `find_inputs` checked it
+        yield refused_row(1, str(error))
+
+
+def count_records(
+    files: Iterable[MatchedFile], column: str | None = None, progress: Progress = no_progress
+) -> int:
+    """Return the number of `records` without parsing tagged sentences.
+
+    Args:
+        files: from `find_inputs`.
+        column: of the tables among them; None for the only column, or the one named sentence or text.
+        progress: called now and then with the number of counted records, and 0 for the unknown total.
+    """
+    number = 0
+    for file in files:
+        for _ in _row_starts(file, column):
+            number += 1
+            if number % _COUNTED_PER_UPDATE == 0:
+                progress(number, 0)
+    return number
+
+
+def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
+    try:
+        with open_row_starts(file.path, file.name, column) as starts:
+            yield from starts
+    except ProbeError as error:  # one record, as in `_rows`
+        yield error

@@ -1,4 +1,4 @@
-"""The JSON files of a store, checked before anything relies on them: a store may be a stranger's."""
+"""Read and check the JSON files of a store. A store may come from a stranger, so no value is trusted."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from bert_probe.text import strict_json
 FORMAT, VERSION = "bert-probe corpus", 1
 MANIFEST, SHARDS = "manifest.json", "shards"
 
-_MOST_BYTES: Final = 100_000_000
-"""Bytes of a JSON file that is read; a manifest has some 150 for each input."""
+_MAX_BYTES: Final = 100_000_000
+"""Largest JSON file that is read; a manifest has about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
-"""What a value has to be, for people, and the function that looks."""
+"""A description of the allowed values for error messages, and a predicate."""
 
 
-def _whole(least: int, most: int) -> Check:
-    def fits(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _integer(low: int, high: int) -> Check:
+    def is_valid(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
-    return f"a whole number from {least:,} to {most:,}", fits
+    return f"an integer from {low:,} to {high:,}", is_valid
 
 
 def _optional(check: Check) -> Check:
@@ -33,7 +33,7 @@ def _optional(check: Check) -> Check:
 _TEXT: Final[Check] = ("a text", lambda value: isinstance(value, str))
 _OBJECT: Final[Check] = ("an object", lambda value: isinstance(value, dict))
 _LIST: Final[Check] = ("a list", lambda value: isinstance(value, list))
-_COUNT: Final = _whole(0, 2**53)
+_COUNT: Final = _integer(0, 2**53)
 
 _MANIFEST: Final[Mapping[str, Check]] = {
     "model": _OBJECT,
@@ -43,10 +43,10 @@ _MANIFEST: Final[Mapping[str, Check]] = {
     "model.weights_sha256": _TEXT,
     "model.dtype": _TEXT,
     "sizes": _OBJECT,
-    "sizes.layers": _whole(1, 1_000),
-    "sizes.heads": _whole(1, 1_000),
-    "sizes.hidden_size": _whole(1, 1_000_000),
-    "sizes.max_tokens": _optional(_whole(1, 2**31)),
+    "sizes.layers": _integer(1, 1_000),
+    "sizes.heads": _integer(1, 1_000),
+    "sizes.hidden_size": _integer(1, 1_000_000),
+    "sizes.max_tokens": _optional(_integer(1, 2**31)),
     "question": _OBJECT,
     "column": _optional(_TEXT),
     "inputs": _LIST,
@@ -55,8 +55,8 @@ _MANIFEST: Final[Mapping[str, Check]] = {
     "shard_bytes": _COUNT,
 }
 _SHARD: Final[Mapping[str, Check]] = {
-    "number": _whole(0, 10**9),
-    "first": _whole(1, 2**53),
+    "number": _integer(0, 10**9),
+    "first": _integer(1, 2**53),
     **dict.fromkeys(("records", "rows", "tokens", "refusals"), _COUNT),
     "files": _OBJECT,
 }
@@ -64,19 +64,18 @@ _FILE: Final[Mapping[str, Check]] = {"bytes": _COUNT, "sha256": _TEXT}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a store.
+    """Return the checked manifest of a store.
 
     Raises:
-        StoreError: there is none, it is of another format or version, or a value is missing or of a wrong
-            type.
+        StoreError: the manifest is missing, has another format or version, or a value is missing or invalid.
     """
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is no store of a corpus. Give a folder that corpus run has made.")
+        raise StoreError(f"{folder} is not a store of a corpus. Give a folder that corpus run has made.")
     if manifest.get("version") != VERSION:
         raise StoreError(
-            f"{folder} has version {str(manifest.get('version'))[:20]} of a store, and this program reads "
+            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
             f"{VERSION}. Use the program that made it, or run the corpus again."
         )
     _check(file, manifest, _MANIFEST)
@@ -84,13 +83,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is written of a shard.
+    """Return the checked description of a shard, the fields of `Shard`.
 
     Args:
-        tables: names of the tables of its store.
+        file: the shard's JSON file.
+        tables: the tables that its store must have, by name.
 
     Raises:
-        StoreError: it is broken, or does not fit its store.
+        StoreError: the file is missing or broken, or contradicts its name or its store.
     """
     shard = _read(file)
     files = {f"files.{table}": _OBJECT for table in tables}
@@ -100,7 +100,8 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
         raise StoreError(f"{file} has an unknown member {min(unknown)[:60]!r}. {_REMEDY}")
     if file.stem != f"{shard['number']:05}" or shard["rows"] + shard["refusals"] != shard["records"]:
         raise StoreError(
-            f"{file} contradicts itself: its number is not its name's, or its counts differ. {_REMEDY}"
+            f"{file} contradicts itself: its number does not match its name, or its counts do not add up. "
+            f"{_REMEDY}"
         )
     return shard
 
@@ -109,18 +110,18 @@ _REMEDY: Final = "Copy the store again from where it was made, or run the corpus
 
 
 def read_bytes(file: Path) -> bytes:
-    """Return what a JSON file of a store holds.
+    """Return the content of a JSON file of a store.
 
     Raises:
-        OSError: it cannot be read, or is not a regular file: a pipe or a device may have no end.
-        StoreError: it is too large.
+        OSError: the file cannot be read, or is not a regular file: a pipe or a device may have no end.
+        StoreError: the file is too large.
     """
     if not file.is_file():
         raise FileNotFoundError(file)
     with file.open("rb") as stream:
-        content = stream.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise StoreError(f"{file} has more than {_MOST_BYTES:,} bytes. {_REMEDY}")
+        content = stream.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise StoreError(f"{file} is larger than {_MAX_BYTES:,} bytes. {_REMEDY}")
     return content
 
 
@@ -130,19 +131,19 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is not there, or is broken. Give a folder that corpus run has made.")
+        raise StoreError(f"{file} is missing or broken. Give a folder that corpus run has made.")
     return content
 
 
 def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
-    for path, (expected, fits) in checks.items():
+    for path, (expected, is_valid) in checks.items():
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # an object, as its own check comes before
+            value = value[parent]  # an object: its own check comes first
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
-        if not fits(value[name]):
+        if not is_valid(value[name]):
             raise StoreError(
                 f"{file} has {path} = {str(value[name])[:60]!r}, which must be {expected}. {_REMEDY}"
             )

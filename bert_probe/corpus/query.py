@@ -1,4 +1,4 @@
-"""A query of a person's own over the tables of a store."""
+"""Run a user's SQL query over the tables of a store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.core.frames import optional
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.sql import SECONDS, opened
+from bert_probe.corpus.sql import SECONDS, open_tables
 from bert_probe.corpus.store import Store
 from bert_probe.model.progress import Progress, no_progress
 
 
 @question("corpus query", is_analysis=False)
 class SqlQuery(Question):
-    """SQL over the tables of a store, which are called as they are in docs/store.md.
+    """A SQL query over the tables of a store; docs/store.md lists them.
 
     Attributes:
         sql: a single SELECT, in DuckDB's dialect.
@@ -33,30 +33,31 @@ class SqlQuery(Question):
     sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
 
     def arguments(self) -> list[str]:
-        """The query."""
+        """Return the query as the command line argument."""
         return [self.sql]
 
     def of(self, store: Store, seconds: float = SECONDS, report: Progress = no_progress) -> SqlQueryResult:
-        """The rows that it selects.
+        """Return the rows that the query selects.
 
         Args:
-            seconds: the longest that it may take.
-            report: told how many seconds it has been running.
+            store: with the tables.
+            seconds: time limit.
+            report: called with the number of seconds that the query has been running.
 
         Raises:
-            SelectionError: it cannot be answered: no such table or column, no SQL, another statement than a
-                SELECT, an answer that is too large, or one that takes too long or needs too much memory.
+            SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
+                does not exist, takes too long, needs too much memory, or its answer is too large.
         """
-        with opened(store) as tables:
+        with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, report))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SqlQueryResult(Result):
-    """What a query selects.
+    """The rows that a query selects.
 
     Attributes:
-        answer: as DuckDB gives it.
+        answer: Arrow table; values that Arrow cannot hold exactly are text, see `sql_child`.
     """
 
     question: SqlQuery
@@ -64,48 +65,48 @@ class SqlQueryResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the answer."""
+        """Memory of the answer in bytes."""
         return super().nbytes + int(self.answer.nbytes)
 
     def frame(self) -> pd.DataFrame:
-        """Its rows, columns called as in the query: numbers, truth values, and texts; lists are JSON."""
-        names = _named(self.answer.column_names)
+        """Return the rows as numbers, booleans and text; lists and structs become JSON."""
+        names = _unique_names(self.answer.column_names)
         columns = [_column(column) for column in self.answer.columns]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 
-def _named(names: list[str]) -> list[str]:
-    """Each once: a name that was there gets a number."""
-    found: list[str] = []
+def _unique_names(names: list[str]) -> list[str]:
+    """Append a number to names that occurred before."""
+    unique_names: list[str] = []
     for name in names:
         number = 1
         unique = name
-        while unique in found:
+        while unique in unique_names:
             number += 1
             unique = f"{name}_{number}"
-        found.append(unique)
-    return found
+        unique_names.append(unique)
+    return unique_names
 
 
 def _column(values: pa.ChunkedArray) -> Any:
-    """As every format of a file has it."""
-    kind = values.type
-    if pa.types.is_floating(kind):
+    """Return a column with a type that every file format of results supports."""
+    data_type = values.type
+    if pa.types.is_floating(data_type):
         return values.to_numpy()
-    if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
-        kind = pa.decimal128(38, 0)
+    if pa.types.is_unsigned_integer(data_type) and data_type.bit_width == 64:
+        data_type = pa.decimal128(38, 0)
     cells = values.to_pylist()
-    if pa.types.is_boolean(kind) and None not in cells:
+    if pa.types.is_boolean(data_type) and None not in cells:
         return pd.array(cells, dtype=bool)
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(data_type):
         return optional(cells) if None in cells else values.to_numpy()
-    if pa.types.is_decimal(kind):
-        return _decimals(cells, kind.scale)
+    if pa.types.is_decimal(data_type):
+        return _decimals(cells, data_type.scale)
     return pd.array([None if cell is None else _text(cell) for cell in cells], dtype="str")
 
 
 def _decimals(cells: list[Any], scale: int) -> Any:
-    """Sums of whole numbers come as decimals: whole again where they fit, else as floats."""
+    """Return decimals, the type of integer sums, as integers if all fit into 64 bits, else as floats."""
     if scale == 0 and all(cell is None or abs(cell) < 2**63 for cell in cells):
         return optional([None if cell is None else int(cell) for cell in cells])
     return pd.array([float("nan") if cell is None else float(cell) for cell in cells], dtype="float64")
@@ -113,10 +114,10 @@ def _decimals(cells: list[Any], scale: int) -> Any:
 
 def _text(cell: Any) -> str:
     if isinstance(cell, list | tuple | dict):
-        return json.dumps(cell, ensure_ascii=False, default=_plain)
+        return json.dumps(cell, ensure_ascii=False, default=_json_value)
     return str(cell)
 
 
-def _plain(cell: Any) -> Any:
-    """What JSON has no word for, within a list."""
+def _json_value(cell: Any) -> Any:
+    """Convert a nested value that JSON does not support."""
     return float(cell) if isinstance(cell, Decimal) else str(cell)

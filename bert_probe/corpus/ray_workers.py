@@ -1,8 +1,8 @@
-"""Shards that processes of Ray work on, of this machine or of a cluster.
+"""Process the chunks of a corpus with Ray, on this machine or on a cluster.
 
-The command reads the parts of the inputs and hands each to an actor, which has opened the model once and
-writes the shard itself; what comes back is what was written last of it. As many parts are under way as keep
-all actors busy, and no more are read, so that memory does not grow with the inputs.
+This process reads the chunks and hands each to a Ray actor, which has loaded the model once and writes the
+shard itself. Only the description of the shard comes back. No more chunks are read than keep all actors busy,
+so memory does not grow with the inputs.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ import torch
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.store import Shard
-from bert_probe.corpus.workers import Part, PendingChunks, ShardJob, threads_of_each
+from bert_probe.corpus.workers import Chunk, PendingChunks, ShardJob, threads_per_worker
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 
-_SAME = ("weights_sha256", "dtype", "device", "libraries")
-"""Of a model's provenance, what must be alike in all actors."""
-_STORE_BYTES = 200_000_000
-"""That Ray holds of parts under way before it puts them on the disk; a part takes some hundred KB."""
-_AHEAD = 2
-"""Parts of each actor: the one that it works on, and the next."""
-_TRIES = 3
-"""Of a part whose actor dies, as when the machine's memory is full."""
-_BEAT = 0.5
-"""Seconds after which somebody who wants the run to end is heard."""
+_COMPARED = ("weights_sha256", "dtype", "device", "libraries")
+"""Provenance of the model that must be equal in all actors."""
+_OBJECT_STORE_BYTES = 200_000_000
+"""Memory for chunks in progress before Ray spills them to disk; a chunk takes some hundred KB."""
+_CHUNKS_PER_ACTOR = 2
+"""The chunk in progress, and the next one."""
+_MAX_RETRIES = 3
+"""Retries of a chunk whose actor dies, for example because memory is full."""
+_POLL_SECONDS = 0.5
+"""Interval at which a run that waits for actors can be cancelled."""
 
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Actors of Ray.
+    """Runs the jobs of a corpus run in Ray actors.
 
     Attributes:
-        address: of a cluster, as ``ray.init`` takes it; None for this machine alone, where Ray is started and
-            ended again. A Ray that the program has begun itself is used as it is.
-        workers: how many, each with one shard at a time. On this machine they share its cores; on a cluster
-            each has one.
-        num_gpus: of each actor, or a part of one; None for one where the checkpoint is on a GPU, else none.
+        address: of a cluster, as ``ray.init`` takes it; None starts and stops Ray on this machine. If the
+            program has already started Ray, that instance is used.
+        workers: number of actors, each with one shard at a time. On this machine they share its cores; on a
+            cluster each has one core.
+        num_gpus: GPUs per actor, may be a fraction; None for one if the checkpoint is on a GPU, else none.
 
     Raises:
         UnavailableError: Ray is not installed.
@@ -65,67 +65,69 @@ class RayRunner:
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
             raise UnavailableError(
-                'Ray is an extra that is not installed. Run pip install "bert-probe[ray]", or run on local.'
+                'Ray is not installed. Run pip install "bert-probe[ray]", or run on local.'
             )
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """A GPU's name in the actor that has it, or the processor.
+        """Return the device of each actor, "cuda:0" or "cpu".
 
         Raises:
-            UnavailableError: a model in memory, which no other process can open.
+            UnavailableError: the model exists only in memory, so other processes cannot load it.
         """
         if checkpoint.folder is None:
             raise UnavailableError(
                 "A model in memory cannot be opened by other processes. Save it to a folder and open that, "
                 "or run on local."
             )
-        return "cuda:0" if self._gpus(checkpoint) else "cpu"
+        return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 
-    def _gpus(self, checkpoint: Checkpoint) -> float:
+    def _gpus_per_actor(self, checkpoint: Checkpoint) -> float:
         if self.num_gpus is not None:
             return self.num_gpus
         return float(checkpoint.device.type == "cuda")
 
-    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
-        """As they are done; when it is closed, Ray ends what is not.
+    def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
+        """Yield shards as they are completed; closing the generator cancels the others.
 
         Raises:
-            UnavailableError: the cluster cannot be reached, or is too small; an actor died again and again.
-            StoreError: the folder cannot be written, or is not there on the cluster's machines.
-            CheckpointError: these open another model, or have other libraries.
+            UnavailableError: the cluster cannot be reached or is too small, or an actor died repeatedly.
+            StoreError: the folder cannot be written, or does not exist on the cluster's machines.
+            CheckpointError: an actor loads another model, or has other versions of the libraries.
         """
-        gpus = self._gpus(job.checkpoint)
+        gpus = self._gpus_per_actor(job.checkpoint)
         with ready(self.address, self.workers) as threads:
-            self._check(threads, gpus)
-            work = RayActor.of(job, self.device(job.checkpoint), threads)
-            for entry in entries(job, parts, work, self.workers, gpus):
-                if isinstance(entry, ProbeError):
-                    raise entry
-                yield entry
+            self._check_resources(threads, gpus)
+            actor = RayActor.of(job, self.device(job.checkpoint), threads)
+            for outcome in run_actors(job, chunks, actor, self.workers, gpus):
+                if isinstance(outcome, ProbeError):
+                    raise outcome
+                yield outcome
 
-    def _check(self, threads: int, gpus: float) -> None:
-        """An actor that finds no room would be waited for without end."""
+    def _check_resources(self, threads: int, gpus: float) -> None:
+        """Check that all actors can start: Ray would wait forever for missing resources."""
         import ray
 
-        there = ray.cluster_resources()
-        for name, each in (("CPU", threads), ("GPU", gpus)):
-            if self.workers * each > there.get(name, 0):
-                kind = {"CPU": "cores", "GPU": "GPUs"}[name]
+        available = ray.cluster_resources()
+        for resource, unit, per_worker in (("CPU", "cores", threads), ("GPU", "GPUs", gpus)):
+            needed, count = self.workers * per_worker, available.get(resource, 0)
+            if needed > count:
                 raise UnavailableError(
-                    f"{self.workers} workers need {self.workers * each:g} {kind}, and Ray has "
-                    f"{there.get(name, 0):g}. Give fewer --workers, or more machines."
+                    f"{self.workers} workers need {needed:g} {unit}, but Ray has {count:g}. Use fewer "
+                    "--workers, or more machines."
                 )
 
 
 @dataclass(frozen=True)
 class RayActor:
-    """What works on parts in a process of Ray; it opens the model with the first one.
+    """The class whose instances process chunks in Ray; it loads the model with the first chunk.
 
     Attributes:
-        folder: of the store, the same for all.
-        model, revision: as `load` takes them.
-        provenance: what `_SAME` has to be.
-        threads: that it computes with.
+        folder: of the store, the same path on all machines.
+        question: resolved, see `IngestConfig.of`.
+        model: as `load` takes it.
+        revision: as `load` takes it.
+        provenance: expected values of `_COMPARED`.
+        threads: number of torch threads.
     """
 
     folder: Path
@@ -137,121 +139,120 @@ class RayActor:
 
     @classmethod
     def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
-        """The actor for a job."""
-        about = job.checkpoint.description
-        names = {"built-in": None, "hub": about.name}
-        model = names.get(about.origin, str(job.checkpoint.folder))
+        """Create the actor for a job."""
+        description = job.checkpoint.description
+        model = {"built-in": None, "hub": description.name}.get(
+            description.origin, str(job.checkpoint.folder)
+        )
         provenance = job.checkpoint.provenance() | {"device": device}
-        same = {name: provenance[name] for name in _SAME}
-        return cls(job.folder.resolve(), job.question, model, about.revision, same, threads)
+        compared = {name: provenance[name] for name in _COMPARED}
+        return cls(job.folder.resolve(), job.question, model, description.revision, compared, threads)
 
     @cached_property
     def job(self) -> ShardJob:
-        """With the model open.
+        """The job with the model loaded in this process.
 
         Raises:
-            StoreError: the store is not there on this machine.
-            CheckpointError: the model is another one here, or cannot be opened.
+            StoreError: the store does not exist on this machine.
+            CheckpointError: the model cannot be loaded, or differs from that of the run.
         """
         from bert_probe.model.loading import load
 
         machine = socket.gethostname()
         if not (self.folder / MANIFEST).is_file():
             raise StoreError(
-                f"{self.folder} is not there on {machine}. Choose an --out that all machines of the cluster "
-                "share."
+                f"{self.folder} does not exist on {machine}. Choose an --out that all machines of the "
+                "cluster share."
             )
         torch.set_num_threads(self.threads)
         device, dtype = self.provenance["device"], self.provenance["dtype"]
         checkpoint = load(self.model, self.revision, device, dtype)
-        found = checkpoint.provenance()
-        if other := [name for name in _SAME if found[name] != self.provenance[name]]:
+        provenance = checkpoint.provenance()
+        if different := [name for name in _COMPARED if provenance[name] != self.provenance[name]]:
             raise CheckpointError(
-                f"{machine} opens {checkpoint.description.name} with other {', '.join(other)}. Install the "
-                "same model and the same versions on all machines of the cluster."
+                f"{machine} opens {checkpoint.description.name} with other {', '.join(different)}. Install "
+                "the same model and the same versions on all machines of the cluster."
             )
         return ShardJob(self.folder, checkpoint, self.question)
 
-    def found(self, part: Part) -> Shard | ProbeError:
-        """The shard of a part, or what is wrong, which the run is ended with."""
+    def run(self, chunk: Chunk) -> Shard | ProbeError:
+        """Return the shard of a chunk, or the error that ends the run."""
         try:
-            return self.job.do(*part)
+            return self.job.run(*chunk)
         except ProbeError as error:
             return error
 
 
-def entries(
-    job: ShardJob, parts: PendingChunks, actor: RayActor, workers: int, gpus: float
+def run_actors(
+    job: ShardJob, chunks: PendingChunks, actor: RayActor, workers: int, gpus: float
 ) -> Iterator[Shard | ProbeError]:
-    """What actors make of the parts, as they are done.
+    """Yield the outcome of each chunk as actors complete it.
 
     Raises:
-        UnavailableError: Ray cannot go on.
+        UnavailableError: Ray fails.
     """
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    kind = ray.remote(RayActor).options(
-        num_cpus=actor.threads, num_gpus=gpus, max_restarts=_TRIES, max_task_retries=_TRIES
+    actor_class = ray.remote(RayActor).options(
+        num_cpus=actor.threads, num_gpus=gpus, max_restarts=_MAX_RETRIES, max_task_retries=_MAX_RETRIES
     )
-    left, busy = iter(parts), {}
-    free = [kind.remote(**vars(actor)) for _ in range(workers)] * _AHEAD
+    remaining, running = iter(chunks), {}
+    free = [actor_class.remote(**vars(actor)) for _ in range(workers)] * _CHUNKS_PER_ACTOR
     try:
         while True:
-            for one, part in zip(free, left, strict=False):
-                busy[one.found.remote(part)] = one, part[0]
-            if not busy:
+            for handle, chunk in zip(free, remaining, strict=False):
+                running[handle.run.remote(chunk)] = handle, chunk[0]
+            if not running:
                 return
-            done, _ = ray.wait([*busy], timeout=_BEAT)
-            free = [busy.pop(one)[0] for one in done]
-            for _, number in [] if done else busy.values():
-                job.report_of(number)(0, 0)  # nothing new, but a chance to end the run
+            done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
+            free = [running.pop(task)[0] for task in done]
+            for _, number in [] if done else running.values():
+                job.progress_of(number)(0, 0)  # no news, but a chance to cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
-        raise error.cause from None  # no sentence of ours: as it would end a run without Ray
+        raise error.cause from None  # an unexpected error: raised as it would be without Ray
     except RayError as error:
         raise UnavailableError(
-            f"Ray has ended the run: {_line(error)}. What is written stays; run it again to go on."
+            f"Ray has ended the run: {_first_line(error)}. Complete shards are kept; run it again to "
+            "continue."
         ) from None
-
-
-# Ray itself
 
 
 @contextmanager
 def ready(address: str | None, workers: int) -> Iterator[int]:
-    """Ray for the runs within, and how many threads each of its workers has.
+    """Connect to Ray or start it for the block, and yield the number of threads of each worker.
 
     Raises:
-        UnavailableError: it cannot be reached, or does not start.
+        UnavailableError: Ray cannot be reached, or does not start.
     """
-    folder = TemporaryDirectory(prefix="ray-", dir=_SHORT, ignore_cleanup_errors=True)
-    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is sent to anybody
+    folder = TemporaryDirectory(prefix="ray-", dir=_SHORT_FOLDER, ignore_cleanup_errors=True)
+    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # no telemetry
     if address is None:
-        settings["RAY_AUTH_TOKEN"] = _token()
-    with folder as own, _environment(settings):
-        import ray  # which reads these
+        settings["RAY_AUTH_TOKEN"] = _auth_token()
+    with folder as temporary_folder, _environment(settings):
+        import ray  # reads the environment when it is imported
 
         if ray.is_initialized():
             yield 1
             return
-        threads = 1 if address else threads_of_each(workers)
-        alone = {
+        threads = 1 if address else threads_per_worker(workers)
+        local_settings = {
             "address": "local",
             "num_cpus": workers * threads,
             "include_dashboard": False,
-            "object_store_memory": _STORE_BYTES,
+            "object_store_memory": _OBJECT_STORE_BYTES,
             "_node_ip_address": _LOOPBACK,
-            "_temp_dir": own,
+            "_temp_dir": temporary_folder,
         }
         try:
             if address:
                 ray.init(address, **_QUIET)
             else:
-                _start(alone)
-        except Exception as error:  # of any type: what it says is all there is
-            place = f"be reached at {address}" if address else "be started"
-            raise UnavailableError(f"Ray cannot {place}: {_line(error)}.") from None
+                _start(local_settings)
+        except Exception as error:  # Ray raises many types
+            failure = f"be reached at {address}" if address else "be started"
+            raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:
             yield threads
         finally:
@@ -259,10 +260,10 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
 
 
 def _start(settings: Mapping[str, Any]) -> None:
-    """Ray gives itself 30 seconds to start, which a busy machine may exceed: then it is tried again."""
+    """Start Ray; its start may exceed its time limit of 30 seconds on a busy machine, so it is retried."""
     import ray
 
-    for left in reversed(range(_TRIES)):
+    for retries in reversed(range(_MAX_RETRIES)):
         try:
             ray.init(**settings, **_QUIET)
             return
@@ -272,28 +273,28 @@ def _start(settings: Mapping[str, Any]) -> None:
                 with suppress(psutil.Error):
                     if settings["_temp_dir"] in " ".join(process.cmdline()):
                         process.kill()
-            if not left:
+            if not retries:
                 raise
 
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
-"""For 127.0.0.1 Ray takes the machine's address on a network, where it does not stay within the machine."""
+"""Ray replaces 127.0.0.1 by the machine's network address, which would open its ports to the network."""
 
-_SHORT = "/tmp" if Path("/tmp").is_dir() else None
-"""A folder whose name leaves room for those of Ray's sockets, which may have some hundred bytes."""
+_SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
+"""A short path: Ray creates Unix sockets below it, whose paths have at most about 100 bytes."""
 
 
 @cache
-def _token() -> str:
-    """Without it nobody else on the network can use the Ray of this process, which reads it once."""
+def _auth_token() -> str:
+    """Return the token that protects this Ray from others on the network; Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Variables that Ray and its processes read; those that are set already stay as they are."""
+    """Set environment variables that are not set yet, and remove Ray's variables afterwards."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:
@@ -304,6 +305,5 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
 
 
-def _line(error: Exception) -> str:
-    """What it says first."""
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,9 +1,9 @@
-"""SQL over the tables of a store, by DuckDB, which reaches nothing else: no other file, network or setting.
+"""Run SQL over the tables of a store with DuckDB, isolated from other files, the network and settings.
 
-The tables are views of its files, and these the only files that may be opened. The settings are locked before
-anything of a person's is read, and that must be a single SELECT. Nothing is written but what a sort or a join
-spills into a folder that is made for one query. All of it happens in a process of its own, `sql_child`, whose
-memory is limited and which is killed when a query takes too long.
+The tables are views of the store's files, and no other files can be opened. The settings are locked before
+the user's query is parsed, which must be a single SELECT. Only temporary files of sorts and joins are
+written, to a folder for one connection. Queries run in a separate process, `sql_child`, with limited memory,
+which is killed when a query takes too long.
 """
 
 from __future__ import annotations
@@ -23,60 +23,62 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert_probe.corpus.sql_child import ConnectionSetup, TableSetup, literal, out_of_memory
+from bert_probe.corpus.sql_child import ConnectionSetup, TableSetup, out_of_memory
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Progress, no_progress
 
-__all__ = ["StoreTables", "literal", "opened"]
-
-MEMORY, SPILLED = "1GB", "8GB"
-"""What DuckDB may hold in memory for a query, and in a temporary folder."""
-ADDRESS_SPACE = 2**31
-"""Bytes that the process of a query may allocate, with what DuckDB does not count."""
-ROWS, BYTES = 1_000_000, 2**28
-"""The largest answer."""
-LONGEST = 20_000
-"""Characters of a query. Parsing one takes time that grows with their square."""
+MAX_MEMORY = "1GB"
+"""DuckDB's memory limit."""
+MAX_SPILL = "8GB"
+"""Maximum size of DuckDB's temporary files."""
+MAX_ADDRESS_SPACE = 2**31
+"""Bytes that the child process may allocate, including what DuckDB does not count."""
+MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
+"""Maximum size of an answer."""
+MAX_CHARACTERS = 20_000
+"""Maximum length of a query. The time to parse it grows with the square of its length."""
 SECONDS = 60.0
-"""The longest that a person's query takes, unless they say otherwise."""
-_POLL = 0.02
+"""Default time limit of a user's query."""
+_POLL_SECONDS = 0.02
 
 
 class StoreTables:
-    """The tables of a store, and the process that answers queries about them."""
+    """The tables of a store, and the child process that runs queries over them."""
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # at once, so that it starts while its caller goes on
+        self._child = _start(setup)  # starts in parallel with the caller
 
-    def select(self, sql: str, seconds: float | None = None, report: Progress = no_progress) -> pa.Table:
+    def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
         """Return the answer to a single SELECT.
 
         Args:
-            seconds: the longest that it may take; None for as long as it needs.
-            report: called with the number of seconds it has been running; what it raises ends the query.
+            sql: in DuckDB's dialect.
+            seconds: time limit; None for no limit.
+            progress: called with the number of seconds that the query has been running; an exception that it
+                raises ends the query.
 
         Raises:
-            SelectionError: no such table or column, no SQL, another statement than a SELECT, too large an
-                answer, or one that takes too long or needs too much memory.
+            SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
+                does not exist, takes too long, needs too much memory, or its answer is too large.
         """
-        if len(sql) > LONGEST:
+        if len(sql) > MAX_CHARACTERS:
             raise SelectionError(
-                f"The query has {len(sql):,} characters; at most {LONGEST:,} are allowed. Shorten it, or "
-                "open the files with DuckDB itself (docs/store.md)."
+                f"The query has {len(sql):,} characters; at most {MAX_CHARACTERS:,} are allowed. Shorten it, "
+                "or open the files with DuckDB itself (docs/store.md)."
             )
-        if any("\ud800" <= sign <= "\udfff" for sign in sql):
-            raise SelectionError("The query holds half a character, which UTF-8 cannot hold. Write it again.")
+        if any("\ud800" <= character <= "\udfff" for character in sql):
+            raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
         if self._child.poll() is not None:  # an earlier query ended it
             self._child = _start(self._setup)
-        return self._interruptible(lambda: self._answer(sql), seconds, report)
+        return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
     def close(self) -> None:
-        """End the process."""
+        """End the child process."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # what was written is not read any more
+            with suppress(OSError):  # unread input
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -87,7 +89,7 @@ class StoreTables:
         try:
             _send(self._child, sql)
             header = json.loads(self._child.stdout.readline())
-        except (OSError, ValueError):  # it has ended: the system refused it more memory
+        except (OSError, ValueError):  # the child ended: out of memory
             self.close()
             raise SelectionError(out_of_memory(self._setup)) from None
         if "error" in header:
@@ -100,60 +102,61 @@ class StoreTables:
             raise SelectionError(out_of_memory(self._setup)) from None
 
     def _interruptible(
-        self, work: Callable[[], pa.Table], seconds: float | None, report: Progress
+        self, work: Callable[[], pa.Table], seconds: float | None, progress: Progress
     ) -> pa.Table:
-        """Wait for the child in a thread, so that Ctrl+C, a timeout or `report` can end it."""
-        done: list[pa.Table] = []
-        failed: list[BaseException] = []
-        over = threading.Event()  # no join: one that Ctrl+C interrupts takes the thread for ended
+        """Wait for the child in a thread, so that Ctrl+C, a timeout or `progress` can end it."""
+        answers: list[pa.Table] = []
+        errors: list[BaseException] = []
+        # Not Thread.join: if Ctrl+C interrupts it, the thread counts as finished.
+        finished = threading.Event()
 
         def run() -> None:
             try:
-                done.append(work())
-            except BaseException as error:  # raised again below, in the thread that asked
-                failed.append(error)
+                answers.append(work())
+            except BaseException as error:  # raised again below, in the caller's thread
+                errors.append(error)
             finally:
-                over.set()
+                finished.set()
 
-        begun = time.monotonic()
+        start = time.monotonic()
         threading.Thread(target=run).start()
         try:
-            while not over.wait(_POLL):
-                spent = time.monotonic() - begun
-                report(int(spent), 0)
-                if seconds is not None and spent > seconds:
+            while not finished.wait(_POLL_SECONDS):
+                elapsed = time.monotonic() - start
+                progress(int(elapsed), 0)
+                if seconds is not None and elapsed > seconds:
                     raise SelectionError(
-                        f"The query took longer than {seconds:g} seconds. Ask for fewer rows or heads, or "
-                        "allow it more with --seconds."
+                        f"The query took longer than {seconds:g} seconds. Select fewer rows or heads, or "
+                        "allow more with --seconds."
                     )
         finally:
-            if not over.is_set():
+            if not finished.is_set():
                 self._child.kill()
-                over.wait()
+                finished.wait()
                 self.close()
-        if failed:
-            raise failed[0]
-        return done[0]
+        if errors:
+            raise errors[0]
+        return answers[0]
 
 
 def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
-    # As multiprocessing does: what this process can import, the child can.
+    # As in multiprocessing: the child can import what this process can import.
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "bert_probe.corpus.sql_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # what the C++ library writes when it runs out of memory
+        stderr=subprocess.DEVNULL,  # DuckDB writes to it when it runs out of memory
         env=os.environ
         | {
             "PYTHONPATH": os.pathsep.join(paths),
-            # Neither arenas nor the stacks of threads are to fill the address space.
+            # Malloc arenas and stacks of unused threads would fill the limited address space.
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             "MALLOC_ARENA_MAX": "2",
         },
-        process_group=0 if os.name == "posix" else None,  # Ctrl+C is for this process alone
+        process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only this process
     )
-    with suppress(OSError):  # a child that has ended refuses the first query
+    with suppress(OSError):  # the child has ended: the first query fails
         _send(child, setup)
     return child
 
@@ -165,10 +168,10 @@ def _send(child: subprocess.Popen[bytes], content: Any) -> None:
 
 
 @contextmanager
-def opened(store: Store) -> Iterator[StoreTables]:
-    """Open the tables of a store to queries."""
-    with tempfile.TemporaryDirectory(prefix="bert-probe-") as spilled:
-        tables = StoreTables(store, _setup(store, spilled))
+def open_tables(store: Store) -> Iterator[StoreTables]:
+    """Open the tables of a store for queries."""
+    with tempfile.TemporaryDirectory(prefix="bert-probe-") as spill_folder:
+        tables = StoreTables(store, _setup(store, spill_folder))
         try:
             yield tables
         finally:
@@ -179,18 +182,18 @@ def _setup(store: Store, spill_folder: str) -> ConnectionSetup:
     tables = {
         name: TableSetup(
             files=[str(file.resolve()) for file in store.files(name)] if store.shards else [],
-            is_parquet=layout.ending == "parquet",
-            schema=base64.b64encode(layout.schema.serialize()).decode("ascii"),
+            is_parquet=schema.ending == "parquet",
+            schema=base64.b64encode(schema.schema.serialize()).decode("ascii"),
         )
-        for name, layout in store.layouts.items()
+        for name, schema in store.layouts.items()
     }
     return ConnectionSetup(
         folder=str(store.folder.resolve()),
         tables=tables,
-        memory=MEMORY,
+        memory=MAX_MEMORY,
         spill_folder=spill_folder,
-        spill_size=SPILLED,
-        address_space=ADDRESS_SPACE,
-        rows=ROWS,
-        bytes=BYTES,
+        spill_size=MAX_SPILL,
+        address_space=MAX_ADDRESS_SPACE,
+        rows=MAX_ROWS,
+        bytes=MAX_BYTES,
     )

@@ -1,7 +1,8 @@
-"""What a person's SQL may name: the functions and table functions of this list, and the tables of a store.
+"""The functions and table functions that a user's SQL may call; it may read only the tables of a store.
 
-Left out are functions that reveal paths, settings or other parts of the process, that read files or run
-another query, and whose memory or time in a single call DuckDB does not limit: repeat, replace, levenshtein.
+The lists leave out functions that reveal paths, settings or the process, that read files or run another
+query, and functions whose memory or time in a single call DuckDB does not limit: repeat, replace,
+levenshtein.
 """
 
 from __future__ import annotations
@@ -85,29 +86,29 @@ _SHOW_TABLES: Final = ('"tables"', "tables")
 
 
 def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str]) -> None:
-    """Raise an error unless a query names only what it may.
+    """Check that a query names only allowed functions and tables.
 
     Args:
         parsed: the query as DuckDB's `json_serialize_sql` describes it.
         tables: names of the tables of the store.
-        views: names of the views that DuckDB defines itself, which describe the process.
+        views: names of DuckDB's internal views, which describe the process.
 
     Raises:
-        SelectionError: a function or a table that is not allowed, or a query that cannot be described.
+        SelectionError: a function or a table is not allowed, or DuckDB cannot describe the query.
     """
     if parsed.get("error"):
         reason = str(parsed.get("error_message", "")).split("\\n")[0].rstrip(".!")
         raise SelectionError(f"This query cannot be checked ({reason}). Write a single SELECT.")
     for node in _nodes(parsed):
-        kind = node.get("type")
-        if kind == "TABLE_FUNCTION" and "function" in node:
+        node_type = node.get("type")
+        if node_type == "TABLE_FUNCTION" and "function" in node:
             _check_name(node["function"]["function_name"], TABLE_FUNCTIONS, "table function")
             node["function"] = {**node["function"], "function_name": None}
-        elif kind == "BASE_TABLE":
+        elif node_type == "BASE_TABLE":
             _check_table(node, views)
-        elif kind == "SHOW_REF":
-            shown = str(node.get("table_name", ""))
-            if shown and shown not in _SHOW_TABLES and shown.strip('"').lower() not in tables:
+        elif node_type == "SHOW_REF":
+            name = str(node.get("table_name", ""))
+            if name and name not in _SHOW_TABLES and name.strip('"').lower() not in tables:
                 raise SelectionError(
                     "A query can show only TABLES or a table. Write SHOW TABLES or DESCRIBE rows."
                 )
@@ -118,8 +119,8 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
 def _check_name(name: str, allowed: frozenset[str], kind: str) -> None:
     if name.lower() not in allowed:
         raise SelectionError(
-            f"The {kind} {name[:100]!r} is not allowed in queries here. Use another, or open the files with "
-            "DuckDB itself (docs/store.md)."
+            f"The {kind} {name[:100]!r} is not allowed in queries here. Use another one, or open the files "
+            "with DuckDB itself (docs/store.md)."
         )
 
 
@@ -129,12 +130,12 @@ def _check_table(node: dict[str, Any], views: frozenset[str]) -> None:
     if catalog not in ("", "memory") or schema not in ("", "main") or table in views:
         name = ".".join(filter(None, path))
         raise SelectionError(
-            f"A query reads the tables of its store, and not {name[:100]!r}. SHOW TABLES lists them."
+            f"A query can read only the tables of its store, not {name[:100]!r}. SHOW TABLES lists them."
         )
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Return all objects of a description, the outer ones first."""
+    """Yield all objects of a description, outer objects first."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

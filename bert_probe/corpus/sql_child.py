@@ -1,10 +1,11 @@
-"""The process in which DuckDB runs the queries of one store, see `sql`: its memory is limited by the system.
+"""The child process in which DuckDB runs the queries over one store, see `sql`.
 
-A few functions of DuckDB allocate gigabytes which its own memory limit does not count. Here such a query ends
-this process, or is refused, and the process that serves others goes on.
+The operating system limits its memory, because some functions of DuckDB allocate gigabytes that its own
+memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
-answers each query with a line of JSON and, without an "error" in it, an Arrow stream. It ends with its input.
+answers each query with a line of JSON and, unless that has an "error", an Arrow stream. It exits at the end
+of its input.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ import pyarrow as pa
 from bert_probe.corpus import sql_allowed
 from bert_probe.errors import SelectionError
 
-if TYPE_CHECKING:  # DuckDB calls everything a leak that is imported at the top of a module
+if TYPE_CHECKING:  # DuckDB reports leaks at exit if it is imported at the top of a module
     import duckdb
     from duckdb.sqltypes import DuckDBPyType
 
-_BATCH: Final = 10_000
-_WILD: Final = re.compile(r"[*?\[]")
-"""What DuckDB takes for a pattern in a file's name."""
-_DESCRIBES: Final = ("show", "duckdb_columns")
+_BATCH_ROWS: Final = 10_000
+_GLOB: Final = re.compile(r"[*?\[]")
+"""Characters that DuckDB interprets as a glob pattern in a file name."""
+_LISTING_WORDS: Final = ("show", "duckdb_columns")
 """Words of queries that list all tables."""
 
 
 class ConnectionSetup(TypedDict):
-    """What a connection to a store needs."""
+    """Settings of a connection to a store."""
 
     folder: str  # absolute path of the store
     tables: Mapping[str, TableSetup]
     memory: str  # DuckDB's own limit
     spill_folder: str
     spill_size: str
-    address_space: int  # bytes that the process may allocate, where the system has such a limit
-    rows: int  # of an answer, at most
-    bytes: int
+    address_space: int  # bytes that the process may allocate, if the system supports a limit
+    rows: int  # maximum of an answer
+    bytes: int  # maximum of an answer
 
 
 class TableSetup(TypedDict):
-    """A table of a store."""
+    """The files of a table."""
 
     files: Sequence[str]
     is_parquet: bool
@@ -77,11 +78,11 @@ class StoreConnection:
         }
         self.duckdb = duckdb.connect(":memory:", config=settings)
         files = {name: table["files"] for name, table in setup["tables"].items() if _is_native(table, setup)}
-        self._by_arrow = [name for name in setup["tables"] if name not in files]
+        self._unregistered = [name for name in setup["tables"] if name not in files]
         allowed = [file for table_files in files.values() for file in table_files]
-        self.duckdb.execute(f"SET allowed_paths = {_listed(allowed)}")
+        self.duckdb.execute(f"SET allowed_paths = {_list_literal(allowed)}")
         for name, table_files in files.items():
-            self.duckdb.execute(f"CREATE VIEW {name} AS FROM read_parquet({_listed(table_files)})")
+            self.duckdb.execute(f"CREATE VIEW {name} AS FROM read_parquet({_list_literal(table_files)})")
         self.duckdb.execute("SET enable_external_access = false")
         self.duckdb.execute("SET lock_configuration = true")
         views = self.duckdb.execute("SELECT lower(view_name) FROM duckdb_views() WHERE internal").fetchall()
@@ -97,9 +98,9 @@ class StoreConnection:
         self._register(sql.lower())
         with _as_selection_errors(self.setup):
             _check_one_select(self.duckdb.extract_statements(sql))
-            described = self.duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+            descriptions = self.duckdb.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
         try:
-            parsed = json.loads(described[0][0])
+            parsed = json.loads(descriptions[0][0])
         except RecursionError:
             raise SelectionError("The query is nested too deeply. Write it with fewer subqueries.") from None
         sql_allowed.check(parsed, frozenset(self.setup["tables"]), self._internal_views)
@@ -107,17 +108,20 @@ class StoreConnection:
             return self._fetch(sql)
 
     def _register(self, sql: str) -> None:
-        """Register the tables that Arrow reads, once a query names them: pyarrow.dataset imports pandas."""
-        describes = any(word in sql for word in _DESCRIBES)
-        for name in list(self._by_arrow):
-            if describes or name in sql:
+        """Register the tables that Arrow reads when a query first names them.
+
+        Not at the start, because pyarrow.dataset imports pandas, which is slow.
+        """
+        lists_tables = any(word in sql for word in _LISTING_WORDS)
+        for name in list(self._unregistered):
+            if lists_tables or name in sql:
                 self.duckdb.register(name, _dataset(self.setup["tables"][name]))
-                self._by_arrow.remove(name)
+                self._unregistered.remove(name)
 
     def _fetch(self, sql: str) -> pa.Table:
         max_rows, max_bytes = self.setup["rows"], self.setup["bytes"]
         batches, rows, size = [], 0, 0
-        with _as_arrow_holds(self.duckdb, sql).to_arrow_reader(_BATCH) as reader:
+        with _arrow_compatible(self.duckdb, sql).to_arrow_reader(_BATCH_ROWS) as reader:
             for batch in reader:
                 rows, size = rows + batch.num_rows, size + sum(map(_table_size, batch.columns))
                 if rows > max_rows or size > max_bytes:
@@ -130,12 +134,12 @@ class StoreConnection:
 
 
 def _table_size(values: pa.Array) -> int:
-    """Return about how many bytes these values take in a table of Python.
+    """Return about how many bytes the values take as Python objects.
 
-    Arrow needs one bit for a truth value and nothing for a NULL, so that a small answer could fill the memory
+    Arrow needs one bit for a boolean and none for a NULL, so a small Arrow table could still fill the memory
     of the process that shows it.
     """
-    size = max(values.nbytes, _CELL * len(values))
+    size = max(values.nbytes, _VALUE_BYTES * len(values))
     if pa.types.is_nested(values.type):
         size += sum(
             map(_table_size, values.flatten() if pa.types.is_struct(values.type) else [values.flatten()])
@@ -144,8 +148,8 @@ def _table_size(values: pa.Array) -> int:
 
 
 def _is_native(table: TableSetup, setup: ConnectionSetup) -> bool:
-    """Return whether DuckDB reads the files itself; it would read a folder's name as a pattern."""
-    return table["is_parquet"] and bool(table["files"]) and not _WILD.search(setup["folder"])
+    """Return whether DuckDB can read the files itself: Parquet, in a path that is not a glob pattern."""
+    return table["is_parquet"] and bool(table["files"]) and not _GLOB.search(setup["folder"])
 
 
 def _dataset(table: TableSetup) -> Any:
@@ -157,27 +161,27 @@ def _dataset(table: TableSetup) -> Any:
     return ds.dataset(list(table["files"]), schema=schema, format="parquet" if table["is_parquet"] else "ipc")
 
 
-_CELL = 16
-"""Bytes that a value of a table takes at least."""
-_HELD = frozenset(
+_VALUE_BYTES = 16
+"""Minimum bytes of a value as a Python object."""
+_EXACT_TYPES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
         *("utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
         *("varchar", "uuid", "null"),
     )
 )
-"""DuckDB's types whose values Arrow and pandas hold exactly as DuckDB prints them."""
-_NESTED = ("list", "array", "struct")
+"""DuckDB types whose values are equal in DuckDB, Arrow and pandas."""
+_NESTED_TYPES = ("list", "array", "struct")
 
 
-def _as_arrow_holds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return a query whose columns of other types are text, as DuckDB writes it.
+def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return a query whose columns have types that Arrow supports; others become text as DuckDB writes it.
 
-    Python's dates end with the year 9999, and Arrow has neither a time of 24:00:00 nor an unsigned integer of
-    128 bits: such values would fail or change on their way. Lists, structs and maps of them become JSON.
+    Python's dates end with the year 9999, and Arrow has neither the time 24:00:00 nor unsigned integers of
+    128 bits, so such values would raise an error or change. Lists, structs and maps of them become JSON.
     """
     relation = connection.sql(sql)
-    columns = [_column_of(number, kind) for number, kind in enumerate(relation.types, 1)]
+    columns = [_expression(number, data_type) for number, data_type in enumerate(relation.types, 1)]
     if columns == [f"#{number}" for number in range(1, len(columns) + 1)]:
         return relation
     relation = connection.sql(_without_semicolon(connection, sql))
@@ -188,11 +192,11 @@ def _as_arrow_holds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.D
 
 
 def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return a statement without the semicolon at its end, so that it can be put into another one."""
+    """Return a statement without its final semicolon, so that it can be a subquery."""
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # few, as each of them is parsed; the others may stand in a comment
+    for _ in range(4):  # each attempt parses the query; more semicolons may be in a comment
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -201,45 +205,49 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     return sql
 
 
-def _column_of(number: int, kind: DuckDBPyType) -> str:
-    if _is_held(kind):
+def _expression(number: int, data_type: DuckDBPyType) -> str:
+    """Return the SQL expression for a column, given by its number from 1."""
+    if _is_exact(data_type):
         return f"#{number}"
-    if kind.id == "uhugeint":
+    if data_type.id == "uhugeint":
         return f"#{number}::DOUBLE"
-    return f"to_json(#{number})::VARCHAR" if kind.id in (*_NESTED, "map") else f"#{number}::VARCHAR"
+    if data_type.id in (*_NESTED_TYPES, "map"):
+        return f"to_json(#{number})::VARCHAR"
+    return f"#{number}::VARCHAR"
 
 
-def _is_held(kind: DuckDBPyType) -> bool:
-    if kind.id in _NESTED:  # of an array the second child is its size
-        return all(_is_held(child) for _, child in kind.children if isinstance(child, type(kind)))
-    return kind.id in _HELD
+def _is_exact(data_type: DuckDBPyType) -> bool:
+    if data_type.id in _NESTED_TYPES:  # the second child of an array type is its size
+        children = (child for _, child in data_type.children if isinstance(child, type(data_type)))
+        return all(map(_is_exact, children))
+    return data_type.id in _EXACT_TYPES
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL writes it."""
+    """Return a text as an SQL string literal."""
     return "'{}'".format(text.replace("'", "''"))
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _list_literal(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(literal, texts))}]"
 
 
 def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
     import duckdb
 
-    kinds = [statement.type for statement in statements]
-    if kinds == [duckdb.StatementType.SELECT]:
+    types = [statement.type for statement in statements]
+    if types == [duckdb.StatementType.SELECT]:
         return
-    actual = kinds[0].name if len(kinds) == 1 else f"{len(kinds) or 'no'} statements"
+    actual = types[0].name if len(types) == 1 else f"{len(types) or 'no'} statements"
     raise SelectionError(
-        f"A store is only read, by a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES; that is {actual}. "
-        "Write one of these."
+        f"A query must be a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES, not {actual}. Write "
+        "one of these."
     )
 
 
 @contextmanager
 def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
-    """Turn errors of DuckDB into sentences that name what there is in the store."""
+    """Turn errors of DuckDB into a `SelectionError` that lists the tables or columns of the store."""
     import duckdb
 
     try:
@@ -248,8 +256,8 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
         raise SelectionError(out_of_memory(setup)) from None
     except duckdb.PermissionException:
         raise SelectionError(
-            "A query reads the tables of its store, and no other file or address. Open others with DuckDB "
-            "itself (docs/store.md)."
+            "A query can read only the tables of its store, not other files or addresses. Use DuckDB itself "
+            "for those (docs/store.md)."
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())
@@ -262,10 +270,10 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
 
 
 def out_of_memory(setup: ConnectionSetup) -> str:
-    """Return the sentence for a query that needs too much memory."""
+    """Return the error message for a query that needs too much memory."""
     return (
         f"The query needs more than {setup['memory']} of memory, or {setup['spill_size']} of temporary "
-        "files. Ask for fewer rows or columns at a time."
+        "files. Select fewer rows or columns."
     )
 
 
@@ -275,17 +283,17 @@ def _columns(table: TableSetup) -> list[str]:
 
 
 def _sentence(error: Exception, setup: ConnectionSetup) -> str:
-    """Return the sentence of an error of DuckDB, without its kind, the query, the path and all around it."""
+    """Return the first sentence of a DuckDB error and its hint, without type, query and path."""
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
-    first, *more = text.strip().split("\n")
+    first, *lines = text.strip().split("\n")
     sentence = re.sub(r"^[\w ]+ Error: ", "", first).strip()
-    hint = next((line.strip() for line in more if line.startswith("Did you mean")), "")
+    hint = next((line.strip() for line in lines if line.startswith("Did you mean")), "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
     return f"{sentence} {hint}".strip()
 
 
 def _limit_memory(size: int) -> None:
-    """Let the system refuse `size` bytes more than now, when DuckDB's threads have their stacks."""
+    """Limit the address space to `size` bytes more than now, after DuckDB's threads have their stacks."""
     try:
         import resource
 
@@ -299,7 +307,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[Any]:
-    """Yield lines of JSON; the process ends with its input, even while a query runs."""
+    """Yield parsed lines of JSON; at the end of the input the process exits, even while a query runs."""
     lines: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -313,7 +321,7 @@ def _lines(stream: BinaryIO) -> Iterator[Any]:
 
 
 def main() -> None:
-    """Answer the queries of standard input."""
+    """Answer the queries from standard input."""
     lines, out = _lines(sys.stdin.buffer), sys.stdout.buffer
     setup: ConnectionSetup = next(lines)
     connection = StoreConnection(setup)

@@ -1,5 +1,4 @@
-"""What is known of a measure over many sentences before any of them is read again: of each shard a few
-numbers and a histogram of every head, which add up."""
+"""Summary statistics and histograms of head measures for one shard. They can be added up over shards."""
 
 from __future__ import annotations
 
@@ -13,16 +12,17 @@ from bert_probe.model.lengths import most_tokens
 from bert_probe.model.trace import Array
 
 BINS = 64
-"""Of a histogram."""
+"""Number of bins of each histogram."""
 
 
-def edges(measure: str, max_tokens: int | None) -> Array:
-    """Where the bins of a measure begin and end, float64 [bin + 1].
+def bin_edges(measure: str, max_tokens: int | None) -> Array:
+    """Return the edges of a measure's histogram bins, float64 [bin + 1].
 
-    Shares and what is relative lie between 0 and 1. Entropy goes up to that of the longest text; so does
-    distance, whose bins grow with it, as most attention stays near.
+    Shares and relative measures range from 0 to 1. Entropy and distance range up to their maximum for the
+    longest text. Bins of the distance grow with it, as most attention goes to near tokens.
 
     Args:
+        measure: one of `MEASURES`.
         max_tokens: of the model, see `Description`.
     """
     longest = most_tokens(max_tokens)
@@ -33,22 +33,23 @@ def edges(measure: str, max_tokens: int | None) -> Array:
     return np.linspace(0, 1, BINS + 1)
 
 
-def statistics(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
-    """Columns of the table of statistics.
+def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
+    """Return the columns of a shard's table of statistics.
 
     Args:
-        profiles: [sentence, layer, head, measure], as they are stored.
+        profiles: measures of every head, float32 [sentence, layer, head, measure].
+        max_tokens: of the model, see `Description`.
     """
     count, layers, heads, _ = profiles.shape
     grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]
     values = profiles.astype(np.float64).transpose(3, 1, 2, 0).reshape(len(grid), count)
     bins = np.concatenate(
         [
-            _histograms(part, edges(name, max_tokens))
-            for name, part in zip(MEASURES, np.split(values, len(MEASURES)), strict=True)
+            _histograms(measured, bin_edges(name, max_tokens))
+            for name, measured in zip(MEASURES, np.split(values, len(MEASURES)), strict=True)
         ]
     )
-    none = np.full(len(grid), np.nan)
+    no_value = np.full(len(grid), np.nan)
     return {
         "layer": [layer + 1 for layer, _, _ in grid],
         "head": [head + 1 for _, head, _ in grid],
@@ -56,19 +57,22 @@ def statistics(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
         "count": np.full(len(grid), count),
         "sum": values.sum(axis=1),
         "squares": (values**2).sum(axis=1),
-        "least": values.min(axis=1) if count else none,
-        "most": values.max(axis=1) if count else none,
+        "least": values.min(axis=1) if count else no_value,
+        "most": values.max(axis=1) if count else no_value,
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), BINS),
     }
 
 
-def bins_of(values: Array, ends: Array) -> Array:
-    """The bin of each value, from 0; a bin has its low end. Roundings beyond the ends count to the last."""
-    return np.clip(np.searchsorted(ends, values, side="right") - 1, 0, BINS - 1)
+def bin_indices(values: Array, edges: Array) -> Array:
+    """Return the bin of each value, from 0.
+
+    A bin includes its lower edge. Values outside the edges, due to rounding, fall into the first or last bin.
+    """
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
 
 
-def _histograms(values: Array, ends: Array) -> Array:
-    """How many of each row lie in each bin, int64 [row, bin]."""
-    each = bins_of(values, ends) + np.arange(len(values))[:, None] * BINS
-    counted: Array = np.bincount(each.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
-    return counted
+def _histograms(values: Array, edges: Array) -> Array:
+    """Count the values of each row in each bin: [row, value] → int64 [row, bin]."""
+    flat = bin_indices(values, edges) + np.arange(len(values))[:, None] * BINS
+    counts: Array = np.bincount(flat.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
+    return counts

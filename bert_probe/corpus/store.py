@@ -1,4 +1,4 @@
-"""A store: a folder of tables, made of shards that are whole or not there; see docs/store.md."""
+"""A store: a folder of tables that consists of complete shards; see docs/store.md."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from bert_probe.errors import CheckpointError, ProbeError, StoreError, Unavailab
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import built_in_digest
 
-_PART = ".part"
+_PARTIAL = ".part"
+"""Suffix of a file that is being written."""
 
 
 @dataclass(frozen=True)
 class StoreDimensions:
-    """What numbers of layers and heads are read against, as a checkpoint's description is."""
+    """Number of layers and heads of a store's model, for resolving layer and head numbers."""
 
     layers: int
     heads: int
@@ -43,14 +44,16 @@ class StoreDimensions:
 
 @dataclass(frozen=True)
 class Shard:
-    """What is written last of a shard, and says that it is there.
+    """The description of a shard. Its JSON file is written last, so it marks the shard as complete.
 
     Attributes:
-        number: from 0.
-        first: number of its first record, from 1; the others follow.
-        records, rows, tokens, refusals: how many it holds; rows are the records that were read, tokens the
-            units that its numbers are of.
-        files: name of a table → bytes and SHA-256 of its file.
+        number: index of the shard, from 0.
+        first: number of its first record, from 1; the other records follow without gaps.
+        records: number of input records.
+        rows: number of records that were read.
+        tokens: number of tokens, or of words if the store merges tokens into words.
+        refusals: number of records that were refused.
+        files: table name → "bytes" and "sha256" of the table's file.
     """
 
     number: int
@@ -63,18 +66,18 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """Of its files, without their endings."""
+        """The stem of the shard's file names, such as "00003"."""
         return f"{self.number:05}"
 
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A folder of tables that somebody gathered; reading it changes nothing.
+    """A read-only view of a folder of tables.
 
     Attributes:
-        folder: where it lies.
-        manifest: what was asked, of which model and of which files.
-        shards: those that are whole, in order.
+        folder: path of the store.
+        manifest: what was extracted, with which model and from which files.
+        shards: the complete shards, in order.
     """
 
     folder: Path
@@ -83,98 +86,96 @@ class Store:
 
     @cached_property
     def question(self) -> IngestConfig:
-        """What was gathered of each sentence."""
+        """What was extracted from each sentence."""
         return IngestConfig.from_json(self.manifest["question"], self.sizes)
 
     @property
     def sizes(self) -> StoreDimensions:
-        """Layers of the model, and heads in each."""
+        """Number of layers of the model, and of heads in each layer."""
         return StoreDimensions(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest input of the model."""
-        longest: int | None = self.manifest["sizes"]["max_tokens"]
-        return longest
+        """Maximum input length of the model in tokens."""
+        max_tokens: int | None = self.manifest["sizes"]["max_tokens"]
+        return max_tokens
 
     @cached_property
     def layouts(self) -> dict[str, TableSchema]:
-        """Its tables."""
+        """Table name → schema, for every table of the store."""
         return layouts(self.question, self.manifest["sizes"]["hidden_size"])
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Whose vectors it holds, from 0, which is the output of the embeddings."""
+        """Layers whose vectors are stored; 0 is the output of the embeddings."""
         return (self.question.layers or ()) if self.has("vectors") else ()
 
     @property
     def finished(self) -> bool:
-        """Whether all of the inputs have been read."""
+        """Whether all records of the inputs have been processed."""
         return self.records == int(self.manifest["records"])
 
     @property
     def records(self) -> int:
-        """Those that have been read, or refused."""
+        """Number of records that were processed, including refused ones."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def rows(self) -> int:
-        """Sentences in it."""
+        """Number of sentences in the store."""
         return sum(shard.rows for shard in self.shards)
 
     @property
     def tokens(self) -> int:
-        """Tokens in it, or words where pieces are merged."""
+        """Number of tokens in the store, or of words if tokens are merged into words."""
         return sum(shard.tokens for shard in self.shards)
 
     @property
     def refusals(self) -> int:
-        """Records that were not read."""
+        """Number of records that were refused."""
         return sum(shard.refusals for shard in self.shards)
 
     @cached_property
     def shard_of(self) -> Callable[[int], int]:
-        """Row → which of the shards holds it, from 0, as `shards` and `files` have them.
+        """A function that maps a row number to the index of its shard in `shards` and `files`.
 
-        Whoever keeps this function does not keep the store.
+        The function holds no reference to the store, so a cache can keep it without keeping the store alive.
         """
-        firsts = [shard.first for shard in self.shards]
-        return lambda row: bisect_right(firsts, row) - 1
+        first_records = [shard.first for shard in self.shards]
+        return lambda row: bisect_right(first_records, row) - 1
 
     def has(self, table: str) -> bool:
-        """Whether it holds such a table."""
+        """Return whether the store has a table of this name."""
         return table in self.layouts
 
     def files(self, table: str) -> list[Path]:
-        """Those of a table, a shard each, in order.
+        """Return the files of a table, one per shard, in order.
 
         Raises:
-            UnavailableError: it holds no such table.
+            UnavailableError: the store has no such table.
         """
         if not self.has(table):
             raise UnavailableError(
-                f"{self.folder.name} holds no {table}; it has {', '.join(self.layouts)}. "
+                f"{self.folder.name} has no table of {table}, only {', '.join(self.layouts)}. "
                 f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
             )
-        return [place(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
+        return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
 
     def table(self, name: str) -> ds.Dataset:
-        """A table of all shards, read as it is asked for.
+        """Return a table over all shards as a lazily read Arrow dataset.
 
         Raises:
-            UnavailableError: it holds no such table.
+            UnavailableError: the store has no such table.
         """
-        layout = self.layouts.get(name)
         files = [str(file) for file in self.files(name)]
-        assert layout is not None  # `files` saw to it
-        kind = "ipc" if layout.ending == "arrow" else "parquet"
-        return ds.dataset(files, layout.schema, format=kind)
+        schema = self.layouts[name]
+        return ds.dataset(files, schema.schema, format="ipc" if schema.ending == "arrow" else "parquet")
 
     @property
     def unfamiliar_model(self) -> str | None:
-        """The model that the manifest names, or None where the built-in model made the store.
+        """The model that the manifest names, or None if the built-in model made the store.
 
-        A manifest may be a stranger's, so `checkpoint` opens this model only with the consent of the reader.
+        A manifest may come from a stranger, so `checkpoint` opens this model only with the user's consent.
         """
         model = self.manifest["model"]
         if model["weights_sha256"] == built_in_digest():
@@ -193,60 +194,62 @@ class Store:
         """Open the model that the store was made with.
 
         Args:
-            model, revision: opened instead of the model that the manifest names; the weights must be equal.
-            trust: open the model that the manifest names. The built-in model is opened without it.
+            model: opened instead of the model that the manifest names; its weights must be equal.
+            revision: branch, tag or commit of ``model``.
+            trust: allow opening the model that the manifest names. The built-in model needs no permission.
+            device: "auto", "cpu" or a CUDA device.
 
         Raises:
             CheckpointError: ``trust`` is needed, the model cannot be opened, or it has other weights.
         """
-        about = self.manifest["model"]
+        model_record = self.manifest["model"]
         if model is None and self.unfamiliar_model is not None:
             if not trust:
                 raise CheckpointError(
                     f"{self.folder.name} names the model {self.unfamiliar_model}, which is opened only if "
                     "you agree, as a store may be a stranger's. Name a model yourself, or pass trust=True."
                 )
-            model, revision = about["model"], about["revision"]
+            model, revision = model_record["model"], model_record["revision"]
         from bert_probe.model.loading import load
 
-        checkpoint = load(model, revision, device=device, dtype=about["dtype"])
+        checkpoint = load(model, revision, device=device, dtype=model_record["dtype"])
         self.check(checkpoint)
         return checkpoint
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Refuse another model than the one that it was made with.
+        """Check that a checkpoint has the weights that the store was made with.
 
         Raises:
-            CheckpointError: it is another one.
+            CheckpointError: the weights differ.
         """
-        theirs, ours = checkpoint.description.weights_sha256, self.manifest["model"]["weights_sha256"]
-        if theirs != ours:
+        actual, expected = checkpoint.description.weights_sha256, self.manifest["model"]["weights_sha256"]
+        if actual != expected:
             raise CheckpointError(
-                f"{self.folder.name} was made with {self.manifest['model']['model']} of digest {ours[:12]}…, "
-                f"and {checkpoint.description.name} has {theirs[:12]}…. Open the model of that digest, or "
-                "run the corpus again."
+                f"{self.folder.name} was made with {self.manifest['model']['model']} of digest "
+                f"{expected[:12]}…, and {checkpoint.description.name} has {actual[:12]}…. Open the model of "
+                "that digest, or run the corpus again."
             )
 
     @property
     def inputs(self) -> InputRecord:
-        """Who is asked where this store is."""
+        """The provenance of results that are computed from this store."""
         return InputRecord.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all its shards' digests, and so of all numbers in it."""
-        every = [dict(shard.files) for shard in self.shards]
-        return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
+        """SHA-256 of the digests of all shards; it changes when any number in the store changes."""
+        shard_files = [dict(shard.files) for shard in self.shards]
+        return hashlib.sha256(json.dumps(shard_files, sort_keys=True).encode()).hexdigest()
 
 
 def open_corpus(folder: str | os.PathLike[str]) -> Store:
-    """A store that is there, finished or not.
+    """Open an existing store, complete or not.
 
-    Sizes, columns and numbers of rows of its files are compared with what the store says; all bytes only of
-    files that were modified since. `verify_corpus` compares the bytes of all files.
+    Sizes, columns and row counts of its files are compared with the store's description. SHA-256 digests are
+    compared only for files that were modified after their shard was complete; `verify_corpus` compares all.
 
     Raises:
-        StoreError: no store, a newer one, or one whose files are gone, cut or changed.
+        StoreError: the folder is not a store, has a newer version, or files are missing, cut or changed.
     """
     store = read_store(folder)
     for file in table_files(store):
@@ -254,47 +257,43 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
             raise StoreError(
                 f"{file.path} {problem}. Copy it again from where the store was made; or delete "
                 f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again, which makes this "
-                "shard anew."
+                "shard again."
             )
     return store
 
 
 def read_store(folder: str | os.PathLike[str]) -> Store:
-    """Return a store of which only the JSON files are read.
+    """Return a store after reading only its JSON files.
 
     Raises:
-        StoreError: one of them is not there, is broken, or contradicts another.
+        StoreError: a JSON file is missing, broken, or contradicts another one.
     """
     path = Path(folder)
     store = Store(path, read_manifest(path), ())
     try:
-        tables = store.layouts
+        schemas = store.layouts
     except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         reason = str(error)[:200] if isinstance(error, ProbeError) else "it is not one of corpus run"
         raise StoreError(f"The question in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
         raise StoreError(f"The question in the manifest of {path} keeps vectors, but of no layer.")
-    store = replace(store, shards=shards_in(path, tables))
-    for before, after in pairwise(store.shards):
-        if after.first < before.first + before.records:
+    shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
+    store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
+    for previous, following in pairwise(store.shards):
+        if following.first < previous.first + previous.records:
             raise StoreError(
-                f"Shards {before.name} and {after.name} of {path} hold the same rows. Run the corpus again."
+                f"Shards {previous.name} and {following.name} of {path} hold the same rows. Run the corpus "
+                "again."
             )
     return store
 
 
-def shards_in(folder: Path, tables: Mapping[str, TableSchema]) -> tuple[Shard, ...]:
-    """Those that are whole, in order."""
-    found = [Shard(**read_shard(file, tables)) for file in (folder / SHARDS).glob("[0-9]*.json")]
-    return tuple(sorted(found, key=lambda one: one.number))
-
-
 def table_files(store: Store) -> Iterator[TableFile]:
-    """The files of a store's tables, shard by shard, with what is known of them."""
+    """Yield the files of all tables, shard by shard, with their expected properties."""
     heads = store.sizes.layers * store.sizes.heads
     for shard in store.shards:
-        written = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
-        rows = {
+        completed_ns = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
+        row_counts = {
             ROWS: shard.rows,
             TOKENS: shard.tokens,
             REFUSALS: shard.refusals,
@@ -303,40 +302,48 @@ def table_files(store: Store) -> Iterator[TableFile]:
             VECTORS: shard.tokens * len(store.layers),
             NEIGHBOURS: shard.tokens * heads,
         }
-        for table, layout in store.layouts.items():
-            about = shard.files[table]
-            path = place(store.folder, table, layout, shard.name)
-            yield TableFile(path, layout, rows.get(table), about["bytes"], about["sha256"], written)
+        for table, schema in store.layouts.items():
+            entry = shard.files[table]
+            path = table_path(store.folder, table, schema, shard.name)
+            yield TableFile(
+                path, schema, row_counts.get(table), entry["bytes"], entry["sha256"], completed_ns
+            )
 
 
-def place(folder: Path, table: str, layout: TableSchema, shard: str) -> Path:
-    """Where a table of a shard lies."""
-    return folder / table / f"{shard}.{layout.ending}"
+def table_path(folder: Path, table: str, schema: TableSchema, shard: str) -> Path:
+    """Return the path of a table's file in one shard."""
+    return folder / table / f"{shard}.{schema.ending}"
 
 
 def write_shard(
-    folder: Path, number: int, first: int, records: int, tables: Tables, layout: Mapping[str, TableSchema]
+    folder: Path, number: int, first: int, records: int, tables: Tables, schemas: Mapping[str, TableSchema]
 ) -> Shard:
-    """Put a shard's tables into their places, and say last that it is there.
+    """Write the tables of a shard, and last the JSON file that marks the shard as complete.
 
     Args:
-        first, records: see `Shard`.
+        folder: path of the store.
+        number: index of the shard, from 0.
+        first: number of its first record, from 1.
+        records: number of input records.
+        tables: table name → rows.
+        schemas: table name → schema; exactly these tables are written.
 
     Raises:
-        StoreError: they cannot be written.
+        StoreError: a file cannot be written.
     """
     name = f"{number:05}"
-    with written(folder):
+    with write_errors(folder):
         files = {
-            table: _write_table(place(folder, table, layout[table], name), tables[table]) for table in layout
+            table: _write_table(table_path(folder, table, schema, name), tables[table])
+            for table, schema in schemas.items()
         }
         shard = Shard(
             number,
             first,
             records,
-            tables["rows"].num_rows,
-            tables["tokens"].num_rows,
-            tables["refusals"].num_rows,
+            tables[ROWS].num_rows,
+            tables[TOKENS].num_rows,
+            tables[REFUSALS].num_rows,
             files,
         )
         write_json(folder / SHARDS / f"{name}.json", vars(shard))
@@ -344,57 +351,55 @@ def write_shard(
 
 
 def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
-    with beside(file) as part:
+    with atomic_path(file) as path:
         if file.suffix == ".arrow":
-            with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
         else:
-            pq.write_table(table, part, compression="zstd", compression_level=1)
-        with part.open("rb") as stream:
+            pq.write_table(table, path, compression="zstd", compression_level=1)
+        with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             os.fsync(stream.fileno())
-        size = part.stat().st_size
+        size = path.stat().st_size
     return {"bytes": size, "sha256": digest}
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """A file of JSON, whole or not at all."""
-    with beside(file) as part, part.open("w", encoding="utf-8") as stream:
+    """Write a JSON file atomically."""
+    with atomic_path(file) as path, path.open("w", encoding="utf-8") as stream:
         json.dump(content, stream, ensure_ascii=False, indent=1)
         stream.flush()
         os.fsync(stream.fileno())
 
 
 @contextmanager
-def beside(file: Path) -> Iterator[Path]:
-    """Where a file is written first; it takes its place when the block ends well."""
+def atomic_path(file: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; it replaces ``file`` if the block ends without an error."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
+    partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:
-        yield part
-        part.replace(file)
+        yield partial
+        partial.replace(file)
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
-def sweep(folder: Path) -> None:
-    """Take away what a run that was ended left half-written; nobody else may be writing."""
-    for part in folder.rglob(f".*{_PART}"):
+def remove_partial_files(folder: Path) -> None:
+    """Remove the partial files of an interrupted run; the store must be locked."""
+    for partial in folder.rglob(f".*{_PARTIAL}"):
         with suppress(OSError):
-            part.unlink()
+            partial.unlink()
 
 
 @contextmanager
-def written(folder: Path) -> Iterator[None]:
-    """Says in a sentence why a store cannot be written.
-
-    Raises:
-        StoreError: in the place of what the system said.
-    """
+def write_errors(folder: Path) -> Iterator[None]:
+    """Turn operating system errors into a `StoreError` that names the folder, the reason and a remedy."""
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "Make room, or choose another place" if full else "Choose another place"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Free some space, or choose another place" if is_full else "Choose another place"
         reason = os.strerror(error.errno) if error.errno else error
-        raise StoreError(f"{folder} cannot be written: {reason}. {remedy}; what is whole is kept.") from None
+        raise StoreError(
+            f"{folder} cannot be written: {reason}. {remedy}; complete shards are kept."
+        ) from None

@@ -1,4 +1,4 @@
-"""Files of a store's tables: whether they are what the store says, cheaply or byte by byte."""
+"""Check the files of a store's tables, by their metadata or byte by byte."""
 
 from __future__ import annotations
 
@@ -14,50 +14,55 @@ import pyarrow.parquet as pq
 from bert_probe.corpus.tables import TableSchema
 from bert_probe.errors import ProbeError, StoreError
 
-LARGE, RATIO = 2**30, 100
-"""Decoded bytes from which a Parquet file is compared with its size, and the most times as many as in it."""
+UNCHECKED_BYTES = 2**30
+"""Decoded size up to which a Parquet file may have any compression ratio."""
+MAX_RATIO = 100
+"""Highest ratio of decoded to stored bytes beyond that size; a higher one suggests a decompression bomb."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a shard.
+    """The expected properties of one table's file in one shard.
 
     Attributes:
-        path: where it lies.
-        layout: of its table.
-        rows: how many it must have; None where that is not known.
-        size, sha256: of its bytes.
-        written: time at which its shard was complete, in nanoseconds; the file was written before.
+        path: path of the file.
+        schema: schema of its table.
+        rows: expected number of rows; None if unknown.
+        size: expected size in bytes.
+        sha256: expected digest of its bytes.
+        completed_ns: time at which the shard was complete, in nanoseconds; the file was written before.
     """
 
     path: Path
-    layout: TableSchema
+    schema: TableSchema
     rows: int | None
     size: int
     sha256: str
-    written: int
+    completed_ns: int
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return what is wrong with the file; "" if nothing is.
+        """Return what is wrong with the file, as the rest of a sentence; "" if nothing is.
 
-        Size, columns and number of rows are read from its metadata. The digest is compared only where the
-        file was modified after its shard was complete, as a copy may be, unless ``every_byte``.
+        Args:
+            every_byte: always compare the digest. By default it is compared only if the file was modified
+                after its shard was complete, as a copy may be.
+            on_bytes: called with the number of bytes after each block that is hashed.
         """
         try:
             stat = self.path.stat()
             if not self.path.is_file() or stat.st_size != self.size:
                 return "is gone or was cut" if stat.st_size < self.size else "has grown"
-            compares = every_byte or stat.st_mtime_ns > self.written
-            if compares and self._digest(on_bytes) != self.sha256:
+            compares_digest = every_byte or stat.st_mtime_ns > self.completed_ns
+            if compares_digest and self._digest(on_bytes) != self.sha256:
                 return "was changed: its SHA-256 is another"
-            schema, rows, decoded = _metadata(self.path, self.layout.ending)
+            schema, rows, decoded = _metadata(self.path, self.schema.ending)
         except FileNotFoundError:
             return "is gone or was cut"
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
-        if not schema.equals(self.layout.schema):
-            return f"has other columns: {_difference(schema, self.layout.schema)}"
-        if decoded > max(LARGE, RATIO * self.size):
+        if not schema.equals(self.schema.schema):
+            return f"has other columns: {_difference(schema, self.schema.schema)}"
+        if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
             return f"would take {decoded:,} bytes of memory, for {self.size:,} in the file"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
@@ -73,9 +78,9 @@ class TableFile:
 
 
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
-    """Return the columns and the number of rows of a file, of which no column is read, and its decoded size.
+    """Return the schema, the number of rows and the decoded size of a file without reading its columns.
 
-    The size is the least that its rows take in memory; a file of Arrow is not compressed.
+    The decoded size is a lower bound of the memory that the rows take; an Arrow file is not compressed.
     """
     if ending == "parquet":
         metadata = pq.read_metadata(path)
@@ -87,35 +92,33 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
         return reader.schema, rows, path.stat().st_size
 
 
-def _width(kind: pa.DataType) -> int:
-    """Return the bytes of a value in memory, without the characters of a text."""
+def _width(data_type: pa.DataType) -> int:
+    """Return the bytes of one value in memory, without the characters of a text."""
     try:
-        return max(1, int(kind.bit_width) // 8)
+        return max(1, int(data_type.bit_width) // 8)
     except ValueError:  # text
         return 4
 
 
 def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
-    """Return the first column that differs, in words."""
+    """Describe the first column that differs."""
     for field in expected:
         if field.name not in actual.names:
             return f"there is no {field.name}"
-        kinds = [
-            schema.field(name).type for schema in (actual,) for name in schema.names if name == field.name
-        ]
-        if kinds != [field.type]:
-            return f"{field.name} is {str(kinds[0])[:60]} instead of {field.type}"
+        types = [column.type for column in actual if column.name == field.name]
+        if types != [field.type]:
+            return f"{field.name} is {str(types[0])[:60]} instead of {field.type}"
     return f"{', '.join(actual.names)[:200]} instead of {', '.join(expected.names)}"
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turn every way in which tables of a store can contradict each other into a sentence.
+def store_errors(name: str) -> Iterator[None]:
+    """Turn errors while reading tables that contradict each other into a `StoreError`.
 
-    Their columns are checked when the store is opened, and their values are not: these may be a stranger's.
+    Opening a store checks the columns of its tables but not their values, which may come from a stranger.
 
-    Raises:
-        StoreError: in the place of what reading them raised.
+    Args:
+        name: the store, for the message.
     """
     try:
         yield
@@ -123,7 +126,7 @@ def reading(name: str) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            f"The tables of {name} contradict each other, or hold nothing where a value is needed "
-            f"({type(error).__name__}: {str(error)[:100]}). See what bert-probe corpus verify finds, and "
-            "copy the store again from where it was made, or run the corpus again."
+            f"The tables of {name} contradict each other, or have a null where a value is needed "
+            f"({type(error).__name__}: {str(error)[:100]}). Run bert-probe corpus verify on it, then copy "
+            "the store again from where it was made, or run the corpus again."
         ) from None

@@ -1,4 +1,4 @@
-"""The tables of a store: their columns, and how they are laid down in files."""
+"""The tables of a store: their columns and file formats."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from bert_probe.corpus.statistics import BINS
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
 
 Tables = Mapping[str, pa.Table]
-"""Name of a table → its rows."""
+"""Table name → rows."""
 
-_ROW, _PLACE, _POSITION = pa.int64(), pa.int16(), pa.int32()
+_ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table of a store.
+    """The columns and the file format of a table.
+
+    Rows, lines, positions, words, layers and heads count from 1. The layer of a vector counts from 0, which
+    is the output of the embeddings.
 
     Attributes:
-        schema: its columns. Rows, lines, positions, words, layers and heads count from 1, layers of vectors
-            from 0, which is the output of the embeddings.
-        ending: of its files: "parquet", or "arrow" for an uncompressed Arrow IPC file, which is read where it
-            lies.
+        schema: Arrow schema.
+        ending: file name extension: "parquet", or "arrow" for an uncompressed Arrow IPC file, which can be
+            memory-mapped.
     """
 
     schema: pa.Schema
@@ -35,8 +37,13 @@ class TableSchema:
 
 
 def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
-    """The tables that a store has whose question this is."""
-    made = {
+    """Return table name → schema, for the tables of a store with this configuration.
+
+    Args:
+        question: what the store keeps.
+        hidden_size: number of components of a vector.
+    """
+    schemas = {
         ROWS: TableSchema(_ROWS),
         TOKENS: TableSchema(_TOKENS),
         PROFILES: TableSchema(_PROFILES),
@@ -46,8 +53,8 @@ def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
         ANSWERS: TableSchema(_ANSWERS),
         REFUSALS: TableSchema(_REFUSALS),
     }
-    kept = {ROWS, TOKENS, REFUSALS, *question.keep, *({STATISTICS} if PROFILES in question.keep else ())}
-    return {name: layout for name, layout in made.items() if name in kept}
+    names = {ROWS, TOKENS, REFUSALS, *question.keep, *({STATISTICS} if PROFILES in question.keep else ())}
+    return {name: schema for name, schema in schemas.items() if name in names}
 
 
 _ROWS = pa.schema(
@@ -77,12 +84,12 @@ _TOKENS = pa.schema(
         "relation": pa.string(),
     }
 )
-_PROFILES = pa.schema({"row": _ROW, "layer": _PLACE, "head": _PLACE, **dict.fromkeys(MEASURES, pa.float32())})
+_PROFILES = pa.schema({"row": _ROW, "layer": _INDEX, "head": _INDEX, **dict.fromkeys(MEASURES, pa.float32())})
 _NEIGHBOURS = pa.schema(
     {
         "row": _ROW,
-        "layer": _PLACE,
-        "head": _PLACE,
+        "layer": _INDEX,
+        "head": _INDEX,
         "query": _POSITION,
         "key": _POSITION,
         "weight": pa.float32(),
@@ -99,8 +106,8 @@ _ANSWERS = pa.schema(
 )
 _STATISTICS = pa.schema(
     {
-        "layer": _PLACE,
-        "head": _PLACE,
+        "layer": _INDEX,
+        "head": _INDEX,
         "measure": pa.string(),
         "count": pa.int64(),
         "sum": pa.float64(),
@@ -116,6 +123,6 @@ _REFUSALS = pa.schema(
 
 
 def _vectors(dtype: str, hidden_size: int) -> pa.Schema:
-    number = {"float32": pa.float32(), "float16": pa.float16()}[dtype]
-    vector = pa.list_(number, hidden_size)
-    return pa.schema({"row": _ROW, "position": _POSITION, "layer": _PLACE, "vector": vector})
+    component = {"float32": pa.float32(), "float16": pa.float16()}[dtype]
+    vector = pa.list_(component, hidden_size)
+    return pa.schema({"row": _ROW, "position": _POSITION, "layer": _INDEX, "vector": vector})

@@ -1,4 +1,4 @@
-"""The tokens of a padded batch, or its words, as far as measures of heads ask about them: arrays alone."""
+"""The tokens or words of a padded batch as arrays, with the properties that head measures need."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from bert_probe.text.words import Unit, WordLens
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Tokens or words of several texts; all but the lengths are [text, unit], and 0 beyond a text's end.
+    """Tokens or words ("units") of several texts.
+
+    All arrays but the lengths are [text, unit], and 0 beyond the end of a text.
 
     Attributes:
-        lengths: how many each text has, int64 [text].
-        names: a number for each string, the same for the same one, int64.
-        words: the word it is of, from 0 in each text, int64; what is of no word is one by itself.
-        segments: 0 for the first text, 1 for its pair, int64.
-        separators: special, and not the first; bool.
-        signs: punctuation; bool.
-        pieces: of how many tokens it is made, int64; 1 for a token.
+        lengths: number of units of each text, int64 [text].
+        names: an integer for each distinct string, int64.
+        words: index of the unit's word, from 0 in each text, int64; a unit outside of words is its own word.
+        segments: 0 for the first text, 1 for the second text of a pair, int64.
+        separators: whether the unit is a special token other than the first, bool.
+        signs: whether the unit is punctuation, bool.
+        pieces: number of tokens in the unit, int64; 1 for a token.
     """
 
     lengths: torch.Tensor
@@ -40,11 +42,11 @@ class Units:
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
-        """The tokens of encoded texts."""
+        """Create the units of texts whose tokens are measured."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         return cls.of_columns(
             [len(encoding) for encoding in encodings],
-            _numbered(str(token) for token in tokens),
+            _number_strings(str(token) for token in tokens),
             [-1 if token.word is None else token.word for token in tokens],
             [token.segment for token in tokens],
             [token.special for token in tokens],
@@ -53,11 +55,11 @@ class Units:
 
     @classmethod
     def of_words(cls, lenses: Sequence[WordLens]) -> Self:
-        """The words and special tokens into which these merge the tokens of their texts."""
+        """Create the units of texts whose tokens are merged into words; special tokens stay."""
         units = [unit for lens in lenses for unit in lens.units]
         return cls.of_columns(
             [len(lens.units) for lens in lenses],
-            _numbered(str(unit) for unit in units),
+            _number_strings(str(unit) for unit in units),
             [-1] * len(units),
             [unit.segment for unit in units],
             [unit.special for unit in units],
@@ -76,75 +78,58 @@ class Units:
         signs: Sequence[bool] | Array,
         pieces: Sequence[int] | int = 1,
     ) -> Self:
-        """The same of what a tokenizer gives, one text after the other, without an object for each token.
+        """Create units from columns over all texts, one text after the other.
 
         Args:
-            lengths: of each text.
-            names: ids in the vocabulary will do, for tokens.
-            words: within its own text or pair; -1 for what is of none.
-            signs: whether the string is all punctuation, see `PunctuationIds`; a special one is none.
+            lengths: number of units of each text.
+            names: an integer for each distinct string, such as the token's id.
+            words: index of the word within its text or pair; -1 outside of words.
+            segments: 0 for the first text, 1 for the second text of a pair.
+            special: whether the unit is a special token.
+            signs: whether the string is all punctuation; ignored for special tokens.
+            pieces: number of tokens in each unit.
         """
         sizes = np.asarray(lengths)
-        inside = np.arange(sizes.max()) < sizes[:, None]
-        first = np.zeros(len(names), dtype=bool)
-        first[np.cumsum(sizes) - sizes] = True
-        word, segment, added = np.asarray(words), np.asarray(segments), np.asarray(special, dtype=bool)
-        begins = first | (word < 0)
-        begins[1:] |= (word[1:] != word[:-1]) | (segment[1:] != segment[:-1])
-        number = np.cumsum(begins)
+        is_unit = np.arange(sizes.max()) < sizes[:, None]
+        is_first = np.zeros(len(names), dtype=bool)
+        is_first[np.cumsum(sizes) - sizes] = True
+        word, segment, is_special = np.asarray(words), np.asarray(segments), np.asarray(special, dtype=bool)
+        starts_word = is_first | (word < 0)
+        starts_word[1:] |= (word[1:] != word[:-1]) | (segment[1:] != segment[:-1])
+        number = np.cumsum(starts_word)
 
         def padded(column: Any, dtype: type) -> torch.Tensor:
-            rows: Array = np.zeros(inside.shape, dtype)
-            rows[inside] = column
+            rows: Array = np.zeros(is_unit.shape, dtype)
+            rows[is_unit] = column
             return torch.from_numpy(rows)
 
         return cls(
             torch.from_numpy(sizes.astype(np.int64)),
             padded(names, np.int64),
-            padded(number - np.repeat(number[first], sizes), np.int64),
+            padded(number - np.repeat(number[is_first], sizes), np.int64),
             padded(segment, np.int64),
-            padded(added & ~first, np.bool_),
-            padded(np.asarray(signs, dtype=bool) & ~added, np.bool_),
+            padded(is_special & ~is_first, np.bool_),
+            padded(np.asarray(signs, dtype=bool) & ~is_special, np.bool_),
             padded(pieces, np.int64),
         )
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device."""
+        """Return a copy on a device."""
         return type(self)(*(column.to(device) for column in self.__dict__.values()))
 
     def part(self, texts: slice) -> Self:
-        """Some of the texts, without padding that none of them needs."""
+        """Return some of the texts, padded to the longest of them."""
         length = int(self.lengths[texts].max())
         columns = (column[texts] for column in self.__dict__.values())
         return type(self)(*(column if column.ndim == 1 else column[:, :length] for column in columns))
 
     @property
     def longest(self) -> int:
-        """Units of the longest text, to which the others are padded."""
+        """Number of units of the longest text, to which the others are padded."""
         return self.names.shape[1]
 
 
-class PunctuationIds:
-    """Which ids of a vocabulary are all punctuation; each is looked at once.
-
-    Args:
-        tokenizer: a fast Hugging Face tokenizer.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._known = np.zeros(len(tokenizer), dtype=np.int8)
-
-    def __call__(self, ids: Array) -> Array:
-        """For each id, bool."""
-        new = np.unique(ids[self._known[ids] == 0])
-        for number, string in zip(new, self._tokenizer.convert_ids_to_tokens(new.tolist()), strict=True):
-            self._known[number] = 1 if _is_sign(string) else -1
-        found: Array = self._known[ids] > 0
-        return found
-
-
-def _numbered(strings: Iterable[str]) -> list[int]:
+def _number_strings(strings: Iterable[str]) -> list[int]:
     numbers: dict[str, int] = {}
     return [numbers.setdefault(string, len(numbers)) for string in strings]
 

@@ -1,4 +1,4 @@
-"""All files of a store compared with what the store says of them, byte by byte."""
+"""Verify a store: compare every byte of its files with the recorded digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from bert_probe.corpus.search import vector_index
 from bert_probe.corpus.search.method import FOLDER as INDEXES
 from bert_probe.corpus.store import Store, read_store, table_files
-from bert_probe.corpus.summary import SUMMARY, added_up, belongs_to
+from bert_probe.corpus.summary import SUMMARY, belongs_to, sum_statistics
 from bert_probe.corpus.tables import STATISTICS
 from bert_probe.errors import StoreError
 from bert_probe.model.progress import Progress, no_progress
@@ -21,10 +21,10 @@ from bert_probe.model.progress import Progress, no_progress
 
 @dataclass(frozen=True)
 class FileDifference:
-    """A file of a store that is not what the store says.
+    """A file of a store that differs from its description.
 
     Attributes:
-        file: its path within the store.
+        file: path within the store.
         problem: what is wrong, as the rest of a sentence.
     """
 
@@ -34,13 +34,13 @@ class FileDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of comparing the files of a store with their digests.
+    """The outcome of verifying a store.
 
     Attributes:
         store: its name.
         files: number of files that were compared.
-        bytes: number of bytes in them.
-        differences: of the files, in the order of the shards.
+        bytes: number of bytes in these files.
+        differences: the files that differ, in the order of the shards.
     """
 
     store: str
@@ -49,7 +49,7 @@ class Verification:
     differences: tuple[FileDifference, ...]
 
     def frame(self) -> pd.DataFrame:
-        """Return a table with a line for each difference: file and problem."""
+        """Return one row per difference: file, problem."""
         names = ("file", "problem")
         return pd.DataFrame(
             {name: [getattr(difference, name) for difference in self.differences] for name in names},
@@ -58,23 +58,23 @@ class Verification:
 
     def summary(self) -> str:
         """Return the outcome in a sentence."""
-        found = len(self.differences)
-        outcome = f"{found:,} {'differs' if found == 1 else 'differ'}" if found else "nothing differs"
+        count = len(self.differences)
+        outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
         return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
 
 
 def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the digests that were written with them.
 
-    A digest says that a file is the one that was written, and not that its numbers are right: whoever can
-    change a table can change its digest too. An index of vectors that differs can be deleted: it is made
-    again.
+    This detects accidents, not forgeries: someone who changes a table can change its digest too. A vector
+    index that differs can be deleted; it is rebuilt when it is needed.
 
     Args:
-        report: called with the number of bytes compared, and of all bytes.
+        folder: of the store.
+        report: called with the number of compared bytes and their total.
 
     Raises:
-        StoreError: the manifest or the file of a shard is gone, broken or contradicts another.
+        StoreError: the manifest or a shard's JSON file is missing, broken, or contradicts another one.
     """
     store = read_store(folder)
     files = list(table_files(store))
@@ -97,17 +97,18 @@ def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress
         for index in indexes
         if (problem := vector_index.problem(index))
     ]
-    for before, after in pairwise(store.shards):
-        if after.first != before.first + before.records:
-            gap = f"begins with record {after.first:,} instead of {before.first + before.records:,}"
-            differences.append(FileDifference(f"shards/{after.name}.json", gap))
+    for previous, following in pairwise(store.shards):
+        expected = previous.first + previous.records
+        if following.first != expected:
+            gap = f"begins with record {following.first:,} instead of {expected:,}"
+            differences.append(FileDifference(f"shards/{following.name}.json", gap))
     if not differences:
-        differences += _of_summary(store)
+        differences += _check_summary(store)
     return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences))
 
 
-def _of_summary(store: Store) -> list[FileDifference]:
-    """Compare the statistics of the whole store with those of its shards."""
+def _check_summary(store: Store) -> list[FileDifference]:
+    """Compare the summary file with the sum of the shards' statistics."""
     path = store.folder / SUMMARY
     if not path.exists() or not store.has(STATISTICS):
         return []
@@ -117,7 +118,7 @@ def _of_summary(store: Store) -> list[FileDifference]:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):
             return [FileDifference(SUMMARY, "is of another version of this store; it is not used")]
-        same = table.equals(added_up(store))
+        is_equal = table.equals(sum_statistics(store))
     except (OSError, pa.ArrowException, StoreError):
         return [FileDifference(SUMMARY, "cannot be read")]
-    return [] if same else [FileDifference(SUMMARY, "is not the sum of the statistics of the shards")]
+    return [] if is_equal else [FileDifference(SUMMARY, "is not the sum of the statistics of the shards")]

@@ -1,4 +1,4 @@
-"""Who works on the shards of a store: the seam between what is computed of a part of a corpus, and where."""
+"""Process the chunks of a corpus: the job for one chunk, and the interface of what runs jobs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias
 
 import torch
 
-from bert_probe.corpus.chunks import parted
-from bert_probe.corpus.extract import gathered
+from bert_probe.corpus.chunks import chunked
+from bert_probe.corpus.extract import extract_tables
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.inputs import InputFile, Record, check_unchanged, records
 from bert_probe.corpus.store import Shard, write_shard
@@ -22,18 +22,20 @@ from bert_probe.corpus.tables import TableSchema, layouts
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 
-Part: TypeAlias = tuple[int, Sequence[Record]]
-"""The number of a shard, from 0, and its records."""
+Chunk: TypeAlias = tuple[int, Sequence[Record]]
+"""The index of a shard, from 0, and its records."""
 
 
 @dataclass(frozen=True)
 class PendingChunks:
-    """The parts of the inputs that a store lacks; read anew whenever they are gone through.
+    """The chunks of the inputs that a store does not have yet. Each iteration reads the inputs again.
 
     Attributes:
+        files: the inputs.
         column: of tables among the files.
-        shard_rows, shard_bytes: of a part at most, see `parted`.
-        done: numbers of the shards that are there.
+        shard_rows: maximum number of records in a chunk, see `chunked`.
+        shard_bytes: maximum bytes of UTF-8 in a chunk, see `chunked`.
+        done: indices of the shards that exist.
     """
 
     files: tuple[InputFile, ...]
@@ -42,93 +44,98 @@ class PendingChunks:
     shard_bytes: int
     done: frozenset[int] = frozenset()
 
-    def __iter__(self) -> Iterator[Part]:
-        every = parted(records(self.files, self.column), self.shard_rows, self.shard_bytes)
-        for part in enumerate(every):
-            check_unchanged(self.files)  # before anybody works on it
-            if part[0] not in self.done:
-                yield part
+    def __iter__(self) -> Iterator[Chunk]:
+        chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
+        for number, chunk in enumerate(chunks):
+            check_unchanged(self.files)  # before the chunk is processed
+            if number not in self.done:
+                yield number, chunk
 
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """What is done with every part, whoever does it.
+    """What is done with every chunk, in any thread or process.
 
     Attributes:
         folder: of the store.
+        checkpoint: the model.
         question: resolved, see `IngestConfig.of`.
-        report_of: number of a shard → the report of its records.
-        end: lets those that work on parts give up, so that none does when all is over.
+        progress_of: shard index → progress callback for its records.
+        cancel: called when the run ends early; later progress callbacks raise `Cancelled`.
     """
 
     folder: Path
     checkpoint: Checkpoint
     question: IngestConfig
-    report_of: Callable[[int], Progress] = lambda _: no_progress
-    end: Callable[[], None] = lambda: None
+    progress_of: Callable[[int], Progress] = lambda _: no_progress
+    cancel: Callable[[], None] = lambda: None
 
     @cached_property
-    def _layout(self) -> dict[str, TableSchema]:
+    def _schemas(self) -> dict[str, TableSchema]:
         return layouts(self.question, self.checkpoint.description.hidden_size)
 
-    def do(self, number: int, part: Sequence[Record]) -> Shard:
-        """Read a part, and write its shard."""
-        tables = gathered(self.checkpoint, self.question, part, self.report_of(number))
-        return write_shard(self.folder, number, part[0].row, len(part), tables, self._layout)
+    def run(self, number: int, chunk: Sequence[Record]) -> Shard:
+        """Process a chunk and write its shard."""
+        tables = extract_tables(self.checkpoint, self.question, chunk, self.progress_of(number))
+        return write_shard(self.folder, number, chunk[0].row, len(chunk), tables, self._schemas)
 
 
 class ShardRunner(Protocol):
-    """Who works on shards."""
+    """Runs the jobs of a corpus run, in threads or other processes."""
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """Where the numbers will be computed, as the store says.
+        """Return the device that computes the numbers, for the manifest.
 
         Raises:
-            UnavailableError: this checkpoint cannot be used there.
+            UnavailableError: the runner cannot use this checkpoint.
         """
 
-    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
-        """The shards as they are done, in any order; few more parts are read than are worked on."""
+    def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
+        """Yield shards as they are completed, in any order; read only a few chunks ahead."""
 
 
 @dataclass(frozen=True)
 class ThreadRunner:
-    """This process, with so many shards at once; all share the weights."""
+    """Runs jobs in this process; all threads share the model's weights.
+
+    Attributes:
+        workers: number of shards that are processed at the same time.
+    """
 
     workers: int = 1
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """The checkpoint's own."""
+        """Return the device of the checkpoint."""
         return checkpoint.description.device
 
-    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
-        """No more parts are read than are worked on."""
-        left = iter(parts)
+    def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
+        """Yield shards as they are completed; no chunk is read before a thread is free."""
+        remaining = iter(chunks)
         if self.workers == 1:
-            yield from (job.do(*part) for part in left)
+            yield from (job.run(*chunk) for chunk in remaining)
             return
         pool = ThreadPoolExecutor(self.workers, "bert-probe corpus")
         try:
-            with _threads_shared(self.workers):
-                waiting = {pool.submit(job.do, *part) for part in islice(left, self.workers)}
+            with _limited_torch_threads(self.workers):
+                waiting = {pool.submit(job.run, *chunk) for chunk in islice(remaining, self.workers)}
                 while waiting:
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    waiting |= {pool.submit(job.do, *part) for part in islice(left, len(done))}
-                    yield from (one.result() for one in done)
+                    waiting |= {pool.submit(job.run, *chunk) for chunk in islice(remaining, len(done))}
+                    yield from (future.result() for future in done)
         finally:
-            job.end()
+            job.cancel()
             pool.shutdown(cancel_futures=True)
 
 
-def threads_of_each(workers: int) -> int:
-    """Several passes at once share the processor's cores, instead of each using all of them."""
+def threads_per_worker(workers: int) -> int:
+    """Return the number of torch threads per worker, so that all workers together use each core once."""
     return max(1, torch.get_num_threads() // workers)
 
 
 @contextmanager
-def _threads_shared(workers: int) -> Iterator[None]:
+def _limited_torch_threads(workers: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(threads_of_each(workers))
+    torch.set_num_threads(threads_per_worker(workers))
     try:
         yield
     finally:

@@ -1,1 +1,1 @@
-"""Views as files, and reports of several: made, read back, and recomputed."""
+"""View files, and reports of several views: write, read and verify them."""

@@ -1,4 +1,4 @@
-"""The files of a ZIP from an untrusted source, unpacked within bounds whatever it claims."""
+"""Unpack a ZIP from an untrusted source within fixed limits of memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bert_probe.errors import ReportError
 MAX_ENTRIES: Final = 1_000
 """A report has at most 50 views of about ten files each."""
 MAX_UNPACKED: Final = 256_000_000
-"""Bytes of all files together."""
+"""Maximum total size of all unpacked files."""
 _MAX_DIRECTORY: Final = 1_000_000
-"""Bytes of the directory: zipfile makes an object of each entry before they can be counted."""
+"""Maximum size of the directory: zipfile creates an object for each entry before they can be counted."""
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
@@ -29,14 +29,15 @@ _UTF_8: Final = 0x800  # the only flag that a report's entries have
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
     """Return the files of a ZIP by their names.
 
-    All ZIP readers must agree on what the archive holds, so it may have stored and deflated files only, each
-    name once, one file after the other, and no byte that belongs to none of them.
+    All ZIP readers must agree on the content, so the archive may have only stored and deflated files, each
+    name once, one file after the other, and no other bytes.
 
     Args:
-        name: of the ZIP, for the error message.
+        content: of the ZIP.
+        name: of the ZIP, for error messages.
 
     Raises:
-        ReportError: the ZIP is damaged, larger than a report can be, or holds anything else.
+        ReportError: the ZIP is damaged, is too large for a report, or has anything else.
     """
     try:
         _check_end(content)
@@ -56,13 +57,13 @@ def _check_end(content: bytes) -> None:
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, start)
     locator = max(0, start - _ZIP64_LOCATOR_BYTES)
     if content[locator : locator + 4] == _ZIP64_LOCATOR:
-        raise ValueError("it is a ZIP64 archive, which no report is")
+        raise ValueError("it is a ZIP64 archive, which is not allowed")
     if count > MAX_ENTRIES or size > _MAX_DIRECTORY:
-        raise ValueError(f"it lists {count:,} files in {size:,} bytes; a report has at most {MAX_ENTRIES:,}")
+        raise ValueError(f"it lists {count:,} files in {size:,} bytes; at most {MAX_ENTRIES:,} are allowed")
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
-    """Check that the end of a ZIP describes its directory as every reader finds it."""
+    """Check that the end of a ZIP describes its directory correctly, so that all readers agree."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
         raise ValueError("its end does not describe its directory")
@@ -70,29 +71,29 @@ def _check_counts(content: bytes, count: int, directory: int) -> None:
 
 def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: int) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    end, left = 0, MAX_UNPACKED
+    end, remaining = 0, MAX_UNPACKED
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
-        shown_name = ascii(entry.orig_filename[:60])
+        name = ascii(entry.orig_filename[:60])
         if entry.filename in files:
-            raise ValueError(f"it holds {shown_name} twice")
+            raise ValueError(f"it has {name} twice")
         mode = stat.S_IFMT(entry.external_attr >> 16)
         if entry.filename != entry.orig_filename or entry.is_dir() or mode not in (0, stat.S_IFREG):
-            raise ValueError(f"{shown_name} is not a regular file")
+            raise ValueError(f"{name} is not a regular file")
         if entry.flag_bits & ~_UTF_8:
-            raise ValueError(f"{shown_name} is encrypted or was written as a stream")
+            raise ValueError(f"{name} is encrypted or was written as a stream")
         if entry.header_offset != end:
-            raise ValueError(f"there are bytes before {shown_name} that belong to no file")
+            raise ValueError(f"there are bytes before {name} that do not belong to a file")
         start = _data_start(content, entry)
         end = start + entry.compress_size
-        files[entry.filename] = _inflate(content[start:end], entry, left)
-        left -= entry.file_size
+        files[entry.filename] = _inflate(content[start:end], entry, remaining)
+        remaining -= entry.file_size
     if end != directory:
-        raise ValueError("there are bytes before its directory that belong to no file")
+        raise ValueError("there are bytes before its directory that do not belong to a file")
     return files
 
 
 def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
-    """Return where the data of an entry starts, after a local header that agrees with the directory."""
+    """Return the offset of an entry's data, after checking its local header against the directory."""
     signature, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = _LOCAL.unpack_from(
         content, entry.header_offset
     )
@@ -109,18 +110,18 @@ def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
 
 
 def _inflate(packed: bytes, entry: zipfile.ZipInfo, limit: int) -> bytes:
-    shown_name = ascii(entry.orig_filename[:60])
+    name = ascii(entry.orig_filename[:60])
     if entry.file_size > limit:
-        raise ValueError(f"its files take more than {MAX_UNPACKED / 1e6:.0f} MB, which no report does")
+        raise ValueError(f"its files take more than {MAX_UNPACKED / 1e6:.0f} MB, the limit of a report")
     if entry.compress_type == zipfile.ZIP_STORED:
         unpacked = packed
     elif entry.compress_type == zipfile.ZIP_DEFLATED:
         inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
         unpacked = inflate.decompress(packed, entry.file_size + 1)
         if len(unpacked) > entry.file_size or not inflate.eof or inflate.unused_data:
-            raise ValueError(f"{shown_name} is not as long as it claims to be")
+            raise ValueError(f"{name} does not have the size that it claims")
     else:
-        raise ValueError(f"{shown_name} is compressed by a method that no report uses")
+        raise ValueError(f"{name} has a compression method that is not allowed")
     if len(unpacked) != entry.file_size or zlib.crc32(unpacked) != entry.CRC:
-        raise ValueError(f"{shown_name} is damaged")
+        raise ValueError(f"{name} is damaged")
     return unpacked

@@ -1,4 +1,4 @@
-"""A reader's own files within a view: tagged sentences and labelled texts, written to be read again."""
+"""Files within a view file: tagged sentences and labeled texts that its question needs."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, Final, Self
 
 from bert_probe.core.provenance import describe_file
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
-from bert_probe.reports.json_reader import given
+from bert_probe.reports.json_reader import parse_object
 from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tables import as_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 MOST_BYTES: Final = 3_000_000
-"""Of all files of a view, or of its sentences: two treebanks of 2,000 sentences each."""
+"""Maximum size of all files of a view, or of its sentences: two treebanks of 2,000 sentences each."""
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file, whole.
+    """A complete input file.
 
     Attributes:
-        file: its name, whose ending says how it is read.
-        content: what is in it.
-        kind: of the labels in a table, one of `KINDS`; "" for tagged sentences.
+        file: name, whose ending determines the format.
+        content: text of the file.
+        kind: kind of the labels of a table, one of `KINDS`; "" for tagged sentences.
     """
 
     file: str
@@ -36,91 +36,98 @@ class Attachment:
     kind: str = ""
 
     @classmethod
-    def of(cls, rows: Rows, told: Mapping[str, Any]) -> Self:
-        """What a question was asked of.
+    def of(cls, rows: Rows, record: Mapping[str, Any]) -> Self:
+        """Create an attachment from the rows that a question was asked about.
 
         Args:
-            told: what the provenance of the answer says of it.
+            rows: labeled texts or tagged sentences.
+            record: their provenance in the answer.
 
         Raises:
-            UnavailableError: rows that do not read again as they are, such as a word with a space at its end.
+            UnavailableError: the written file does not give the same rows, for example because a word ends
+                with a space.
         """
-        held = cls(told["file"], as_file(rows).decode(), told.get("kind", ""))
+        attachment = cls(record["file"], as_file(rows).decode(), record.get("kind", ""))
         try:
-            again = describe_file("", held.rows())["sha256"]
+            digest = describe_file("", attachment.rows())["sha256"]
         except ProbeError:
-            again = ""
-        if again != told["sha256"]:
+            digest = ""
+        if digest != record["sha256"]:
             raise UnavailableError(
-                f"What is in {held.file} is not what was asked about, or reads otherwise when it is written "
-                "anew, so no view file holds it. Save the table, or its lines of Python beside the file."
+                f"The content of {attachment.file} is not what the question was asked about, or changes when "
+                "it is written to a file, so it cannot be saved in a view file. Save the table, or its "
+                "Python code next to the file."
             )
-        return held
+        return attachment
 
     @classmethod
-    def from_json(cls, held: Any) -> Self:
-        """What `plain` made, checked.
+    def from_json(cls, value: Any) -> Self:
+        """Parse and check the JSON of an attachment.
 
         Raises:
-            ReportError: it is something else.
+            ReportError: the value is something else, or the name of the file is not safe.
         """
-        with given(held, "A file in this view") as one:
-            file = cls(one.text("file"), one.text("content"), one.text("kind"))
-        if file.file != PurePath(file.file).name or not file.file or "\\" in file.file or "\0" in file.file:
-            raise ReportError(f"A file in this view is called {file.file[:60]!r}, which is no file's name.")
-        # A ZIP of a report writes the file beside its own, such as code.py, which the reader may run.
-        if PurePath(file.file).suffix not in (".csv", ".conll", ".conllu"):
+        with parse_object(value, "A file in this view") as parsed:
+            attachment = cls(parsed.text("file"), parsed.text("content"), parsed.text("kind"))
+        name, kind = attachment.file, attachment.kind
+        if name != PurePath(name).name or not name or "\\" in name or "\0" in name:
             raise ReportError(
-                f"A file in this view is called {file.file[:60]!r}. Its name must end in .csv, .conll or "
-                ".conllu."
+                f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
-        if is_table(file.file) != (file.kind in KINDS):
-            raise ReportError(f"{file.file[:60]} in this view says {file.kind[:60]!r} as its kind of labels.")
-        return file
+        # A ZIP of a report has the file next to its own, such as code.py, which the user may run.
+        if PurePath(name).suffix not in (".csv", ".conll", ".conllu"):
+            raise ReportError(
+                f"A file in this view has the name {name[:60]!r}. It must end in .csv, .conll or .conllu."
+            )
+        if is_table(name) != (kind in KINDS):
+            raise ReportError(f"{name[:60]} in this view has an invalid kind of labels, {kind[:60]!r}.")
+        return attachment
 
     def to_json(self) -> dict[str, str]:
-        """For JSON."""
-        said = {"file": self.file, "content": self.content, "kind": self.kind}
-        return {name: value for name, value in said.items() if value}
+        """Return the attachment for JSON."""
+        values = {"file": self.file, "content": self.content, "kind": self.kind}
+        return {name: value for name, value in values.items() if value}
 
     def rows(self) -> Rows:
-        """What is in it.
+        """Parse the file.
 
         Raises:
-            TextError, EmptyTextError: it cannot be read.
+            TextError: the file cannot be parsed.
+            EmptyTextError: the file has no rows.
         """
         content = self.content.encode("utf-8", "surrogatepass")
-        return (
-            parse_labeled_texts(content, self.file, self.kind)
-            if self.kind
-            else parse_tagged_sentences(content, self.file)
-        )
+        if self.kind:
+            return parse_labeled_texts(content, self.file, self.kind)
+        return parse_tagged_sentences(content, self.file)
 
 
-def held_of(data: Mapping[str, Rows], told: Mapping[str, Mapping[str, Any]]) -> dict[str, Attachment]:
-    """Each file of an answer, by the name of its argument.
+def make_attachments(
+    data: Mapping[str, Rows], records: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Attachment]:
+    """Return argument name → attachment for the files of an answer.
 
     Args:
-        data: what was asked about.
-        told: what the answer's provenance says of it.
+        data: argument name → rows that the question was asked about.
+        records: argument name → provenance of the file in the answer.
 
     Raises:
-        UnavailableError: it is not at hand, does not read again as it is, or is too large.
+        UnavailableError: a file is missing, changes when it is written, or is too large.
     """
-    if not told.keys() <= data.keys():
+    if not records.keys() <= data.keys():
         raise UnavailableError(
-            "This was asked of a file, which is not at hand any more. Save its table, or its lines of Python "
-            "beside the file."
+            "The file that this was computed from is not available any more. Save the table, or its Python "
+            "code next to the file."
         )
-    held = {name: Attachment.of(data[name], one) for name, one in told.items()}
-    check_size(sum(len(one.content.encode("utf-8", "surrogatepass")) for one in held.values()))
-    return held
+    attachments = {name: Attachment.of(data[name], record) for name, record in records.items()}
+    contents = (attachment.content for attachment in attachments.values())
+    check_size(sum(len(content.encode("utf-8", "surrogatepass")) for content in contents))
+    return attachments
 
 
 def check_size(count: int, error: type[ProbeError] = UnavailableError) -> None:
-    """Refuse more bytes than `MOST_BYTES`."""
+    """Raise an error for more than `MOST_BYTES` bytes."""
     if count > MOST_BYTES:
         raise error(
-            f"The texts that this is asked of have {count / 1e6:.1f} MB, and a view file holds at most "
-            f"{MOST_BYTES / 1e6:.0f} MB of them. Give a part, or save the table and its lines of Python."
+            f"The input texts have {count / 1e6:.1f} MB, but a view file can have at most "
+            f"{MOST_BYTES / 1e6:.0f} MB. Use fewer texts, or save the table and its Python code."
         )

@@ -1,4 +1,4 @@
-"""What is reported of a report that is not as it must be."""
+"""Differences that verification finds in a report."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bert_probe.reports import notes
-from bert_probe.reports.tables import shown
+from bert_probe.reports.tables import format_cell
 
 DIFFERS: Final = "differs from what the model gives"
 CHANGED: Final = "changed since it was written"
-OTHERWISE: Final = "shown otherwise than stated"
+DISPLAY_DIFFERS: Final = "displayed differently than stated"
 OTHER_MODEL: Final = "another model than the one named"
 OTHER_VERSION: Final = "another BERT Probe, whose pages and files cannot be rendered here"
 NOT_RENDERED: Final = "differs from what BERT Probe renders from the data"
 
-MOST: Final = 1_000
-"""Differences that are told of one part of a view."""
+MAX_DIFFERENCES: Final = 1_000
+"""Maximum number of differences that are listed for one part of a view."""
 
-_LONGEST: Final = 500
+_MAX_CHARACTERS: Final = 500
 """Characters of a stated or recomputed value that a difference shows."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not as it must be.
+    """A difference between a report and what it should be.
 
     Attributes:
-        view: number from 1; 0 for the file itself.
+        view: number of the view, from 1; 0 for the file itself.
         table: the part of the view: table, note, picture 1, …
-        row, column: of it; rows by their number from 1 and name.
-        finding: in words.
+        row: name of the row, beginning with its number from 1.
+        column: name of the column.
+        stated: value in the report.
+        recomputed: value that was computed or rendered here.
+        difference: absolute difference of two numbers.
+        tolerance: allowed difference.
+        finding: kind of the difference, as the rest of a sentence.
     """
 
     view: int
@@ -45,26 +50,38 @@ class Difference:
     finding: str = DIFFERS
 
 
-def note_difference(here: str, should: str, told: Sequence[notes.NoteSegment]) -> tuple[str, str, str]:
-    """Where a note was changed: the cell that it refers to there, if any, and both texts around."""
-    end = next(
-        (i for i, (a, b) in enumerate(zip(here, should, strict=False)) if a != b), min(len(here), len(should))
-    )
-    before, column = 0, ""
-    for piece in told:
-        if before <= end < before + len(piece.text) and piece.row is not None:
-            column = f"row {piece.row + 1}, column {(piece.column or 0) + 1}"
-        before += len(piece.text)
-    start = max(0, end - 20)
-    return column, here[start : end + 20], should[start : end + 20]
+def note_difference(
+    actual: str, expected: str, segments: Sequence[notes.NoteSegment]
+) -> tuple[str, str, str]:
+    """Locate the first difference in the text of a note.
+
+    Args:
+        actual: text in the report.
+        expected: text that the note should have.
+        segments: of the expected text.
+
+    Returns:
+        The cell that is referenced there, or "", and both texts around the difference.
+    """
+    shorter = min(len(actual), len(expected))
+    pairs = zip(actual, expected, strict=False)
+    position = next((i for i, (left, right) in enumerate(pairs) if left != right), shorter)
+    start, column = 0, ""
+    for segment in segments:
+        if start <= position < start + len(segment.text) and segment.row is not None:
+            column = f"row {segment.row + 1}, column {(segment.column or 0) + 1}"
+        start += len(segment.text)
+    around = slice(max(0, position - 20), position + 20)
+    return column, actual[around], expected[around]
 
 
-def exactly(cell: Any) -> str:
-    """Return a cell with every digit."""
-    return clipped(shown("text", cell if cell is None or isinstance(cell, str) else repr(cell)))
+def exact_text(cell: Any) -> str:
+    """Return the text of a cell with all digits."""
+    return clip(format_cell("text", cell if cell is None or isinstance(cell, str) else repr(cell)))
 
 
-def clipped(text: str) -> str:
-    """Return a text as a file can hold it: half surrogates are escaped."""
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def clip(text: str) -> str:
+    """Return the start of a text, with lone surrogates escaped, which UTF-8 cannot encode."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]}…"
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What somebody picked for a report: views in their order, with notes; as a file, too."""
+"""Drafts: the views and notes that a user collected for a report, which can be saved to a file."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 from dataclasses import dataclass
 from typing import Final, Self
 
-from bert_probe.reports.json_reader import contents, given
+from bert_probe.reports.json_reader import parse_document, parse_object
 from bert_probe.reports.view_files import ViewFile, read
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_tray"
-"""The key that tells such a file, and holds its format."""
+"""Key that identifies the file of a draft; its value is the format."""
 
 MOST_VIEWS: Final = 50
-"""Of a report."""
+"""Maximum number of views in a report."""
 
 
 @dataclass(frozen=True)
 class DraftEntry:
-    """What somebody picked: a view, and a note on it in plain text; see `notes`."""
+    """A view with a note in plain text, see `notes`."""
 
     view: ViewFile
     note: str = ""
@@ -27,37 +27,46 @@ class DraftEntry:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a report will be made of, in its order."""
+    """The title and the views of a report that is not computed yet."""
 
     title: str = ""
     entries: tuple[DraftEntry, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """A file that opens again."""
+        """Return the content of the draft's file."""
         views = [{"view": entry.view.to_json(), "note": entry.note} for entry in self.entries]
         text = json.dumps({KIND: FORMAT, "title": self.title, "views": views}, ensure_ascii=False)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
     @classmethod
     def read(cls, content: bytes, name: str = "The file") -> Self:
-        """What `to_bytes` made.
+        """Parse the content of a draft's file.
+
+        Args:
+            content: of the file.
+            name: of the file, for error messages.
 
         Raises:
-            ReportError: it is something else.
+            ReportError: the file is not a draft.
         """
         entries = []
-        with given(contents(content, name, KIND, FORMAT), name) as one:
-            title = one.text("title")
-            for held in one.several("views"):
-                with given(held, f"A view of {name}") as entry:
-                    entries.append(DraftEntry(ViewFile.from_json(entry.record("view")), entry.text("note")))
+        with parse_object(parse_document(content, name, KIND, FORMAT), name) as parsed:
+            title = parsed.text("title")
+            for value in parsed.array("views"):
+                with parse_object(value, f"A view of {name}") as entry:
+                    view = ViewFile.from_json(entry.mapping("view"))
+                    entries.append(DraftEntry(view, entry.text("note")))
         return cls(title, tuple(entries))
 
 
 def read_any(content: bytes, name: str) -> ViewFile | Draft:
-    """A view file, or a tray.
+    """Parse the content of a view file or of a draft's file.
+
+    Args:
+        content: of the file.
+        name: of the file, for error messages.
 
     Raises:
-        ReportError: neither.
+        ReportError: the file is neither.
     """
     return Draft.read(content, name) if f'"{KIND}"'.encode() in content[:200] else read(content, name)

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote, taken apart key by key: what is wrong is refused in a sentence."""
+"""Read untrusted JSON key by key, with an error message for anything unexpected."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ W = TypeVar("W", bound=str)
 _BLOCK: Final = 1_000_000
 
 MOST_BYTES: Final = 5_000_000
-"""Of a view file: as large as a file that a page takes."""
+"""Maximum size of a view file, equal to the limit of file uploads."""
 
 MAX_DEPTH: Final = 64
 """Levels of nesting that are parsed."""
 MAX_CONTAINERS: Final = 1_000_000
-"""Arrays and objects that are parsed; an empty one takes 60 times as many bytes in memory as in a file."""
+"""Arrays and objects that are parsed; an empty one takes 60 times as much memory as space in the file."""
 MAX_NAMES: Final = 500
-"""Texts by name: many times the fields of a question, or the parameters of an address."""
+"""Entries of a text map: many times the fields of a question, or the parameters of a URL."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
 
 
 def parse_json(content: bytes) -> Any:
-    """Return the value of an untrusted JSON document that every parser reads in the same way.
+    """Parse an untrusted JSON document; accept only what all JSON parsers read in the same way.
 
     Raises:
         ValueError: invalid JSON, a name that an object has twice, a number that is not finite or not a 64-bit
@@ -73,150 +73,170 @@ def _containers_in(value: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def given(held: Any, what: str) -> Iterator[JsonObject]:
-    """An object whose keys are all taken within the block.
+def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
+    """Yield a JSON object whose keys must all be read within the block.
+
+    Args:
+        value: of a JSON document.
+        description: of the object, for error messages.
 
     Raises:
-        ReportError: it is none, or holds what nobody takes, which would be passed over in silence.
+        ReportError: the value is not an object, or has unknown keys, which would otherwise be ignored
+            silently.
     """
-    one = JsonObject(held, what)
-    yield one
-    one.done()
+    parsed = JsonObject(value, description)
+    yield parsed
+    parsed.check_complete()
 
 
 class JsonObject:
-    """An object of JSON; each key can be taken once."""
+    """An untrusted JSON object; each method reads a key once and checks the type of its value."""
 
-    def __init__(self, held: Any, what: str) -> None:
-        if not isinstance(held, dict):
-            raise ReportError(f"{what} is {_short(held)}, and must be an object.")
-        self._held, self._what = dict(held), what
+    def __init__(self, value: Any, description: str) -> None:
+        if not isinstance(value, dict):
+            raise ReportError(f"{description} is {_short(value)}, but must be an object.")
+        self._unread, self._description = dict(value), description
 
     def text(self, name: str) -> str:
-        """A text; "" where it is not said."""
-        found: str = self._take(name, str, "a text", "")
-        return found
+        """Return a text, or "" if the key is missing."""
+        value: str = self._read(name, str, "a text", "")
+        return value
 
-    def optional(self, name: str) -> str | None:
-        """A text; None where it is not said."""
-        return None if self._held.get(name) is None else self.text(name)
+    def optional_text(self, name: str) -> str | None:
+        """Return a text, or None if the key is missing or null."""
+        return None if self._unread.get(name) is None else self.text(name)
 
     def flag(self, name: str) -> bool:
-        """Yes or no; no where it is not said."""
-        found: bool = self._take(name, bool, "true or false", False)
-        return found
+        """Return a boolean, or False if the key is missing."""
+        value: bool = self._read(name, bool, "true or false", False)
+        return value
 
-    def choice(self, name: str, known: Sequence[W]) -> W:
-        """One of a few words."""
-        found = self.text(name)
-        for one in known:
-            if found == one:
-                return one
-        raise ReportError(f"{self._what} says {_short(found)} as its {name}; {', '.join(known)} can be.")
+    def choice(self, name: str, choices: Sequence[W]) -> W:
+        """Return one of some texts."""
+        value = self.text(name)
+        for choice in choices:
+            if value == choice:
+                return choice
+        raise self._error(name, value, f"one of {', '.join(choices)}")
 
     def number(self, name: str) -> float:
-        """A number that has an end."""
-        found = self._take(name, int | float, "a number", None)
-        if isinstance(found, bool) or not math.isfinite(found):
-            raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be a number.")
-        return float(found)
+        """Return a finite number as a float."""
+        value = self._read(name, int | float, "a number", None)
+        if isinstance(value, bool) or not math.isfinite(value):
+            raise self._error(name, value, "a number")
+        return float(value)
 
     def integer(self, name: str) -> int:
-        """Return a whole number."""
-        value = self._take(name, int, "a whole number", None)
+        """Return an integer."""
+        value = self._read(name, int, "an integer", None)
         if isinstance(value, bool):
-            raise ReportError(
-                f"{self._what} says {_short(value)} as its {name}, which must be a whole number."
-            )
+            raise self._error(name, value, "an integer")
         return int(value)
 
-    def several(self, name: str) -> list[Any]:
-        """A list; empty where it is not said."""
-        found: list[Any] = self._take(name, list, "a list", [])
-        return found
+    def array(self, name: str) -> list[Any]:
+        """Return a list, empty if the key is missing."""
+        value: list[Any] = self._read(name, list, "a list", [])
+        return value
 
     def strings(self, name: str) -> list[str]:
-        """A list of texts."""
-        found = self.several(name)
-        for one in found:
-            self._check_text(name, one)
-        return found
+        """Return a list of texts, empty if the key is missing."""
+        value = self.array(name)
+        for item in value:
+            self._check_text(name, item)
+        return value
 
-    def texts(self, name: str) -> dict[str, str]:
-        """Texts by name."""
-        found: dict[str, str] = self._take(name, dict, "an object", {})
-        if len(found) > MAX_NAMES:
+    def text_map(self, name: str) -> dict[str, str]:
+        """Return an object whose values are texts, empty if the key is missing."""
+        value = self.mapping(name)
+        if len(value) > MAX_NAMES:
             raise ReportError(
-                f"{self._what} has {len(found):,} names in its {name}; at most {MAX_NAMES} are read."
+                f"{self._description} has {len(value):,} names in its {name}; at most {MAX_NAMES} are "
+                "allowed."
             )
-        for one in found.values():
-            self._check_text(name, one)
-        return found
+        for item in value.values():
+            self._check_text(name, item)
+        return value
 
-    def record(self, name: str) -> dict[str, Any]:
-        """Anything by name."""
-        found: dict[str, Any] = self._take(name, dict, "an object", {})
-        return found
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return an object with values of any type, empty if the key is missing."""
+        value: dict[str, Any] = self._read(name, dict, "an object", {})
+        return value
 
-    def _check_text(self, name: str, one: Any) -> None:
-        if not isinstance(one, str):
-            raise ReportError(f"{self._what} has {_short(one)} in its {name}, where texts must be.")
+    def _check_text(self, name: str, item: Any) -> None:
+        if not isinstance(item, str):
+            raise ReportError(f"{self._description} has {_short(item)} in its {name}, which must be texts.")
 
-    def _take(self, name: str, kind: Any, called: str, usual: Any) -> Any:
-        found = self._held.pop(name, usual)
-        if not isinstance(found, kind):
-            raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be {called}.")
-        return found
+    def _read(self, name: str, types: Any, expected: str, default: Any) -> Any:
+        value = self._unread.pop(name, default)
+        if not isinstance(value, types):
+            raise self._error(name, value, expected)
+        return value
 
-    def done(self) -> None:
-        """Refuse what is left.
+    def _error(self, name: str, value: Any, expected: str) -> ReportError:
+        return ReportError(
+            f"{self._description} has {_short(value)} as its {name}, which must be {expected}."
+        )
+
+    def check_complete(self) -> None:
+        """Check that all keys were read.
 
         Raises:
-            ReportError: something is.
+            ReportError: a key was not read, so it is unknown.
         """
-        for name in self._held:
+        for name in self._unread:
             raise ReportError(
-                f"{self._what} says {_short(name)}, which is unknown here. Update BERT Probe, or take it out."
+                f"{self._description} has an unknown key {_short(name)}. Update BERT Probe, or remove the "
+                "key."
             )
 
 
-def contents(content: bytes, name: str, kind: str, known: int) -> dict[str, Any]:
-    """What a JSON file of a kind holds, its format looked at and taken away.
+def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict[str, Any]:
+    """Return the content of a view file or draft without its format.
+
+    Args:
+        content: the JSON document.
+        name: of the file, for error messages.
+        key: identifies the kind of file; its value is the format.
+        max_format: newest format that can be read.
 
     Raises:
-        ReportError: it is none, too large, of a later format, or an object of it has a key twice.
+        ReportError: the document has another kind or a later format, is too large or invalid, or an object in
+            it has a key twice.
     """
     if len(content) > MOST_BYTES:
         raise ReportError(
-            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no view file is. Choose another file."
+            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, the limit of a view file. Choose another file."
         )
     try:
-        held = parse_json(content)
+        value = parse_json(content)
     except DuplicateKeyError as error:
         raise ReportError(f"In {name} {error}.") from None
     except ValueError:
-        raise ReportError(f"{name} is no JSON, which a view file is. Choose another file.") from None
-    if not isinstance(held, dict) or kind not in held:
-        raise ReportError(f"{name} is no view file: it has no {kind}. Choose another file.")
-    form = held.pop(kind)
-    if type(form) is not int or form < 1:
-        raise ReportError(f"{name} names {form!r} as its format, which is no number.")
-    if form > known:
         raise ReportError(
-            f"{name} was written by a later BERT Probe: format {form}, and this one reads {known}. Update it."
+            f"{name} is not valid JSON, so it is not a view file. Choose another file."
+        ) from None
+    if not isinstance(value, dict) or key not in value:
+        raise ReportError(f"{name} is not a view file: it has no {key}. Choose another file.")
+    version = value.pop(key)
+    if type(version) is not int or version < 1:
+        raise ReportError(f"{name} has format {version!r}, which must be a number. Choose another file.")
+    if version > max_format:
+        raise ReportError(
+            f"{name} was written by a later BERT Probe: format {version}, but this version reads "
+            f"{max_format}. Update BERT Probe."
         )
-    return held
+    return value
 
 
 def bytes_of(path: Path, most: int) -> bytes:
-    """What a file holds, up to a byte more than may be read of it.
+    """Return the content of a file, up to one byte more than the limit, so that a caller notices an excess.
 
     Raises:
-        ReportError: it cannot be read.
+        ReportError: the file cannot be read.
     """
     try:
         with path.open("rb") as stream:
-            # A single read would allocate all that it may read.
+            # A single read would allocate memory for the limit.
             blocks = iter(lambda: stream.read(_BLOCK), b"")
             return b"".join(islice(blocks, most // _BLOCK + 1))[: most + 1]
     except (OSError, ValueError) as error:

@@ -1,14 +1,13 @@
-"""Notes: plain text in which a number of the view's table can stand by reference, ``{{3, weight}}``.
+"""Notes: plain text with references to numbers of the view's table, such as ``{{3, weight}}``.
 
-What stands by reference is computed again by whoever checks a report. Other digits are a person's own, and
-cannot be.
+Verification computes referenced numbers again. Other numbers in a note are the author's own and cannot be
+checked.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +15,13 @@ from bert_probe.errors import ReportError
 from bert_probe.reports.tables import Table
 
 LONGEST: Final = 20_000
-"""Characters of a note."""
+"""Maximum length of a note in characters."""
+_MAX_NAMES: Final = 12
+"""Column names listed in an error message."""
 
-HOW: Final = "{{3, weight}} is the number in row 3 of the column weight, and is checked with the table."
+HOW: Final = "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
 
-# Spaces are stripped afterwards: patterns for them on both sides of a name would take cubic time.
+# Spaces are stripped later: patterns for them on both sides of a name would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0[0.,]*0|0")
@@ -29,11 +30,12 @@ _SEPARATORS: Final = ".,"
 
 @dataclass(frozen=True)
 class NoteSegment:
-    """A part of a note.
+    """A segment of a note: the author's words, or a referenced cell.
 
     Attributes:
-        text: as it is shown.
-        row, column: of the cell that it is, both from 0; None for a person's own words.
+        text: as it is displayed.
+        row: of the referenced cell, from 0; None for the author's words.
+        column: of the referenced cell, from 0; None for the author's words.
     """
 
     text: str
@@ -41,58 +43,57 @@ class NoteSegment:
     column: int | None = None
 
 
-def pieces(note: str, table: Table) -> list[NoteSegment]:
-    """A note as it is shown, its references put in.
+def split_note(note: str, table: Table) -> list[NoteSegment]:
+    """Split a note into segments, with its references resolved.
 
     Raises:
-        ReportError: too long, or a reference to a cell that there is not.
+        ReportError: the note is too long, or refers to a cell that does not exist.
     """
     if len(note) > LONGEST:
-        raise ReportError(f"{len(note):,} characters; a note may have at most {LONGEST:,}. Shorten it.")
-    found, end = [], 0
+        raise ReportError(
+            f"The note has {len(note):,} characters; at most {LONGEST:,} are allowed. Shorten it."
+        )
+    segments, end = [], 0
     for reference in _REFERENCE.finditer(note):
         if not _is_reference(reference):
             continue
-        found.append(NoteSegment(note[end : reference.start()]))
-        row, column = _cell(reference[1].strip(), reference[2].strip(), table)
-        found.append(NoteSegment(table.cell(row, column), row, column))
+        segments.append(NoteSegment(note[end : reference.start()]))
+        row, column = _resolve(reference[1].strip(), reference[2].strip(), table)
+        segments.append(NoteSegment(table.cell(row, column), row, column))
         end = reference.end()
-    found.append(NoteSegment(note[end:]))
-    return [piece for piece in found if piece.text]
+    segments.append(NoteSegment(note[end:]))
+    return [segment for segment in segments if segment.text]
 
 
-def shown(note: str, table: Table) -> str:
-    """The same as one text."""
-    return "".join(piece.text for piece in pieces(note, table))
+def render_note(note: str, table: Table) -> str:
+    """Return the text of a note with its references resolved."""
+    return "".join(segment.text for segment in split_note(note, table))
 
 
 def unchecked(note: str) -> list[str]:
-    """Numbers of a note that stand there by themselves, so that nobody can compute them again."""
+    """Return the numbers of a note that are not references, so that they cannot be verified."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
-    marks = "".join(_mark(sign) for sign in text)
-    return [text[slice(*number.span())] for number in _NUMBER.finditer(marks)]
+    digits = "".join(map(_mask, text))
+    return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]
 
 
-def _mark(sign: str) -> str:
-    """Return 0 for a sign that shows a number in any script, such as ٣, ½ or ², and others as they are."""
-    return sign if sign in _SEPARATORS else "0" if unicodedata.numeric(sign, None) is not None else " "
+def _mask(character: str) -> str:
+    """Return 0 for a digit or number in any script, such as ٣, ½ or ², a separator as it is, or a space."""
+    if character in _SEPARATORS:
+        return character
+    return " " if unicodedata.numeric(character, None) is None else "0"
 
 
 def _is_reference(match: re.Match[str]) -> bool:
     return _ROW.fullmatch(match[1].strip()) is not None
 
 
-def _cell(row: str, name: str, table: Table) -> tuple[int, int]:
+def _resolve(row: str, name: str, table: Table) -> tuple[int, int]:
     names = [column.name for column in table.columns]
     if name not in names:
-        known = ", ".join(_some(names))
-        raise ReportError(f"The note refers to a column {name!r}; this view's table has {known}.")
+        listed = ", ".join(names[:_MAX_NAMES])
+        more = f", {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        raise ReportError(f"The note refers to a column {name!r}; this view's table has {listed}{more}.")
     if not 1 <= int(row) <= table.rows:
         raise ReportError(f"The note refers to row {row}; this view's table has rows 1 to {table.rows:,}.")
     return int(row) - 1, names.index(name)
-
-
-def _some(names: list[str], most: int = 12) -> Iterator[str]:
-    yield from names[:most]
-    if len(names) > most:
-        yield f"{len(names) - most:,} more"

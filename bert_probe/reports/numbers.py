@@ -1,4 +1,4 @@
-"""All numbers of a view: its table, what is said beside it, its pictures; and how exact each is."""
+"""Compute all numbers of a view: its table, provenance and picture; and the tolerance of each number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
-from bert_probe.reports.json_reader import given
+from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import Table
 from bert_probe.reports.tolerances import Tolerance, leaves, outline
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
@@ -25,96 +25,102 @@ from bert_probe.views.page import Page, caption_of
 from bert_probe.views.payload import unpacked
 from bert_probe.views.view import from_address
 
-MOST_CELLS: Final = 500_000
-"""Of one view's table."""
+MAX_CELLS: Final = 500_000
+"""Maximum number of cells in a view's table."""
 
-_OF_THE_MACHINE: Final = ("origin", "device", "libraries")
-"""Keys of a provenance that say where it was computed, which no other machine can check."""
+_MACHINE_KEYS: Final = ("origin", "device", "libraries")
+"""Keys of a provenance that depend on the machine, so that no other machine can check them."""
 
-_LAYOUT: Final = re.compile("[0-9a-f]{16}")
-"""Names the layout of a map."""
+_LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, eq=False)
 class PicturePayload:
-    """A payload of a picture.
+    """A parsed payload of a picture.
 
     Attributes:
-        said: texts and numbers of its description, by their paths.
-        outline: names and types of the description, see `tolerances.outline`.
+        leaves: texts and numbers of its description, by path.
+        arrays: its arrays, by name.
+        outline: keys and types of the description, see `tolerances.outline`.
     """
 
-    said: Mapping[str, Any]
+    leaves: Mapping[str, Any]
     arrays: Mapping[str, Array]
     outline: Any
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
-        """Return what a payload holds.
+        """Parse a payload.
 
         Raises:
-            ValueError: it holds nothing that can be read.
+            ValueError: the payload cannot be read.
         """
-        described, arrays = unpacked(payload)
-        if "points" in arrays and _LAYOUT.fullmatch(str(described.get("of"))):
-            described["of"] = ""  # a digest of measured numbers, by which a page knows that others came
+        description, arrays = unpacked(payload)
+        if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
+            description["of"] = ""  # a digest of measured numbers, by which a page notices new data
         try:
-            return cls(leaves(described), arrays, outline(described))
+            return cls(leaves(description), arrays, outline(description))
         except RecursionError:
-            raise ValueError("The description is nested too deep.") from None
+            raise ValueError("The description is nested too deeply.") from None
 
 
 @dataclass(frozen=True, eq=False)
 class ViewNumbers:
-    """What a view shows.
+    """All numbers of a view.
 
     Attributes:
-        said: texts and numbers beside the table, by their path.
-        picture: None where there is none.
+        result: of its question.
+        table: of the result.
+        provenance: texts and numbers of the provenance, by path, without what depends on the machine.
+        picture: None if the view has no picture.
     """
 
     result: Result
     table: Table
-    said: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     picture: Page | None
 
     @classmethod
     def of(cls, view: ViewFile, answered: AnsweredView) -> Self:
-        """The numbers of an answer, drawn as the view has it.
+        """Collect the numbers of an answer, and draw its picture as the view specifies.
 
         Raises:
-            SelectionError, UnavailableError: it cannot be drawn so.
-            ReportError: its table is too large for a report.
+            SelectionError: the picture needs something that the text or the model does not have.
+            UnavailableError: there is no such picture.
+            ReportError: the table is too large for a report.
         """
         result = answered.result
         table = result.table()
         cells = len(table) * (len(table.columns) + (table.index.name is not None))
-        if cells > MOST_CELLS:
+        if cells > MAX_CELLS:
             raise ReportError(
-                f"its table has {cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. Choose a "
+                f"its table has {cells:,} cells; at most {MAX_CELLS:,} are allowed in a report. Choose a "
                 "shorter text, or fewer layers and heads."
             )
-        return cls(result, Table.of(table), said_of(result.provenance), picture_of(view, answered))
+        picture = _draw_picture(view, answered)
+        return cls(result, Table.of(table), portable_leaves(result.provenance), picture)
 
-    def drawn(self) -> list[PicturePayload]:
-        """What the picture's payloads hold."""
+    def payloads(self) -> list[PicturePayload]:
+        """Return the parsed payloads of the picture."""
         if self.picture is None:
             return []
         return [PicturePayload.of(payload) for payload in self.picture.payloads]
 
 
-def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """What a provenance says, by its path, whoever computed it."""
+def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a provenance, by path, without what depends on the machine."""
 
-    def without(record: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in record.items() if key not in _OF_THE_MACHINE}
+    def without_machine(record: Any) -> Any:
+        if not isinstance(record, Mapping):
+            return record
+        return {key: value for key, value in record.items() if key not in _MACHINE_KEYS}
 
-    whole = without(provenance)
-    if isinstance(whole.get("other_model"), Mapping):
-        whole["other_model"] = without(whole["other_model"])
-    if isinstance(whole.get("configs"), list):
-        whole["configs"] = [without(one) if isinstance(one, Mapping) else one for one in whole["configs"]]
-    return leaves(whole)
+    portable = without_machine(provenance)
+    if "other_model" in portable:
+        portable["other_model"] = without_machine(portable["other_model"])
+    if isinstance(portable.get("configs"), list):
+        portable["configs"] = [without_machine(config) for config in portable["configs"]]
+    return leaves(portable)
 
 
 @dataclass(frozen=True)
@@ -122,138 +128,138 @@ class ViewTolerances:
     """The tolerances of a view's numbers.
 
     Attributes:
-        table, said: see `ViewNumbers`.
-        drawn: of each payload of the picture; of its arrays and of what is said of it.
+        table: of each column, or of the matrix.
+        provenance: of each float in the provenance.
+        payloads: of the arrays and leaves of each payload of the picture.
     """
 
     table: tuple[Tolerance, ...] = ()
-    said: tuple[Tolerance, ...] = ()
-    drawn: tuple[tuple[Tolerance, ...], ...] = ()
+    provenance: tuple[Tolerance, ...] = ()
+    payloads: tuple[tuple[Tolerance, ...], ...] = ()
 
     @classmethod
     def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
-        """From a view's numbers and those in float64."""
-        pairs = zip(single.drawn(), double.drawn(), strict=False)
+        """Compute tolerances from a view's numbers and the same numbers in float64."""
+        pairs = zip(single.payloads(), double.payloads(), strict=False)
         return cls(
             tolerances.of_table(single.table, double.table),
-            tolerances.of_leaves(single.said, double.said),
+            tolerances.of_leaves(single.provenance, double.provenance),
             tuple(
                 (
-                    *tolerances.of_arrays(one.arrays, other.arrays),
-                    *tolerances.of_leaves(one.said, other.said),
+                    *tolerances.of_arrays(payload.arrays, other.arrays),
+                    *tolerances.of_leaves(payload.leaves, other.leaves),
                 )
-                for one, other in pairs
+                for payload, other in pairs
             ),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the tolerances for JSON."""
         return {
-            "table": [one.to_json() for one in self.table],
-            "said": [one.to_json() for one in self.said],
-            "drawn": [[one.to_json() for one in part] for part in self.drawn],
+            "table": [tolerance.to_json() for tolerance in self.table],
+            "said": [tolerance.to_json() for tolerance in self.provenance],
+            "drawn": [[tolerance.to_json() for tolerance in payload] for payload in self.payloads],
         }
 
     @classmethod
-    def from_json(cls, held: Any) -> Self:
-        """What `plain` made, checked.
+    def from_json(cls, value: Any) -> Self:
+        """Parse and check the JSON of tolerances.
 
         Raises:
-            ReportError: it is something else.
+            ReportError: the value is something else.
         """
-        with given(held, "The tolerances of the report") as one:
-            table, said, drawn = (one.several(name) for name in ("table", "said", "drawn"))
+        with parse_object(value, "The tolerances of the report") as parsed:
+            table, provenance, payloads = (parsed.array(name) for name in ("table", "said", "drawn"))
         return cls(
             tuple(map(Tolerance.from_json, table)),
-            tuple(map(Tolerance.from_json, said)),
-            tuple(tuple(map(Tolerance.from_json, part)) for part in drawn if isinstance(part, list)),
+            tuple(map(Tolerance.from_json, provenance)),
+            tuple(
+                tuple(map(Tolerance.from_json, payload)) for payload in payloads if isinstance(payload, list)
+            ),
         )
 
 
 @dataclass
 class NamedModels:
-    """Models that views name, each opened once, and their twins in float64.
+    """The models that views refer to, each opened once, and their float64 references.
 
     Attributes:
-        open: opens one as it is named; asks whom it has to ask.
-        as_named: whether a checkpoint goes by the name and revision of the view, wherever it was opened
-            from, so that its answers, code and captions name it as they did where the view was made.
+        open: opens a model; asks the user for consent if needed.
+        as_named: give a checkpoint the name and revision of the view's reference, wherever it was opened
+            from, so that its results, code and captions equal those of the computer that made the view.
     """
 
     open: Callable[[ModelReference], Checkpoint]
     _opened: dict[ModelReference, Checkpoint] = field(default_factory=dict)
-    _twins: dict[ModelReference, Checkpoint] = field(default_factory=dict)
+    _references: dict[ModelReference, Checkpoint] = field(default_factory=dict)
     as_named: bool = False
 
     def of(self, view: ViewFile) -> list[Checkpoint]:
-        """The models of a view.
+        """Return the models of a view.
 
         Raises:
-            ProbeError: one cannot be opened.
+            ProbeError: a model cannot be opened.
         """
-        for name in view.models:
-            if name not in self._opened:
-                self._opened[name] = self.open(name)
-        opened = [self._opened[name] for name in view.models]
-        return [*map(_renamed, opened, view.models)] if self.as_named else opened
+        for model in view.models:
+            if model not in self._opened:
+                self._opened[model] = self.open(model)
+        checkpoints = [self._opened[model] for model in view.models]
+        return [*map(_rename, checkpoints, view.models)] if self.as_named else checkpoints
 
-    def twins(self, view: ViewFile) -> list[Checkpoint]:
-        """The same in float64.
+    def float64_references(self, view: ViewFile) -> list[Checkpoint]:
+        """Return the models of a view in float64.
 
         Raises:
-            ProbeError: one cannot be opened, as for lack of memory.
+            ProbeError: a model cannot be opened, for example because memory is full.
         """
-        # What runs a model takes seconds to import; here one was opened already.
+        # The import takes seconds, except after a model was opened.
         from bert_probe.model.float64 import twin
 
-        for name, checkpoint in zip(view.models, self.of(view), strict=True):
-            if name not in self._twins:
-                self._twins[name] = checkpoint if name.dtype == "float64" else twin(checkpoint)
-        return [self._twins[name] for name in view.models]
+        for model, checkpoint in zip(view.models, self.of(view), strict=True):
+            if model not in self._references:
+                is_float64 = model.dtype == "float64"
+                self._references[model] = checkpoint if is_float64 else twin(checkpoint)
+        return [self._references[model] for model in view.models]
 
     def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
-        """A view's numbers, and how exact they are.
+        """Compute a view's numbers and their tolerances.
 
         Args:
-            report: called now and then while they are computed; what it raises ends that.
+            view: to compute.
+            report: called now and then; an exception that it raises ends the computation.
 
         Raises:
-            ProbeError: a model cannot be opened, or the question not be asked of it.
+            ProbeError: a model cannot be opened, or the question cannot be answered.
         """
         single = ViewNumbers.of(view, view.answer(*self.of(view), report=report))
-        double = ViewNumbers.of(view, view.answer(*self.twins(view), report=report))
+        double = ViewNumbers.of(view, view.answer(*self.float64_references(view), report=report))
         return single, ViewTolerances.of(single, double)
 
 
-def _renamed(checkpoint: Checkpoint, named: ModelReference) -> Checkpoint:
-    description = replace(checkpoint.opened, name=named.name or BUILT_IN, revision=named.revision or None)
+def _rename(checkpoint: Checkpoint, model: ModelReference) -> Checkpoint:
+    description = replace(checkpoint.opened, name=model.name or BUILT_IN, revision=model.revision or None)
     return replace(checkpoint, opened=description)
 
 
-def picture_of(view: ViewFile, answered: AnsweredView) -> Page | None:
-    """How a view's answer is drawn; None where there is no picture of it.
-
-    Raises:
-        SelectionError: it asks for what the text or its model does not have.
-        UnavailableError: it draws attention, and names no text.
-    """
+def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:
+    """Draw the picture of a view, if there is one."""
     if view.drawn:
-        return _attention(view, answered.traces)
+        return _draw_attention(view, answered.traces)
     return pictures.page(answered.result) if pictures.is_drawn(answered.result) else None
 
 
-def _attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
-    """Lines from token to token, or all heads at once."""
-    look = dict(view.drawn)
-    kind = look.pop("as", "")
+def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
+    """Draw the attention of one head as lines between tokens, or of all heads."""
+    parameters = dict(view.drawn)
+    kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in ("lines", "model"):
-        raise UnavailableError(f"There is no picture {kind[:60]!r} of {len(traces)} texts.")
+        raise UnavailableError(f"A picture {kind[:60]!r} of {len(traces)} texts does not exist.")
     trace = traces[0]
-    shown, unknown = from_address(look, trace)
+    state, unknown = from_address(parameters, trace)
     if unknown:
-        raise SelectionError(f"There is no {unknown[0].what} {unknown[0].given[:60]} here.")
+        raise SelectionError(f"The {unknown[0].what} {unknown[0].given[:60]} does not exist here.")
     if kind == "model":
-        return model_view.page(trace, Heads(shown.words).of(trace), words=shown.words, measure=shown.measure)
+        return model_view.page(trace, Heads(state.words).of(trace), words=state.words, measure=state.measure)
     labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
-    drawn = HeadViewData(trace, shown.measure, shown.words, shown.residual, labels, caption_of(trace))
-    return head_view.page(drawn, shown)
+    data = HeadViewData(trace, state.measure, state.words, state.residual, labels, caption_of(trace))
+    return head_view.page(data, state)

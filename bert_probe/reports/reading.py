@@ -1,4 +1,4 @@
-"""A report read back: what its page states, and the files of a ZIP. Nothing is trusted, or opened."""
+"""Read and check the data of a report from its page or ZIP. Nothing is trusted, and no model is opened."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, Final
 from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
 from bert_probe.reports.drafts import MOST_VIEWS
-from bert_probe.reports.json_reader import bytes_of, given, parse_json
-from bert_probe.reports.numbers import MOST_CELLS, ViewTolerances
-from bert_probe.reports.report import FORMAT, KIND, LONGEST_TITLE, MANIFEST, MOST_BYTES, PAGE
+from bert_probe.reports.json_reader import bytes_of, parse_json, parse_object
+from bert_probe.reports.numbers import MAX_CELLS, ViewTolerances
+from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
 from bert_probe.reports.tables import Table
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import EmbeddedPayload
 
-_MAX_FILE: Final = 2 * MOST_BYTES
-"""Bytes of a report's file; a ZIP holds the page and its data."""
+_MAX_FILE: Final = 2 * MAX_BYTES
+"""Maximum size of a report's file; a ZIP has the page and its data."""
 
 COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
-"""What a report draws; `js/report/page.js` mounts them."""
+"""Components of pictures in a report; `js/report/page.js` mounts them."""
 
 _LIBRARY: Final = re.compile("[A-Za-z0-9_.-]{1,40}")
 _VERSION: Final = re.compile("[A-Za-z0-9_.+!-]{1,60}")
@@ -34,14 +34,21 @@ _DATA_END: Final = b"</script>"
 
 @dataclass(frozen=True, eq=False)
 class StatedView:
-    """What a report states of a view.
+    """The data of a view in a report, checked for form but not for truth.
 
     Attributes:
-        note: as "written" and as "shown".
+        view: question, models and inputs.
+        title: of the view.
+        table: of the result.
+        note: the note as "written", and as "shown" with its references resolved.
+        provenance: of the result.
         code: in "python" and "shell".
-        picture: component, caveat and start.
-        payloads: of the picture, still packed; None for one of another form.
-        raw: all of it, as it was parsed.
+        tolerances: of the numbers.
+        picture: "component", "caveat" and "start".
+        payloads: of the picture, still encoded; None for an invalid one.
+        sha256: part → digest; "payloads" → list of digests.
+        marks: checksums of the "rows" and "columns" of the table.
+        raw: the parsed JSON of all of this.
     """
 
     view: ViewFile
@@ -50,7 +57,7 @@ class StatedView:
     note: Mapping[str, str]
     provenance: Mapping[str, Any]
     code: Mapping[str, str]
-    bounds: ViewTolerances
+    tolerances: ViewTolerances
     picture: Mapping[str, Any]
     payloads: tuple[EmbeddedPayload | None, ...]
     sha256: Mapping[str, Any]
@@ -59,12 +66,12 @@ class StatedView:
 
     @property
     def component(self) -> str:
-        """Return the component that draws the picture; "" where there is no picture."""
+        """The component that draws the picture; "" if there is no picture."""
         return str(self.picture.get("component", ""))
 
     @property
     def parts(self) -> dict[str, Any]:
-        """Return what `Item.parts` states, written again from the parsed values, in the same order."""
+        """The equivalent of `Item.parts`, created from the parsed values in the same order."""
         return {
             "view": self.view.to_json(),
             "title": self.title,
@@ -73,12 +80,12 @@ class StatedView:
             "code": dict(self.code),
             "table": self.table.to_json(),
             "picture": dict(self.picture),
-            "tolerances": self.bounds.to_json(),
+            "tolerances": self.tolerances.to_json(),
         }
 
     @property
     def checks(self) -> dict[str, Any]:
-        """Return what `Item.plain` adds to the parts."""
+        """What `Item.to_json` adds to the parts."""
         names = (*self.parts, "payloads")
         return {
             "payloads": [None if text is None else list(text) for text in self.payloads],
@@ -89,11 +96,14 @@ class StatedView:
 
 @dataclass(frozen=True, eq=False)
 class ReportFile:
-    """A report's file.
+    """A report that was read from a file.
 
     Attributes:
-        page: its bytes.
-        files: of a ZIP by their names, the page not among them; None for a page by itself.
+        title: of the report.
+        made_with: library → version.
+        views: data of its views.
+        page: bytes of the page.
+        files: name → bytes of the other files in a ZIP; None for a page without a ZIP.
     """
 
     title: str
@@ -104,29 +114,29 @@ class ReportFile:
 
 
 def read_report(path: Path) -> ReportFile:
-    """Read a .html or .zip file.
+    """Read a report from a .html or .zip file.
 
     Raises:
-        ReportError: it cannot be read, or is not a report.
+        ReportError: the file cannot be read, or is not a report.
     """
     content = bytes_of(path, _MAX_FILE)
     if content.startswith(b"PK"):
         if len(content) > _MAX_FILE:
-            raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, which no report is.")
+            raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, the limit of a report.")
         return _read_zip(content, path.name)
     return _read_page(content, path.name)
 
 
 def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> ReportFile:
-    if len(content) > MOST_BYTES:
-        raise ReportError(f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no report's page is.")
-    # A page is checked by rendering it again, so no HTML has to be parsed: the data are where this line is.
+    if len(content) > MAX_BYTES:
+        raise ReportError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit of a report's page.")
+    # Verification renders the page again and compares, so HTML need not be parsed: only the data are located.
     start, end = content.find(_DATA_START), content.rfind(_DATA_START)
     if start < 0:
-        raise ReportError(f"{name} is no report of BERT Probe. Choose another file.")
+        raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
     if start != end:
         raise ReportError(
-            f"{name} is no report of BERT Probe: it states its data twice. Choose another file."
+            f"{name} is not a report of BERT Probe: it has its data twice. Choose another file."
         )
     start += len(_DATA_START)
     end = content.find(_DATA_END, start)
@@ -134,31 +144,31 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         stated = parse_json(content[start : end if end >= 0 else len(content)])
     except ValueError as error:
         raise ReportError(
-            f"What {name} states cannot be read: its JSON was changed ({str(error)[:200]})."
+            f"The data of {name} cannot be read: the JSON was changed ({str(error)[:200]})."
         ) from None
     if not isinstance(stated, dict) or KIND not in stated:
-        raise ReportError(f"{name} is no report of BERT Probe. Choose another file.")
+        raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
     if type(stated[KIND]) is not int or stated[KIND] != FORMAT:
-        form = str(stated[KIND])[:60]
-        raise ReportError(f"{name} has the format {form!s}, and this BERT Probe reads {FORMAT}.")
-    with given({key: value for key, value in stated.items() if key != KIND}, name) as record:
-        title, made_with = record.text("title"), record.texts("made_with")
-        views = record.several("views")
+        version = str(stated[KIND])[:60]
+        raise ReportError(f"{name} has format {version}, but this BERT Probe reads format {FORMAT}.")
+    with parse_object({key: value for key, value in stated.items() if key != KIND}, name) as record:
+        title, made_with = record.text("title"), record.text_map("made_with")
+        views = record.array("views")
     if not are_versions(made_with):
-        raise ReportError(f"{name} names something else than versions of libraries. Choose another file.")
-    if len(title) > LONGEST_TITLE:
+        raise ReportError(f"{name} has invalid names or versions of libraries. Choose another file.")
+    if len(title) > MAX_TITLE:
         raise ReportError(
-            f"The title of {name} has {len(title):,} characters; at most {LONGEST_TITLE} are read."
+            f"The title of {name} has {len(title):,} characters; at most {MAX_TITLE} are allowed."
         )
     if not 1 <= len(views) <= MOST_VIEWS:
-        raise ReportError(f"{name} holds {len(views)} views; 1 to {MOST_VIEWS} are read.")
-    return ReportFile(title, made_with, tuple(map(_stated, views)), content, files)
+        raise ReportError(f"{name} has {len(views)} views; 1 to {MOST_VIEWS} are allowed.")
+    return ReportFile(title, made_with, tuple(map(_parse_view, views)), content, files)
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
-    """Return whether a mapping holds names of libraries and their versions, and no other text.
+    """Return whether a mapping has only names of libraries and their versions, and no other text.
 
-    The page shows them within its own sentences, and nobody can check them.
+    The page displays them in a sentence, and they cannot be verified.
     """
     return len(libraries) <= _MAX_LIBRARIES and all(
         isinstance(version, str) and _LIBRARY.fullmatch(name) and _VERSION.fullmatch(version)
@@ -166,56 +176,54 @@ def are_versions(libraries: Mapping[str, Any]) -> bool:
     )
 
 
-def _stated(raw: Any) -> StatedView:
-    with given(raw, "A view of the report") as record:
-        view, table = ViewFile.from_json(record.record("view")), Table.from_json(record.record("table"))
-        bounds = ViewTolerances.from_json(record.record("tolerances"))
-        title, provenance = record.text("title"), record.record("provenance")
-        noted, coded, pictured = (record.record(name) for name in ("note", "code", "picture"))
-        payloads, sha256, marked = record.several("payloads"), record.record("sha256"), record.record("marks")
-    with given(noted, "A note of the report") as note:
-        notes = {"written": note.text("written"), "shown": note.text("shown")}
-    with given(coded, "The code of a view") as code:
-        codes = {"python": code.text("python"), "shell": code.text("shell")}
-    with given(pictured, "A picture of the report") as picture:
-        drawn: dict[str, Any] = (
-            {"component": picture.choice("component", COMPONENTS), "caveat": picture.text("caveat")}
-            if "component" in pictured
+def _parse_view(raw: Any) -> StatedView:
+    with parse_object(raw, "A view of the report") as record:
+        view, table = ViewFile.from_json(record.mapping("view")), Table.from_json(record.mapping("table"))
+        tolerances = ViewTolerances.from_json(record.mapping("tolerances"))
+        title, provenance = record.text("title"), record.mapping("provenance")
+        raw_note, raw_code, raw_picture = (record.mapping(name) for name in ("note", "code", "picture"))
+        payloads, sha256, raw_marks = (
+            record.array("payloads"),
+            record.mapping("sha256"),
+            record.mapping("marks"),
+        )
+    with parse_object(raw_note, "A note of the report") as parsed:
+        note = {"written": parsed.text("written"), "shown": parsed.text("shown")}
+    with parse_object(raw_code, "The code of a view") as parsed:
+        code = {"python": parsed.text("python"), "shell": parsed.text("shell")}
+    with parse_object(raw_picture, "A picture of the report") as parsed:
+        picture: dict[str, Any] = (
+            {"component": parsed.choice("component", COMPONENTS), "caveat": parsed.text("caveat")}
+            if "component" in raw_picture
             else {}
         )
-        drawn["start"] = picture.integer("start")
-    with given(marked, "The marks of a table") as mark:
-        marks = {"rows": mark.strings("rows"), "columns": mark.strings("columns")}
-    if table.cells > MOST_CELLS:
+        picture["start"] = parsed.integer("start")
+    with parse_object(raw_marks, "The marks of a table") as parsed:
+        marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
+    if table.cells > MAX_CELLS:
         raise ReportError(
-            f"A table of the report has {table.cells:,} cells; at most {MOST_CELLS:,} are read."
+            f"A table of the report has {table.cells:,} cells; at most {MAX_CELLS:,} are allowed."
         )
     _check_texts(provenance)
     return StatedView(
-        *(view, title, table, notes, provenance, codes, bounds, drawn),
-        *(tuple(map(_packed, payloads)), sha256, marks, raw),
+        *(view, title, table, note, provenance, code, tolerances, picture),
+        *(tuple(map(_parse_payload, payloads)), sha256, marks, raw),
     )
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check what the page shows as quotations.
-
-    Raises:
-        ReportError: it is something else than texts.
-    """
-    listed = provenance.get("texts") or []
-    for text in [provenance, *listed] if isinstance(listed, list) else [None]:
+    """Check that what the page displays as quotations are texts."""
+    texts = provenance.get("texts") or []
+    for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
         if not all(part is None or isinstance(part, str) for part in parts):
-            raise ReportError(
-                "The provenance of a view names something else than texts. Choose another file."
-            )
+            raise ReportError("The provenance of a view has invalid texts. Choose another file.")
 
 
-def _packed(raw: Any) -> EmbeddedPayload | None:
+def _parse_payload(raw: Any) -> EmbeddedPayload | None:
     match raw:
-        case [planes, length, str() as letters] if type(planes) is int and type(length) is int:
-            return EmbeddedPayload(planes, length, letters)
+        case [planes, length, str() as encoded] if type(planes) is int and type(length) is int:
+            return EmbeddedPayload(planes, length, encoded)
     return None
 
 
@@ -223,6 +231,6 @@ def _read_zip(content: bytes, name: str) -> ReportFile:
     files = unpack(content, name)
     if not {MANIFEST, PAGE} <= files.keys():
         raise ReportError(
-            f"{name} is a ZIP, but no report: it has no manifest or no page. Choose another file."
+            f"{name} is a ZIP but not a report: it has no manifest or no page. Choose another file."
         )
     return _read_page(files.pop(PAGE), f"{PAGE} in {name}", files)

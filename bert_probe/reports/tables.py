@@ -1,4 +1,4 @@
-"""A table as a report holds it: plain columns, the same after JSON and back, digit by digit."""
+"""Tables of a report: columns of Python values that survive a round trip through JSON exactly."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ import pandas as pd
 
 from bert_probe.core import files
 from bert_probe.errors import ReportError
-from bert_probe.reports.json_reader import given
+from bert_probe.reports.json_reader import parse_object
 
-Kind = Literal["number", "integer", "truth", "text"]
-KINDS: Final[tuple[Kind, ...]] = ("number", "integer", "truth", "text")
+ColumnKind = Literal["number", "integer", "truth", "text"]
+KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
 DECIMALS: Final = 4
-"""Of a number that is shown; the table itself holds every digit."""
+"""Decimals of a displayed number; the table itself has all digits."""
 
-_NONE: Final = "–"
-"""Shown where there is no value."""
-_ENDLESS: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
+_NO_VALUE: Final = "–"
+_INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
+    """A column of a table.
 
     Attributes:
-        kind: of its cells; a "number" is a measured one, with float32's error, an "integer" is exact.
-        cells: Python's own values; None where there is none.
+        name: of the column.
+        kind: of its cells: a "number" is measured, with the error of float32; an "integer" is exact.
+        cells: Python values; None for a missing value.
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     cells: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table of a report.
 
     Attributes:
-        matrix: its columns are of one sort, and named by what they are of; the first column names the rows.
+        columns: of equal length.
+        matrix: all number columns are the same quantity, named by what they refer to; the first column names
+            the rows.
     """
 
     columns: tuple[Column, ...]
@@ -56,70 +58,71 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Self:
-        """A DataFrame of a result."""
-        plain = files.plain(frame)
-        columns = [_column(str(name), series) for name, series in plain.items()]
+        """Convert the DataFrame of a result."""
+        columns = [_column(str(name), series) for name, series in files.plain(frame).items()]
         return cls(tuple(columns), frame.index.name is not None)
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
 
     @property
     def cells(self) -> int:
-        """How many there are."""
+        """Number of cells."""
         return self.rows * len(self.columns)
 
     def cell(self, row: int, column: int) -> str:
-        """A cell as it is shown; row and column from 0."""
-        return shown(self.columns[column].kind, self.columns[column].cells[row])
+        """Return the displayed text of a cell; row and column from 0."""
+        return format_cell(self.columns[column].kind, self.columns[column].cells[row])
 
     def row_name(self, row: int) -> str:
-        """A row by its number from 1, and its first text."""
+        """Return the name of a row: its number, from 1, and its first text."""
         texts = (column.cells[row] for column in self.columns if column.kind == "text")
         name = next(texts, None)
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the table for JSON."""
         columns = [
-            {"name": column.name, "kind": column.kind, "cells": [_written(cell) for cell in column.cells]}
+            {"name": column.name, "kind": column.kind, "cells": [_json_cell(cell) for cell in column.cells]}
             for column in self.columns
         ]
         return {"matrix": self.matrix, "columns": columns}
 
     @classmethod
-    def from_json(cls, held: Any) -> Self:
-        """What `plain` made, checked.
+    def from_json(cls, value: Any) -> Self:
+        """Parse and check the JSON of a table.
 
         Raises:
-            ReportError: no table.
+            ReportError: the value is not a table.
         """
-        with given(held, "A table of the report") as one:
-            matrix = one.flag("matrix")
-            columns = tuple(map(_read, one.several("columns")))
+        with parse_object(value, "A table of the report") as parsed:
+            matrix = parsed.flag("matrix")
+            columns = tuple(map(_parse_column, parsed.array("columns")))
         if len({len(column.cells) for column in columns}) > 1:
             raise ReportError("A table of the report has columns of different lengths.")
         return cls(columns, matrix)
 
     def marks(self) -> dict[str, list[str]]:
-        """A short mark of each row and each column, by which a change is found where it is."""
-        written = [[_written(cell) for cell in column.cells] for column in self.columns]
-        rows = zip(*written, strict=True) if written else ()
-        return {"rows": [_mark(row) for row in rows], "columns": [_mark(column) for column in written]}
+        """Return a checksum of each row and each column, which locate a changed cell."""
+        columns = [[_json_cell(cell) for cell in column.cells] for column in self.columns]
+        rows = zip(*columns, strict=True) if columns else ()
+        return {"rows": [_checksum(row) for row in rows], "columns": [_checksum(cells) for cells in columns]}
 
 
 def _column(name: str, series: pd.Series) -> Column:
-    kind = _kind(series)
-    single = series.dtype == np.float32
+    kind = _column_kind(series)
+    is_float32 = series.dtype == np.float32
     cells = zip(series.to_numpy(dtype=object), pd.isna(series), strict=True)
     return Column(
-        name, kind, tuple(None if missing else _cell(cell, kind, single) for cell, missing in cells)
+        name,
+        kind,
+        tuple(None if is_missing else _python_value(cell, kind, is_float32) for cell, is_missing in cells),
     )
 
 
-def _kind(series: pd.Series) -> Kind:
+def _column_kind(series: pd.Series) -> ColumnKind:
     if pd.api.types.is_bool_dtype(series.dtype):
         return "truth"
     if pd.api.types.is_integer_dtype(series.dtype):
@@ -127,42 +130,42 @@ def _kind(series: pd.Series) -> Kind:
     return "number" if pd.api.types.is_float_dtype(series.dtype) else "text"
 
 
-def _cell(cell: Any, kind: Kind, single: bool) -> Any:
+def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
     if kind == "number":
-        # The fewest digits that give the same float32.
-        return float(str(np.float32(cell))) if single else float(cell)
+        # str gives the fewest digits that identify a float32.
+        return float(str(np.float32(cell))) if is_float32 else float(cell)
     return {"truth": bool, "integer": int}.get(kind, str)(cell)
 
 
-def shown(kind: Kind, cell: Any) -> str:
-    """A cell as people read it."""
+def format_cell(kind: ColumnKind, cell: Any) -> str:
+    """Return the displayed text of a cell."""
     if cell is None:
-        return _NONE
+        return _NO_VALUE
     if kind == "truth":
         return "yes" if cell else "no"
     if kind != "number":
         return str(cell)
     if not math.isfinite(cell):
         return "∞" if cell > 0 else "−∞"
-    small = cell != 0 and abs(cell) < 10.0**-DECIMALS
-    return (f"{cell:.2e}" if small else f"{cell:.{DECIMALS}f}").replace("-", "−")
+    is_small = cell != 0 and abs(cell) < 10.0**-DECIMALS
+    return (f"{cell:.2e}" if is_small else f"{cell:.{DECIMALS}f}").replace("-", "−")
 
 
-def _written(cell: Any) -> Any:
-    """A cell in JSON, which has no endless numbers."""
+def _json_cell(cell: Any) -> Any:
+    """Return a cell for JSON, which has no infinite numbers."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
 
 
-def _read(held: Any) -> Column:
-    with given(held, "A column of the report") as one:
-        name, kind, cells = one.text("name"), one.choice("kind", KINDS), one.several("cells")
+def _parse_column(value: Any) -> Column:
+    with parse_object(value, "A column of the report") as parsed:
+        name, kind, cells = parsed.text("name"), parsed.choice("kind", KINDS), parsed.array("cells")
     if kind == "number":
-        cells = [_ENDLESS.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+        cells = [_INFINITIES.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
         cells = [float(cell) if type(cell) is int else cell for cell in cells]
     if any(cell is not None and type(cell) is not _TYPES[kind] for cell in cells):
-        raise ReportError(f"The column {name[:60]!r} of the report has a cell that is no {kind}.")
+        raise ReportError(f"The column {name[:60]!r} of the report has a cell that is not of kind {kind}.")
     return Column(name, kind, tuple(cells))
 
 
@@ -170,57 +173,57 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """A value of JSON, which has no endless numbers: these as texts, and null for what is no number."""
+    """Replace infinite numbers in a JSON value by texts, and NaN by null, as JSON has neither."""
     if isinstance(value, Mapping):
-        return {str(key): finite(one) for key, one in value.items()}
+        return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
+        return [finite(child) for child in value]
     if isinstance(value, float) and math.isnan(value):
         return None
-    return _written(value)
+    return _json_cell(value)
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with one way to write it."""
+    """Return JSON in a canonical form: sorted keys, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of a value of JSON, or of bytes."""
+    """Return the SHA-256 of bytes, or of the canonical form of a JSON value."""
     return hashlib.sha256(value if isinstance(value, bytes) else canonical(value)).hexdigest()
 
 
-def _mark(cells: Iterable[Any]) -> str:
+def _checksum(cells: Iterable[Any]) -> str:
     return f"{zlib.crc32(canonical(list(cells))):08x}"
 
 
-def changed(stated: Sequence[str], found: Sequence[str]) -> list[int]:
-    """Places whose marks differ."""
-    return [place for place, (one, other) in enumerate(zip(stated, found, strict=False)) if one != other]
+def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
+    """Return the indices of checksums that differ."""
+    return [index for index, pair in enumerate(zip(stated, actual, strict=False)) if pair[0] != pair[1]]
 
 
-def paired(table: Table, other: Table) -> list[int | None]:
-    """For each row of a table that of the other which has the same texts and whole numbers.
+def match_rows(table: Table, other: Table) -> list[int | None]:
+    """Return for each row of a table the row of the other table with the same texts and integers.
 
-    Rows that are sorted by a measured number may change places where two numbers are nearly equal. A row
-    without such a counterpart gets the next one that is left over; None where there is none.
+    The order of rows that are sorted by a measured number may differ where two numbers are nearly equal. A
+    row without a counterpart is matched with the next unmatched row, or None if there are no more.
     """
-    mine, theirs = _keys(table), _keys(other)
-    found: list[int | None] = [
-        row if row < len(theirs) and theirs[row] == key else None for row, key in enumerate(mine)
+    keys, other_keys = _row_keys(table), _row_keys(other)
+    matches: list[int | None] = [
+        row if row < len(other_keys) and other_keys[row] == key else None for row, key in enumerate(keys)
     ]
-    taken = {row for row in found if row is not None}
-    free: dict[Any, list[int]] = defaultdict(list)
-    for row in reversed(range(len(theirs))):
-        if row not in taken:
-            free[theirs[row]].append(row)
-    for row, key in enumerate(mine):
-        if found[row] is None and free[key]:
-            found[row] = free[key].pop()
-    left = iter(sorted(row for rows in free.values() for row in rows))
-    return [next(left, None) if row is None else row for row in found]
+    matched = {row for row in matches if row is not None}
+    unmatched: dict[Any, list[int]] = defaultdict(list)
+    for row in reversed(range(len(other_keys))):
+        if row not in matched:
+            unmatched[other_keys[row]].append(row)
+    for row, key in enumerate(keys):
+        if matches[row] is None and unmatched[key]:
+            matches[row] = unmatched[key].pop()
+    remaining = iter(sorted(row for rows in unmatched.values() for row in rows))
+    return [next(remaining, None) if row is None else row for row in matches]
 
 
-def _keys(table: Table) -> list[tuple[Any, ...]]:
+def _row_keys(table: Table) -> list[tuple[Any, ...]]:
     exact = [column.cells for column in table.columns if column.kind != "number"]
     return [tuple(cells[row] for cells in exact) for row in range(table.rows)]

@@ -1,17 +1,21 @@
-"""Whether a report is right: every number computed again with the model that it names.
+"""Verify a report: compute all its numbers again with the models that it names.
 
-Three things are compared. What the report states with what the model gives here, which finds a wrong number
-whatever else was changed with it; what it states with the SHA-256 that were written with it, which finds any
-changed character; and the page, and each file of a ZIP, with what is rendered again from the stated data. So
-markup, styles and scripts are this program's own.
+Three comparisons find every change. Stated numbers are compared with those that the model gives here, which
+finds wrong numbers whatever else was changed to match. Stated data are compared with their SHA-256 digests,
+which finds any changed character. The page, and each file of a ZIP, is compared with what is rendered from
+the stated data, so markup, styles and scripts must be those of this program.
 """
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Final, Literal
 
+import numpy as np
 import pandas as pd
 
 import bert_probe
@@ -20,32 +24,38 @@ from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.reports import notes, page
 from bert_probe.reports.differences import (
-    MOST,
+    DISPLAY_DIFFERS,
+    MAX_DIFFERENCES,
     NOT_RENDERED,
     OTHER_VERSION,
-    OTHERWISE,
     Difference,
-    exactly,
+    exact_text,
     note_difference,
 )
 from bert_probe.reports.numbers import NamedModels
-from bert_probe.reports.page_changes import PageChange, page_changes
 from bert_probe.reports.reading import ReportFile, StatedView
-from bert_probe.reports.report import (
-    PAGE,
-    statement,
-)
+from bert_probe.reports.report import PAGE, statement
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.reports.zip_checks import file_differences, manifest_differences
+
+_CONTEXT_BYTES: Final = 40
+"""Bytes shown before and after a difference."""
+
+_VIEW: Final = re.compile(rb'article id="view-([0-9]+)"')
+_DATA: Final = b'script type="application/json"'
+_LAST_LINE: Final = b"!-- SHA-256 of all above"
+
+PagePart = Literal["cell", "note", "data", "digest", "page"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found.
+    """The outcome of verifying a report.
 
     Attributes:
-        numbers: how many were computed again.
-        remarks: what a reader should know besides, a sentence each: digits of notes that nobody can check.
+        differences: none if the report is right.
+        numbers: count of numbers that were computed again.
+        remarks: sentences for the user about what cannot be verified, such as the author's numbers in notes.
     """
 
     differences: tuple[Difference, ...]
@@ -53,110 +63,229 @@ class Verdict:
     remarks: tuple[str, ...]
 
     def frame(self) -> pd.DataFrame:
-        """A row for each difference."""
+        """Return one row per difference."""
         columns = list(Difference.__dataclass_fields__)
         rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
 
 
 def verify(read: ReportFile, models: NamedModels, report: Progress = no_progress) -> Verdict:
-    """Compute a report again.
+    """Verify a report.
 
     Args:
-        report: told how many views are done, and of how many.
+        read: the report.
+        models: opens the models.
+        report: called with the number of verified views and their total.
 
     Raises:
-        ProbeError: a model cannot be opened, or a question not be asked of it; says of which view.
+        ProbeError: a model cannot be opened, or a question cannot be answered; the message names the view.
     """
     models = replace(models, as_named=True)
     is_same_version = read.made_with.get("bert_probe") == bert_probe.__version__
-    found: list[Difference] = []
+    differences: list[Difference] = []
     if not is_same_version:
-        stated_version = exactly(read.made_with.get("bert_probe", ""))
-        found.append(
-            Difference(
-                *(0, "file", "", "bert_probe", stated_version, bert_probe.__version__), finding=OTHER_VERSION
-            )
-        )
+        versions = exact_text(read.made_with.get("bert_probe", "")), bert_probe.__version__
+        differences.append(Difference(0, "file", "", "bert_probe", *versions, finding=OTHER_VERSION))
     remarks: list[str] = []
     numbers = 0
     sha256: dict[str, str] = {}
     is_complete = True
     for number, stated in enumerate(read.views, start=1):
         report(number - 1, len(read.views))
-        checked = ViewCheck(number, stated)
-        others: list[Difference] = []
+        check = ViewCheck(number, stated)
+        model_differences: list[Difference] = []
         try:
-            others += checked.models(models.of(stated.view))
-            now, bounds = models.computed(stated.view)
+            model_differences += check.models(models.of(stated.view))
+            actual, tolerances = models.computed(stated.view)
         except ProbeError as error:
-            if not others:
+            if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
-            # Another model may have no such layer.
-            found += [*others, Difference(number, "view", "", "", "", str(error))]
+            # The model differs from the stated one, so it may lack a layer, for example.
+            differences += [*model_differences, Difference(number, "view", "", "", "", str(error))]
             is_complete = False
             continue
-        found += [*others, *checked.all(now, bounds, same_model=not others)]
+        differences += model_differences
+        differences += check.all(actual, tolerances, same_model=not model_differences)
         if read.files is not None and is_same_version:
-            found += file_differences(checked, read.files, now)
-        numbers += checked.numbers
-        remarks += checked.remarks
-        sha256 |= checked.sha256
+            differences += file_differences(check, read.files, actual)
+        numbers += check.numbers
+        remarks += check.remarks
+        sha256 |= check.sha256
     if is_same_version:
-        found += _page_differences(read, found)
+        differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
-            found += manifest_differences(read, read.files, sha256, is_right=not found)
-    found.sort(key=lambda one: one.table != "model")
-    return Verdict(tuple(found), numbers, tuple(remarks))
+            differences += manifest_differences(read, read.files, sha256, is_right=not differences)
+    differences.sort(key=lambda difference: difference.table != "model")  # stable: other models come first
+    return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
-def _page_differences(read: ReportFile, found: Sequence[Difference]) -> Iterator[Difference]:
-    """Compare the page with the one that is rendered from its data; both are the same to the last byte."""
+def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> Iterator[Difference]:
+    """Compare the page byte by byte with the page that is rendered from its data.
+
+    Args:
+        read: the report.
+        differences: found so far, which may explain a changed page.
+    """
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note that refers to a missing cell, which was reported where it stands
-        if not found:
+    except ReportError as error:  # a note refers to a missing cell; normally reported by its view
+        if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
-    silent = []
+    data_changes = []
     count = 0
-    for change in islice(page_changes(read.page, rendered), MOST):
+    for change in islice(page_changes(read.page, rendered), MAX_DIFFERENCES):
         if change.part in ("data", "digest"):
-            silent.append(change)
+            data_changes.append(change)
         else:
             count += 1
             yield _page_difference(change, read.views)
-    if silent and not count and not found:
-        # The data are right, but written in another way than this program writes them.
-        yield Difference(
-            0,
-            "file",
-            PAGE,
-            "",
-            exactly(silent[0].stated),
-            exactly(silent[0].rendered),
-            finding=NOT_RENDERED,
-        )
+    if data_changes and not count and not differences:
+        # The data are right, but are not formatted as this program formats them.
+        texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
+        yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
 
 def _page_difference(change: PageChange, views: Sequence[StatedView]) -> Difference:
-    texts = exactly(change.stated), exactly(change.rendered)
+    texts = exact_text(change.stated), exact_text(change.rendered)
     stated = views[change.view - 1] if change.view else None
     if stated is not None and change.part == "cell":
         table = stated.table
         row = table.row_name(change.row - 1) if change.row else "header"
         column = table.columns[change.column].name
-        return Difference(change.view, "table as shown", row, column, *texts, finding=OTHERWISE)
+        return Difference(change.view, "table as shown", row, column, *texts, finding=DISPLAY_DIFFERS)
     if stated is not None and change.part == "note":
-        pieces = notes.pieces(stated.note["written"], stated.table)
-        place = note_difference(change.stated, change.rendered, pieces)
-        return Difference(change.view, "note", "", *place, finding=OTHERWISE)
-    return Difference(
-        change.view,
-        "page" if change.view else "file",
-        "" if change.view else PAGE,
-        "",
-        *texts,
-        finding=NOT_RENDERED,
-    )
+        segments = notes.split_note(stated.note["written"], stated.table)
+        located = note_difference(change.stated, change.rendered, segments)
+        return Difference(change.view, "note", "", *located, finding=DISPLAY_DIFFERS)
+    if change.view:
+        return Difference(change.view, "page", "", "", *texts, finding=NOT_RENDERED)
+    return Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
+
+
+@dataclass
+class PageChange:
+    """A difference between a report's page and the page rendered from its data.
+
+    Attributes:
+        part: a cell of a table, a note, the data, the digest of the page, or anything else.
+        view: number of the view, from 1; 0 outside of views.
+        row: of a cell, from 0, which is the header.
+        column: of a cell, from 0.
+        stated: text of the part in the page.
+        rendered: text of the part in the rendered page.
+    """
+
+    part: PagePart
+    view: int = 0
+    row: int = 0
+    column: int = 0
+    stated: str = ""
+    rendered: str = ""
+
+
+def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
+    """Yield all differences if both pages have the same number of tags, else only the first.
+
+    The untrusted page is never parsed as HTML, because a forger could choose markup that a parser here and a
+    browser read differently. Both pages are split at every "<", and the rendered page determines what each
+    piece is.
+    """
+    if content == rendered:
+        return
+    if content.count(b"<") == rendered.count(b"<"):
+        yield from _changes_by_tag(content, rendered)
+    else:
+        yield _first_change(content, rendered)
+
+
+def _changes_by_tag(content: bytes, rendered: bytes) -> Iterator[PageChange]:
+    note_tokens: dict[int, list[tuple[bytes, bytes]]] = {}
+    scanner = _PageScanner()
+    for stated, expected in zip(content.split(b"<"), rendered.split(b"<"), strict=True):
+        change = scanner.next(expected)
+        if change.part == "note":
+            note_tokens.setdefault(change.view, []).append((stated, expected))
+        elif stated != expected:
+            is_same_tag = stated.partition(b">")[0] == expected.partition(b">")[0]
+            if change.part == "cell" and not is_same_tag:
+                change.part = "page"
+            if change.part == "cell":
+                change.stated, change.rendered = _text(stated), _text(expected)
+            else:
+                change.stated, change.rendered = _around(stated, expected)
+            yield change
+    for view, tokens in note_tokens.items():
+        sides = [[pair[side] for pair in tokens] for side in (0, 1)]
+        if sides[0] != sides[1]:
+            texts = ["".join(map(_text, side)) for side in sides]
+            if texts[0] == texts[1]:  # the markup differs
+                texts = [*_around(b"<".join(sides[0]), b"<".join(sides[1]))]
+            yield PageChange("note", view, stated=texts[0], rendered=texts[1])
+
+
+def _first_change(content: bytes, rendered: bytes) -> PageChange:
+    start = _first_difference(content, rendered)
+    scanner, change = _PageScanner(), PageChange("page")
+    for token in rendered[: max(start, 1)].split(b"<"):
+        change = scanner.next(token)
+    if change.part in ("data", "digest"):
+        change.part = "page"
+    change.stated, change.rendered = _around(content, rendered)
+    return change
+
+
+@dataclass
+class _PageScanner:
+    """Tracks the current part of the rendered page; a token reaches from one "<" to the next."""
+
+    view: int = 0
+    row: int = -1
+    column: int = -1
+    in_table: bool = field(default=False)
+    in_note: bool = field(default=False)
+
+    def next(self, token: bytes) -> PageChange:
+        """Return the part and position of the next token, as a change without texts."""
+        if match := _VIEW.match(token):
+            self.view = int(match[1])
+        elif token.startswith(b"/main"):
+            self.view = 0
+        if token.startswith((b"p class=note>", b"/p>")):
+            self.in_note = token.startswith(b"p")
+        if token.startswith((b"table data-view=", b"/table")):
+            self.in_table, self.row = token.startswith(b"t"), -1
+        is_cell = self.in_table and token.startswith((b"td", b"th>", b"th "))
+        if self.in_table and token.startswith(b"tr>"):
+            self.row, self.column = self.row + 1, -1
+        self.column += is_cell
+        return PageChange(self._part(token, is_cell), self.view, self.row, self.column)
+
+    def _part(self, token: bytes, is_cell: bool) -> PagePart:
+        if is_cell:
+            return "cell"
+        if self.in_note:
+            return "note"
+        if token.startswith(_DATA):
+            return "data"
+        return "digest" if token.startswith(_LAST_LINE) else "page"
+
+
+def _text(token: bytes) -> str:
+    """Return the text after a tag."""
+    return html.unescape(token.partition(b">")[2].decode("utf-8", "replace"))
+
+
+def _around(stated: bytes, expected: bytes) -> tuple[str, str]:
+    """Return both texts around the first byte in which they differ."""
+    middle = _first_difference(stated, expected)
+    span = slice(max(0, middle - _CONTEXT_BYTES), middle + _CONTEXT_BYTES)
+    return stated[span].decode("utf-8", "replace"), expected[span].decode("utf-8", "replace")
+
+
+def _first_difference(stated: bytes, expected: bytes) -> int:
+    size = min(len(stated), len(expected))
+    sides = (np.frombuffer(side, np.uint8, size) for side in (stated, expected)) if size else ((), ())
+    differing = np.flatnonzero(np.not_equal(*sides))
+    return int(differing[0]) if differing.size else size

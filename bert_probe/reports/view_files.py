@@ -1,7 +1,6 @@
-"""A view as a file: what was asked, of which model and texts, and the page that showed it, in JSON.
+"""View files: the question, models, inputs and page of a view in JSON, from which it can be computed again.
 
-It holds no number of an answer: from it the question is asked again. What a stranger wrote is checked here,
-and nothing is opened by reading it.
+A view file has no results. It may come from a stranger: reading it checks everything and opens no model.
 """
 
 from __future__ import annotations
@@ -22,30 +21,31 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.reports.attachments import Attachment, check_size, held_of
-from bert_probe.reports.json_reader import MOST_BYTES, bytes_of, contents, given
+from bert_probe.reports.attachments import Attachment, check_size, make_attachments
+from bert_probe.reports.json_reader import MOST_BYTES, bytes_of, parse_document, parse_object
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
 
 FORMAT: Final = 1
-"""Of the file; a later one is refused."""
+"""Version of the file format; later versions are refused."""
 
 KIND: Final = "bert_probe_view"
-"""The key that tells a view file, and holds its format."""
+"""Key that identifies a view file; its value is the format."""
 
 ENDING: Final = ".view.json"
 
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A model as a view names it; nothing of it is opened yet.
+    """A reference to a model, which is not opened.
 
     Attributes:
-        name: a hub id or a folder; "" for the built-in.
-        revision: the hub's commit, or "".
-        dtype: what it computed in.
-        weights_sha256, outputs_sha256: see `Description`; "" where they are not known.
+        name: hub id or folder; "" for the built-in model.
+        revision: commit on the hub, or "".
+        dtype: data type of its weights.
+        weights_sha256: see `Description`; "" if unknown.
+        outputs_sha256: see `Description`; "" if unknown.
     """
 
     name: str = ""
@@ -56,36 +56,39 @@ class ModelReference:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Self:
-        """Return the name of an opened model."""
-        about = checkpoint.description
+        """Create a reference to an opened model."""
+        description = checkpoint.description
         return cls(
-            "" if about.name == BUILT_IN else about.name,
-            about.revision or "",
-            about.dtype,
-            about.weights_sha256,
-            about.outputs_sha256,
+            "" if description.name == BUILT_IN else description.name,
+            description.revision or "",
+            description.dtype,
+            description.weights_sha256,
+            description.outputs_sha256,
         )
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it comes with the package, so that nobody need be asked before it is opened."""
+        """Whether the model comes with the package, so that opening it needs no consent."""
         return self.name in ("", BUILT_IN)
 
     @property
     def shown(self) -> str:
-        """What people call it."""
+        """The display name: name and revision."""
         return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint has the very weights that are named."""
-        about = checkpoint.description
-        stated = (self.weights_sha256, about.weights_sha256), (self.outputs_sha256, about.outputs_sha256)
-        return all(here == there for here, there in stated if here)
+        """Return whether a checkpoint has the referenced weights; unknown digests fit any weights."""
+        description = checkpoint.description
+        digests = (
+            (self.weights_sha256, description.weights_sha256),
+            (self.outputs_sha256, description.outputs_sha256),
+        )
+        return all(stated == actual for stated, actual in digests if stated)
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """A text as a model was given it."""
+    """A text or a pair of texts, and whether it is truncated."""
 
     text: str
     pair: str | None = None
@@ -94,10 +97,11 @@ class TextInput:
 
 @dataclass(frozen=True)
 class AnsweredView:
-    """A view's answer.
+    """The answer to a view's question.
 
     Attributes:
-        traces: of its texts, where it was asked of such.
+        result: of the question.
+        traces: of the view's texts; empty for other inputs.
     """
 
     result: Result
@@ -106,19 +110,20 @@ class AnsweredView:
 
 @dataclass(frozen=True)
 class ViewFile:
-    """What a view is of.
+    """The content of a view file.
 
     Attributes:
-        question: public name of the question's class; "" for a page that answers none.
-        asked: its fields, all of them, as they stand in an address.
-        models: one, or two that are compared.
-        texts: those that were read.
-        sentences: many, each read by itself, of a question that is asked of such.
-        files: tagged sentences or labelled texts, by the argument of the question that they are.
-        truncate: whether sentences were cut, or texts of files.
-        drawn: how attention is drawn, where that is not the question's own picture: "as" is lines or model,
-            the rest is as in an address, see `views.view.to_address`.
-        page, address: the page of the app that shows it and its parameters, texts whole; "" for none.
+        question: public name of the question's class; "" for a page without a question.
+        asked: all fields of the question, as URL parameters.
+        models: one model, or two that are compared.
+        texts: input texts of the question.
+        sentences: input sentences, for questions about many sentences.
+        files: argument name → tagged sentences or labeled texts.
+        truncate: whether sentences, or texts of files, are truncated.
+        drawn: parameters of an attention picture, if the view shows that instead of the question's own
+            picture: "as" is lines or model, the others are URL parameters, see `views.view.to_address`.
+        page: page of the app that shows the view; "" for none.
+        address: URL parameters of the page, with complete texts.
     """
 
     question: str = ""
@@ -134,26 +139,27 @@ class ViewFile:
 
     @classmethod
     def of(cls, result: Result, data: Mapping[str, Any] | None = None) -> Self:
-        """The view of a result, which asks the same again.
+        """Create the view file of a result, from which the result can be computed again.
 
         Args:
-            data: many sentences or files that were asked about, by the name of their argument, where the
-                result itself does not hold them.
+            result: of a question.
+            data: argument name → sentences or files that the question was asked about, if the result itself
+                does not have them.
 
         Raises:
-            UnavailableError: a model in memory, attention that was given, a store, or sentences that are not
-                at hand or too many.
+            UnavailableError: the model or attention exists only in memory, the result comes from a store, or
+                the inputs are not available or too large.
         """
-        subject, question = result.inputs, result.question
-        if subject.store:
+        inputs, question = result.inputs, result.question
+        if inputs.store:
             raise UnavailableError(
-                "A store is asked where it lies, and no view file holds one. Save the table or the command."
+                "Results from a store cannot be saved in a view file. Save the table or the command."
             )
-        for model in subject.models:
+        for model in inputs.models:
             if model.get("origin") in ("given", "in memory"):
                 raise UnavailableError(
-                    "What is only in memory cannot be opened again, so no view file can ask for it. Save the "
-                    "model into a folder, or save the table."
+                    "A model in memory cannot be opened again, so its results cannot be saved in a view "
+                    "file. Save the model to a folder, or save the table."
                 )
         return cls(
             type(question).__name__,
@@ -161,104 +167,104 @@ class ViewFile:
                 url_key(field): field_type(field).write(getattr(question, field.name))
                 for field in fields(question)
             },
-            tuple(_model_of(model) for model in subject.models),
+            tuple(map(_model_reference, inputs.models)),
             tuple(
-                TextInput(text["text"], text["pair"], bool(text["tokens_dropped"])) for text in subject.texts
+                TextInput(text["text"], text["pair"], bool(text["tokens_dropped"])) for text in inputs.texts
             ),
-            _sentences_of(result, data or {}),
-            held_of(data or {}, subject.sentences.get("files", {})),
-            bool(subject.sentences.get("tokens_dropped")),
+            _find_sentences(result, data or {}),
+            make_attachments(data or {}, inputs.sentences.get("files", {})),
+            bool(inputs.sentences.get("tokens_dropped")),
         )
 
     def on(self, page: str, address: Mapping[str, str]) -> Self:
-        """The same, with the page that shows it."""
+        """Return a copy with the page that shows the view."""
         return replace(self, page=page, address=dict(address))
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         text = json.dumps({KIND: FORMAT} | self.to_json(), ensure_ascii=False, indent=1)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
     def to_json(self) -> dict[str, Any]:
-        """All that it says, for JSON; what it has nothing to say of is left out."""
-        said = {
+        """Return the view for JSON; empty values are left out."""
+        values = {
             "question": self.question,
             "asked": dict(self.asked),
-            "models": [_said(model) for model in self.models],
-            "texts": [_said(text) for text in self.texts],
+            "models": [_changed_fields(model) for model in self.models],
+            "texts": [_changed_fields(text) for text in self.texts],
             "sentences": list(self.sentences),
-            "files": {name: one.to_json() for name, one in self.files.items()},
+            "files": {name: file.to_json() for name, file in self.files.items()},
             "truncate": self.truncate,
             "drawn": dict(self.drawn),
             "page": self.page,
             "address": dict(self.address),
         }
-        return {name: value for name, value in said.items() if value or name == "models"}
+        return {name: value for name, value in values.items() if value or name == "models"}
 
     @classmethod
-    def from_json(cls, held: Any) -> Self:
-        """What `plain` made, checked.
+    def from_json(cls, value: Any) -> Self:
+        """Parse and check the JSON of a view file.
 
         Raises:
-            ReportError: no view.
+            ReportError: the value is not a view file.
         """
-        with given(held, "A view file") as one:
+        with parse_object(value, "A view file") as parsed:
             view = cls(
-                one.text("question"),
-                one.texts("asked"),
-                tuple(map(_named, one.several("models"))) or (ModelReference(),),
-                tuple(map(_text, one.several("texts"))),
-                tuple(one.strings("sentences")),
-                {name: Attachment.from_json(file) for name, file in one.record("files").items()},
-                one.flag("truncate"),
-                one.texts("drawn"),
-                one.text("page"),
-                one.texts("address"),
+                parsed.text("question"),
+                parsed.text_map("asked"),
+                tuple(map(_parse_model, parsed.array("models"))) or (ModelReference(),),
+                tuple(map(_parse_text, parsed.array("texts"))),
+                tuple(parsed.strings("sentences")),
+                {name: Attachment.from_json(file) for name, file in parsed.mapping("files").items()},
+                parsed.flag("truncate"),
+                parsed.text_map("drawn"),
+                parsed.text("page"),
+                parsed.text_map("address"),
             )
         if not view.question and not view.page:
-            raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
-        fields_asked = (
-            {url_key(field) for field in fields(question_named(view.question))} if view.question else {}
-        )
+            raise ReportError("This view has neither a question nor a page, so it shows nothing.")
+        keys = {url_key(field) for field in fields(find_question(view.question))} if view.question else {}
         for key in view.asked:
-            if key not in fields_asked:
-                raise ReportError(f"This view asks with {key[:60]!r}, which its question does not have.")
+            if key not in keys:
+                raise ReportError(f"This view has a field {key[:60]!r} that its question does not have.")
         check_size(
             sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
         )
-        for name, held in view.files.items():
-            if PurePath(held.file).stem != name:
+        for name, file in view.files.items():
+            if PurePath(file.file).stem != name:
                 raise ReportError(
-                    f"This view calls the file of its {name[:60]} {held.file[:60]!r}. It must be called as "
-                    "that, with the ending of its format."
+                    f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The name of "
+                    "the file must be that of the argument, with the ending of its format."
                 )
         if len(view.models) > 2:
-            raise ReportError(f"This view names {len(view.models)} models; one or two can be asked.")
+            raise ReportError(f"This view has {len(view.models)} models; at most two are allowed.")
         return view
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:
-        """The question itself, as this model can be asked it.
+        """Return the question, with its fields checked for a model.
 
         Raises:
-            SelectionError: a layer, head or choice that there is not.
-            UnavailableError: a view that asks no question.
+            SelectionError: a layer, head or choice does not exist.
+            UnavailableError: the view has no question.
         """
         if not self.question:
-            raise UnavailableError("This view file names a page and no question. Open it in the app.")
-        return question_named(self.question).from_address(self.asked, checkpoint.description)
+            raise UnavailableError("This view file has a page but no question. Open it in the app.")
+        return find_question(self.question).from_address(self.asked, checkpoint.description)
 
     def answer(self, *checkpoints: Checkpoint, report: Progress = no_progress) -> AnsweredView:
-        """Ask it.
+        """Answer the question.
 
         Args:
-            checkpoints: opened `models`, in their order.
+            checkpoints: the opened `models`, in their order.
+            report: progress callback, if the question has one.
 
         Raises:
-            ProbeError: what the question raises for these texts.
+            ReportError: the question does not fit the inputs of the view.
+            ProbeError: any error of the question for these inputs.
         """
         question: Any = self.asked_of(checkpoints[0])
         if not self._fits(question.inputs):
-            raise self._unfit()
+            raise self._input_error()
         traces = [
             checkpoint.trace(text.text, text.pair, text.truncate)
             for text in self.texts
@@ -281,45 +287,50 @@ class ViewFile:
             and has_rows
         )
 
-    def _unfit(self) -> ReportError:
-        told = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
-        told = f"{len(self.files)} files, {told}" if self.files else told
+    def _input_error(self) -> ReportError:
+        inputs = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
+        files = f"{len(self.files)} files, " if self.files else ""
         return ReportError(
-            f"{self.question} cannot be asked of what this view names: {told} and {len(self.models)} models."
+            f"{self.question} does not fit the inputs of this view: {files}{inputs} and {len(self.models)} "
+            "models."
         )
 
 
 def read(content: bytes, name: str = "The file") -> ViewFile:
-    """A view file.
+    """Parse the content of a view file.
+
+    Args:
+        content: of the file.
+        name: of the file, for error messages.
 
     Raises:
-        ReportError: it is none, too large, or of a later format.
+        ReportError: the file is not a view file, is too large, or has a later format.
     """
-    return ViewFile.from_json(contents(content, name, KIND, FORMAT))
+    return ViewFile.from_json(parse_document(content, name, KIND, FORMAT))
 
 
 def read_file(path: Path) -> ViewFile:
-    """A view file from the disk.
+    """Read a view file from disk.
 
     Raises:
-        ReportError: it cannot be read, or is none.
+        ReportError: the file cannot be read, or is not a view file.
     """
     return read(bytes_of(path, MOST_BYTES), path.name)
 
 
-def question_named(name: str) -> type[Question]:
-    """The question of a public name.
+def find_question(name: str) -> type[Question]:
+    """Return the question class with a public name.
 
     Raises:
-        ReportError: there is none.
+        ReportError: the class does not exist.
     """
-    found = getattr(bert_probe, name) if name in bert_probe.__all__ else None
-    if not isinstance(found, type) or found not in QUESTIONS.values():
-        raise ReportError(f"There is no question {name[:60]!r} here. Update BERT Probe, or take another.")
-    return found
+    question = getattr(bert_probe, name) if name in bert_probe.__all__ else None
+    if not isinstance(question, type) or question not in QUESTIONS.values():
+        raise ReportError(f"The question {name[:60]!r} does not exist here. Update BERT Probe.")
+    return question
 
 
-def _model_of(model: Mapping[str, Any]) -> ModelReference:
+def _model_reference(model: Mapping[str, Any]) -> ModelReference:
     return ModelReference(
         model_name(model) or "",
         model.get("revision") or "",
@@ -329,27 +340,25 @@ def _model_of(model: Mapping[str, Any]) -> ModelReference:
     )
 
 
-def _sentences_of(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sentences that were asked about, from the result, or else from what it was asked of.
-
-    Raises:
-        UnavailableError: they are not at hand, or too many.
-    """
+def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the input sentences of a result, from the result itself or from ``data``."""
     digest = result.inputs.sentences.get("sentences_sha256")
     if digest is None:
         return ()
-    for held in (getattr(result, "sentences", None), *data.values()):
-        if isinstance(held, tuple) and digest_of(tuple(map(str, held))) == digest:
-            check_size(sum(len(str(one).encode("utf-8", "surrogatepass")) for one in held))
-            return tuple(map(str, held))
+    for candidate in (getattr(result, "sentences", None), *data.values()):
+        if isinstance(candidate, tuple):
+            sentences = tuple(map(str, candidate))
+            if digest_of(sentences) == digest:
+                check_size(sum(len(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences))
+                return sentences
     raise UnavailableError(
-        f"{type(result.question).__name__} was asked of sentences, which are not at hand any more. Save its "
-        "table, or its lines of Python beside the file."
+        f"The sentences of {type(result.question).__name__} are not available any more. Save its table, or "
+        "its Python code next to the file."
     )
 
 
-def _said(value: ModelReference | TextInput) -> dict[str, Any]:
-    """Fields that differ from the usual."""
+def _changed_fields(value: ModelReference | TextInput) -> dict[str, Any]:
+    """Return the fields that differ from their defaults."""
     return {
         field.name: getattr(value, field.name)
         for field in fields(value)
@@ -357,35 +366,33 @@ def _said(value: ModelReference | TextInput) -> dict[str, Any]:
     }
 
 
-def _named(held: Any) -> ModelReference:
-    with given(held, "A model in this file") as one:
-        return ModelReference(*(one.text(name) or usual for name, usual in _USUAL.items()))
+def _parse_model(value: Any) -> ModelReference:
+    with parse_object(value, "A model in this file") as parsed:
+        texts = {field.name: parsed.text(field.name) for field in fields(ModelReference)}
+    return ModelReference(**{name: text for name, text in texts.items() if text})
 
 
-_USUAL: Final = {field.name: str(field.default) for field in fields(ModelReference)}
-
-
-def _text(held: Any) -> TextInput:
-    with given(held, "A text in this file") as one:
-        return TextInput(one.text("text"), one.optional("pair"), one.flag("truncate"))
+def _parse_text(value: Any) -> TextInput:
+    with parse_object(value, "A text in this file") as parsed:
+        return TextInput(parsed.text("text"), parsed.optional_text("pair"), parsed.flag("truncate"))
 
 
 def asked_in(view: ViewFile) -> tuple[str, str]:
-    """What a view asks, and what is unusual about it, for people; both "" where it asks nothing."""
+    """Return the display name of a view's question and its non-default fields; "" without a question."""
     if not view.question:
         return "", ""
-    asked = question_named(view.question)
-    said = []
-    for spec in fields(asked):
+    question = find_question(view.question)
+    settings = []
+    for spec in fields(question):
         value = view.asked.get(url_key(spec), "")
-        usual = "" if spec.default is MISSING else field_type(spec).write(spec.default)
-        if value not in ("", usual):
-            said.append(f"{spec.name.replace('_', ' ')} {value}")
-    return f"{asked.analysis[:1].upper()}{asked.analysis[1:]}", ", ".join(said)
+        default = "" if spec.default is MISSING else field_type(spec).write(spec.default)
+        if value not in ("", default):
+            settings.append(f"{spec.name.replace('_', ' ')} {value}")
+    return f"{question.analysis[:1].upper()}{question.analysis[1:]}", ", ".join(settings)
 
 
 def subject_of(view: ViewFile) -> str:
-    """The texts of a view in a line, for people; "" where it has none."""
+    """Return a short description of a view's input texts; "" if it has none."""
     texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"

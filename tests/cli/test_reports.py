@@ -100,7 +100,7 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         (["report", "a.json", "--out", "r.html", "--note", "2:x"], "names no view"),
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),
-        (["verify", "a.json"], "no report"),
+        (["verify", "a.json"], "not a report"),
         (["ask", "page.json"], "names a page and no question"),
         (["app", "--view", "none.json"], "cannot be read"),
         (["attention", TEXT, "--out", "x.html", "--save-view", "x.json"], "no view file of this picture"),

@@ -1,4 +1,4 @@
-"""Small stores of tagged sentences that tests of this folder ask."""
+"""Small stores of tagged sentences for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.helpers import treebank
 from tests.helpers.stores import EXTRA
 
 BROKEN = "1\tOnly\t_\tADV\n\n"
-"""A sentence that is refused."""
+"""A sentence that cannot be parsed."""
 
 Stores = Callable[[str], bert_probe.Store]
 
@@ -21,32 +21,31 @@ Stores = Callable[[str], bert_probe.Store]
 def stores(
     tmp_path_factory: pytest.TempPathFactory, double_family: Callable[[str], bert_probe.Checkpoint]
 ) -> Stores:
-    """Of what its numbers are, "tokens" or "words" → a store in shards of two records.
+    """Return a function of "tokens" or "words" that returns a store with shards of two records.
 
-    It was made by a tiny model in float64 that cuts most words into pieces, of six sentences, and a refused
-    one before the last.
+    A tiny float64 model that splits most words made it from six sentences and a refused one before the last.
     """
     root = tmp_path_factory.mktemp("stores")
     file = root / "boats.conllu"
     file.write_text(treebank.SAILING_FILE + treebank.SLEEPING_FILE + BROKEN + EXTRA, encoding="utf-8")
-    made: dict[str, bert_probe.Store] = {}
+    built: dict[str, bert_probe.Store] = {}
 
     def store(name: str) -> bert_probe.Store:
-        if name not in made:
+        if name not in built:
             gather = bert_probe.IngestConfig(
                 layers=(0, -1), keep=("profiles", "vectors", "neighbours"), words=name == "words"
             )
-            made[name] = bert_probe.build_corpus(
+            built[name] = bert_probe.build_corpus(
                 double_family("bert"), gather, [file], root / name, shard_rows=2
             )
-        return made[name]
+        return built[name]
 
     return store
 
 
 @pytest.fixture
-def beside(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the stores, in which one works: the lines of a result open them by their names."""
+def in_store_folder(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to the folder of the stores, so that the code of a result can open them by name."""
     root = stores("tokens").folder.parent
     monkeypatch.chdir(root)
     return root

@@ -1,4 +1,4 @@
-"""Stores that a stranger made: a sentence whatever they hold, and `verify` notices every changed byte."""
+"""Test that untrusted stores raise readable errors, and that `verify` finds every changed byte."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def checkpoint(double_family: Callable[[str], bert_probe.Checkpoint]) -> bert_pr
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
-def test_wrong_value_in_a_json_file_is_no_traceback(name: str, store: Path) -> None:
-    whole = (store / name).read_text()
-    for number, path in enumerate(members(json.loads(whole))):
+def test_wrong_json_value_raises_no_traceback(name: str, store: Path) -> None:
+    complete = (store / name).read_text()
+    for number, path in enumerate(members(json.loads(complete))):
         edit(store / name, path, WRONG[number % len(WRONG)])
         with suppress(StoreError):
             described(bert_probe.open_corpus(store))
-        (store / name).write_text(whole)
+        (store / name).write_text(complete)
 
 
 @pytest.mark.parametrize(
     "path", ["model", "model.model", "model.weights_sha256", "question", "sizes", "sizes.layers", "records"]
 )
-def test_manifest_that_lacks_a_member_is_refused(path: str, store: Path) -> None:
+def test_manifest_with_missing_key_is_refused(path: str, store: Path) -> None:
     edit(store / "manifest.json", path)
     with pytest.raises(StoreError, match=rf"manifest.json has no {path}, which must be"):
         bert_probe.open_corpus(store)
@@ -67,9 +67,9 @@ def test_manifest_that_lacks_a_member_is_refused(path: str, store: Path) -> None
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"null", b"\xff", b"", b"[]", b"1e999"])
-def test_manifest_that_is_no_object_is_refused(content: bytes, store: Path) -> None:
+def test_manifest_that_is_not_an_object_is_refused(content: bytes, store: Path) -> None:
     (store / "manifest.json").write_bytes(content)
-    with pytest.raises(StoreError, match="is not there, or is broken"):
+    with pytest.raises(StoreError, match="is missing or broken"):
         bert_probe.open_corpus(store)
 
 
@@ -108,44 +108,46 @@ def test_table_of_another_schema_is_refused(
         ("statistics", "bins"),
     ],
 )
-def test_null_where_a_value_is_needed_is_a_sentence(
+def test_null_in_required_column_raises_readable_error(
     table: str, column: str, store: Path, checkpoint: bert_probe.Checkpoint
 ) -> None:
     rewrite(store, table, nulls(column))
     (store / "statistics.parquet").unlink()
     refusals = [
-        one for one in asked_of(store, checkpoint) if "contradict each other" in one or "missing" in one
+        message
+        for message in asked_of(store, checkpoint)
+        if "contradict each other" in message or "missing" in message
     ]
     assert refusals
     assert max(map(len, refusals)) < 600
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_changed_bytes_are_noticed(table: str, store: Path) -> None:
+def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     file = next((store / table).glob("00001.*"))
     assert bert_probe.verify_corpus(store).differences == ()
     flip(file)
-    found = bert_probe.verify_corpus(store)
-    (difference,) = found.differences
+    result = bert_probe.verify_corpus(store)
+    (difference,) = result.differences
     assert difference.file == file.relative_to(store).as_posix()
     assert difference.problem == "was changed: its SHA-256 is another"
-    assert found.summary().endswith("1 differs.")
-    os.utime(file)  # as any program leaves it that does not hide what it did
+    assert result.summary().endswith("1 differs.")
+    os.utime(file)  # a newer modification time, as after an ordinary edit
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
     with pytest.raises(StoreError, match="was changed: its SHA-256 is another"):
         bert_probe.open_corpus(store)
 
 
-def test_copied_store_opens_though_its_times_are_others(store: Path) -> None:
+def test_copied_store_with_other_times_opens(store: Path) -> None:
     for file in store.rglob("*.json"):
         os.utime(file, (0, 0))
     assert bert_probe.open_corpus(store).rows == 6
 
 
-def test_verify_prints_what_differs_and_ends_with_1(store: Path) -> None:
-    whole = command("corpus", "verify", str(store))
-    assert (whole.status, whole.out) == (0, b"")
-    assert "nothing differs" in whole.err
+def test_verify_prints_differences_and_exits_with_1(store: Path) -> None:
+    complete = command("corpus", "verify", str(store))
+    assert (complete.status, complete.out) == (0, b"")
+    assert "nothing differs" in complete.err
     flip(store / "rows" / "00000.parquet")
     (store / "tokens" / "00002.parquet").unlink()
     ended = command("corpus", "verify", str(store))
@@ -168,7 +170,7 @@ def test_verify_compares_the_summary(store: Path) -> None:
     assert difference.problem == "is not the sum of the statistics of the shards"
 
 
-def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
+def test_overlapping_shards_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
     with pytest.raises(StoreError, match="hold the same rows"):
         bert_probe.open_corpus(store)
@@ -178,7 +180,7 @@ def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
 @pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
 def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -> None:
     content = (store / name).read_bytes()
-    with named_pipe(store / name, content), pytest.raises(StoreError, match="is not there, or is broken"):
+    with named_pipe(store / name, content), pytest.raises(StoreError, match="is missing or broken"):
         bert_probe.open_corpus(store)
 
 
@@ -193,7 +195,7 @@ def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
 
 @contextmanager
 def named_pipe(path: Path, content: bytes) -> Iterator[None]:
-    """Put a named pipe in the place of a file; the first reader gets `content`."""
+    """Replace a file by a named pipe; the first reader gets `content`."""
     path.unlink()
     os.mkfifo(path)
 
@@ -206,7 +208,9 @@ def named_pipe(path: Path, content: bytes) -> Iterator[None]:
     try:
         yield
     finally:
-        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a writer that nothing read goes on
+        reader = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK
+        )  # so that a writer without a reader does not block
         writer.join()
         os.close(reader)
 
@@ -217,13 +221,13 @@ def test_verification_compares_indexes_of_vectors(store: Path) -> None:
     (folder / "06-0.faiss").write_bytes(b"forged")
     (difference,) = bert_probe.verify_corpus(store).differences
     assert difference.file == "index/06-0.faiss"
-    assert "is not the index" in difference.problem
+    assert "does not match" in difference.problem
 
 
-def test_table_that_grows_far_beyond_its_file_is_refused(
+def test_parquet_with_extreme_compression_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_files, "LARGE", 2**20)
+    monkeypatch.setattr(table_files, "UNCHECKED_BYTES", 2**20)
     layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
     table = pa.table([pa.nulls(10**6, field.type) for field in layout.schema], schema=layout.schema)
     path = tmp_path / "bomb.parquet"

@@ -1,4 +1,4 @@
-"""Records in parts: few of long texts, and the same ones every time."""
+"""Test the division of records into chunks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import bert_probe
 from bert_probe.corpus import chunks
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.chunks import parted, text_bytes
+from bert_probe.corpus.chunks import chunked, max_text_bytes
 from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.ingest import KEPT, IngestConfig
+from bert_probe.corpus.ingest import OPTIONAL_TABLES, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.errors import SelectionError
 from tests.helpers.families import SENTENCES
@@ -22,40 +22,45 @@ def record(row: int, text: str | None) -> Record:
     return Record(row, "file", row, text)
 
 
-def test_a_part_ends_where_its_texts_or_its_records_are_enough() -> None:
+def test_chunk_is_limited_by_records_and_bytes() -> None:
     texts = ["ab", "cd", "é", None, "a long one", "f", "g", "h", "i"]
-    given = [record(row, text) for row, text in enumerate(texts, 1)]
-    found = [[one.row for one in part] for part in parted(iter(given), 3, 5)]
-    # Two and two bytes leave no room for two more; ten are too many for any part, and stand alone.
-    assert found == [[1, 2], [3, 4], [5], [6, 7, 8], [9]]
-    assert list(parted([], 3, 5)) == []
+    arguments = [record(row, text) for row, text in enumerate(texts, 1)]
+    result = [[record.row for record in part] for part in chunked(iter(arguments), 3, 5)]
+    # 2 + 2 + 2 bytes exceed the limit of 5; a record of 10 bytes is a chunk of its own.
+    assert result == [[1, 2], [3, 4], [5], [6, 7, 8], [9]]
+    assert list(chunked([], 3, 5)) == []
 
 
-def test_what_is_kept_of_a_token_makes_parts_smaller(family: Callable[[str], bert_probe.Checkpoint]) -> None:
+def test_more_tables_make_smaller_chunks(family: Callable[[str], bert_probe.Checkpoint]) -> None:
     checkpoint = family("bert")
-    about = checkpoint.description
-    asked = [
+    description = checkpoint.description
+    question = [
         IngestConfig(keep=("profiles",)),
         IngestConfig(),
         IngestConfig(layers=None),
         IngestConfig(layers=None, keep=("profiles", "vectors", "neighbours")),
     ]
-    sizes = [text_bytes(one.of(checkpoint), checkpoint) for one in asked]
+    sizes = [max_text_bytes(config.of(checkpoint), checkpoint) for config in question]
     assert sizes == sorted(sizes, reverse=True)
-    assert len(set(sizes)) == len(asked)
-    assert sizes[1] == chunks.SHARD_BYTES // (chunks.TOKEN_BYTES + about.hidden_size * 4) * chunks.TEXT_BYTES
+    assert len(set(sizes)) == len(question)
+    assert (
+        sizes[1]
+        == chunks.SHARD_BYTES // (chunks.TOKEN_BYTES + description.hidden_size * 4) * chunks.TEXT_BYTES
+    )
     halves = IngestConfig(dtype="float16").of(checkpoint)
-    assert sizes[0] > text_bytes(halves, checkpoint) > sizes[1]
-    assert KEPT[:3] == asked[-1].keep
+    assert sizes[0] > max_text_bytes(halves, checkpoint) > sizes[1]
+    assert OPTIONAL_TABLES[:3] == question[-1].keep
 
 
-def test_rows_of_a_store_are_found_whatever_its_parts(
+def test_rows_are_found_in_any_chunking(
     family: Callable[[str], bert_probe.Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, file = family("bert"), tmp_path / "lines.txt"
     texts = [SENTENCES[0], "We left.", "We left again.", SENTENCES[1], "It rained."]
     file.write_text("\n".join(texts))
-    token = chunks.SHARD_BYTES // text_bytes(IngestConfig().of(checkpoint), checkpoint) * chunks.TEXT_BYTES
+    token = (
+        chunks.SHARD_BYTES // max_text_bytes(IngestConfig().of(checkpoint), checkpoint) * chunks.TEXT_BYTES
+    )
     monkeypatch.setattr(chunks, "SHARD_BYTES", token * 8)
     store = build_corpus(checkpoint, IngestConfig(), [file], tmp_path / "store", shard_rows=3)
     assert 2 < len(store.shards) < len(texts)

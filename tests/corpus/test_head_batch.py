@@ -1,4 +1,4 @@
-"""Heads of a padded batch measured at once: what is measured text by text, and the definitions as loops."""
+"""Test head measures of padded batches against single texts and the definitions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe.analyses.attention.head_measures import MEASURES, is_punctuation, measure_heads
-from bert_probe.corpus import batch_attention
-from bert_probe.corpus.batch_attention import Layer
-from bert_probe.corpus.head_batch import HeadBatch, read_heads
-from bert_probe.corpus.units import PunctuationIds, Units
+from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
+from bert_probe.corpus import head_batch
+from bert_probe.corpus.head_batch import HeadBatch, LayerAttention, measure_batch
+from bert_probe.corpus.units import Units
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import recording
 from bert_probe.model.encoding import Encoding
@@ -29,12 +28,12 @@ from tests.helpers.gate import examples, prove_unless
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
 
 
-def layers_of(checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding]) -> Sequence[Layer]:
-    """What the attention of every layer was given in one pass over a padded batch."""
-    shown = checkpoint.description.shows_qkv
+def layers_of(checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding]) -> Sequence[LayerAttention]:
+    """Return the attention calls of every layer in one pass over a padded batch."""
+    displayed = checkpoint.description.shows_qkv
     with torch.inference_mode(), checkpoint.running() as model, recording() as calls:
-        output = model(**batch(checkpoint, encodings), output_attentions=not shown)
-    return calls if shown else output.attentions
+        output = model(**batch(checkpoint, encodings), output_attentions=not displayed)
+    return calls if displayed else output.attentions
 
 
 def read(
@@ -42,17 +41,17 @@ def read(
 ) -> HeadBatch:
     lenses = [word_lens(encoding) for encoding in encodings]
     units = Units.of_words(lenses) if words else Units.of_tokens(encodings)
-    return read_heads(layers_of(checkpoint, encodings), units, strongest)
+    return measure_batch(layers_of(checkpoint, encodings), units, strongest)
 
 
 def several(checkpoint: bert_probe.Checkpoint) -> list[Encoding]:
-    """Of unequal lengths, pairs among them, with repeated tokens."""
+    """Return encodings of different lengths, with pairs and repeated tokens."""
     pairs = ((TEXT, None), ("we", None), (LONG[:180], None), (TEXT, SENTENCES[4]), ("!", "we we we"))
     return [checkpoint.encode(text, pair) for text, pair in pairs]
 
 
 FEW = 2 * 4 * 40
-"""Weights in a block that holds two queries of 40 keys in 4 heads."""
+"""Number of weights in a block of two queries, 40 keys and 4 heads."""
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -62,39 +61,39 @@ FEW = 2 * 4 * 40
         lambda case: case[0] in REPRESENTATIVE,
         [
             *(
-                (name, batch_attention.BLOCK)
+                (name, head_batch.BLOCK_WEIGHTS)
                 for name in ("bert", "roberta", "distilbert", "albert", "electra")
             ),
-            *((name, batch_attention.BLOCK) for name in ("modernbert", "mpnet", "deberta-v2", "eurobert")),
+            *((name, head_batch.BLOCK_WEIGHTS) for name in ("modernbert", "mpnet", "deberta-v2", "eurobert")),
             *((name, FEW) for name in ("modernbert", "mpnet", "eurobert")),
         ],
     ),
 )
-def test_a_batch_is_measured_as_its_texts_are(
+def test_batch_matches_single_texts(
     name: str, block: int, words: bool, double_family: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_attention, "BLOCK", block)
+    monkeypatch.setattr(head_batch, "BLOCK_WEIGHTS", block)
     checkpoint = double_family(name)
     encodings = several(checkpoint)
-    found = read(checkpoint, encodings, words, strongest=True)
-    assert found.keys is not None
-    assert found.weights is not None
+    result = read(checkpoint, encodings, words, strongest=True)
+    assert result.keys is not None
+    assert result.weights is not None
     for row, trace in enumerate(checkpoint.trace_encodings(encodings)):
         lens = word_lens(trace) if words else None
         expected = measure_heads(trace, lens)
         for number, measure in enumerate(MEASURES):
-            assert_exact(found.measures[number, row], expected[measure], measure)
+            assert_exact(result.measures[number, row], expected[measure], measure)
         for layer in range(trace.layers):
             weights = trace.attention(layer) if lens is None else lens.merge(trace.attention(layer))
             count = weights.shape[-1]
-            assert_exact(found.weights[row, layer, :, :count], weights.max(axis=-1))
-            key = found.keys[row, layer, :, :count]
+            assert_exact(result.weights[row, layer, :, :count], weights.max(axis=-1))
+            key = result.keys[row, layer, :, :count]
             assert_exact(np.take_along_axis(weights, key[..., None], -1)[..., 0], weights.max(axis=-1))
-            assert not found.weights[row, layer, :, count:].any()
+            assert not result.weights[row, layer, :, count:].any()
 
 
 def loops(weights: np.ndarray, mean: np.ndarray, text: dict[str, Any]) -> dict[str, float]:
-    """Every measure of one head by loops over queries and keys, from the definitions in docs/methods.md."""
+    """Return all measures of one head, computed by loops from the definitions in docs/methods.md."""
     length = len(weights)
     sums = dict.fromkeys(MEASURES, 0.0)
     for q in range(length):
@@ -124,14 +123,14 @@ def loops(weights: np.ndarray, mean: np.ndarray, text: dict[str, Any]) -> dict[s
 
 @st.composite
 def batches_of_texts(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Columns of some texts: names repeat, words ascend within a segment, and some tokens are of none."""
+    """Draw columns of some texts: repeated names, ascending words, and tokens outside of words."""
     texts = []
     for length in draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)):
         flags = [draw(st.lists(st.booleans(), min_size=length, max_size=length)) for _ in range(5)]
         special, signs, more, two, none = flags
         second = next((place for place, yes in enumerate(two) if yes), length)
-        of_none = [one or other for one, other in zip(none, special, strict=True)]
-        # A word has no gap.
+        of_none = [first or other for first, other in zip(none, special, strict=True)]
+        # Tokens of a word are consecutive.
         starts = np.array(more) | [False, *of_none[:-1]]
         texts.append(
             {
@@ -147,7 +146,7 @@ def batches_of_texts(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(texts=batches_of_texts(), seed=st.integers(0, 2**16), sharp=st.sampled_from([0.0, 1.0, 300.0]))
-def test_any_weights_are_measured_by_the_definitions(
+def test_measures_match_definitions_for_any_weights(
     texts: list[dict[str, Any]], seed: int, sharp: float
 ) -> None:
     lengths = [len(text["names"]) for text in texts]
@@ -157,63 +156,43 @@ def test_any_weights_are_measured_by_the_definitions(
     for row, length in enumerate(lengths):
         scores[row, :, :, length:] = -torch.inf
     weights = torch.softmax(scores, dim=-1)
-    found = read_heads([weights], Units.of_columns(lengths, **columns)).measures
+    result = measure_batch([weights], Units.of_columns(lengths, **columns)).measures
     for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
         own = weights[row, :, :length, :length].numpy()
         for head in range(3):
             expected = loops(own[head], own.mean(axis=0), text)
             for number, name in enumerate(MEASURES):
-                assert found[number, row, 0, head] == pytest.approx(expected[name], rel=1e-12, abs=1e-12), (
+                assert result[number, row, 0, head] == pytest.approx(expected[name], rel=1e-12, abs=1e-12), (
                     name
                 )
 
 
-def test_float32_is_as_exact_as_one_text_at_a_time_up_to_the_longest(
+def test_float32_batch_is_as_exact_as_single_texts(
     minilm: bert_probe.Checkpoint, double_minilm: bert_probe.Checkpoint
 ) -> None:
     texts = ("we left the ground and the river " * 72, TEXT)
     encodings = [minilm.encode(text) for text in texts]
-    single, double = (read(one, encodings, words=False).measures for one in (minilm, double_minilm))
+    single, double = (
+        read(checkpoint, encodings, words=False).measures for checkpoint in (minilm, double_minilm)
+    )
     for row, text in enumerate(texts):
-        alone = [measure_heads(one.trace(text), None) for one in (minilm, double_minilm)]
+        alone = [measure_heads(checkpoint.trace(text), None) for checkpoint in (minilm, double_minilm)]
         for number, name in enumerate(MEASURES):
             assert_exact(double[number, row], alone[1][name], name)
             as_raw(alone[0][name], alone[1][name]).check(single[number, row], name)
 
 
-def test_of_equal_weights_the_first_is_the_strongest() -> None:
+def test_first_of_equal_weights_is_strongest() -> None:
     units = Units.of_columns([3, 2], range(5), [-1] * 5, [0] * 5, [False] * 5, [False] * 5)
     even = torch.zeros(2, 2, 3, 3)
     even[0], even[1, :, :, :2] = 1 / 3, 1 / 2
-    found = read_heads([even], units, strongest=True)
-    assert found.keys is not None
-    assert not found.keys.any()
+    result = measure_batch([even], units, strongest=True)
+    assert result.keys is not None
+    assert not result.keys.any()
 
 
-def test_weights_that_are_no_distribution_are_refused() -> None:
+def test_weights_that_do_not_sum_to_1_are_refused() -> None:
     units = Units.of_columns([3, 2], range(5), [-1] * 5, [0] * 5, [False] * 5, [False] * 5)
-    # Even over all three keys, one of which is padding in the second text.
+    # Uniform over all three keys, of which one is padding in the second text.
     with pytest.raises(ArchitectureError, match=r"rows that do not sum to 1 for these texts .off by 0.33"):
-        read_heads([torch.full((2, 2, 3, 3), 1 / 3)], units)
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
-def test_ids_tell_what_tokens_tell(name: str, family: Checkpoints) -> None:
-    checkpoint = family(name)
-    encodings = several(checkpoint)
-    tokens = [token for encoding in encodings for token in encoding.tokens]
-    ids = np.array([token.id for token in tokens])
-    signs = PunctuationIds(checkpoint.encoder.tokenizer)
-    special = np.array([token.special for token in tokens])
-    assert (signs(ids) & ~special).tolist() == [is_punctuation(token) for token in tokens]
-    assert signs(ids).tolist() == signs(ids).tolist()
-    words = [-1 if token.word is None else token.word for token in tokens]
-    segments = [token.segment for token in tokens]
-    light = Units.of_columns(
-        [len(encoding) for encoding in encodings], ids, words, segments, special, signs(ids)
-    )
-    full = Units.of_tokens(encodings)
-    for column in ("lengths", "words", "segments", "separators", "signs", "pieces"):
-        assert torch.equal(getattr(light, column), getattr(full, column)), column
-    one, other = (units.names[units.pieces > 0] for units in (light, full))
-    assert torch.equal(one[:, None] == one, other[:, None] == other)
+        measure_batch([torch.full((2, 2, 3, 3), 1 / 3)], units)

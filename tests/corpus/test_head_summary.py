@@ -1,4 +1,4 @@
-"""Measures of heads over all rows of a store: what loops over the raw model give."""
+"""Test head statistics over all rows of a store against loops over the raw model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import bert_probe
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.corpus import head_summary
 from bert_probe.corpus.head_summary import QUANTILES
-from bert_probe.corpus.statistics import BINS, bins_of, edges, statistics
+from bert_probe.corpus.statistics import BINS, bin_edges, bin_indices, statistics_columns
 from bert_probe.corpus.summary import SUMMARY, MeasureStatistics, head_statistics
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from tests.helpers import treebank
@@ -33,111 +33,112 @@ from tests.helpers.stores import EXTRA, loops
 
 Stores = Callable[[str], bert_probe.Store]
 ROWS = (1, 2, 3, 4, 5, 7)
-"""Numbers of those that were read; the sixth was refused."""
+"""Row numbers of the sentences; the sixth record was refused."""
 
 
 @pytest.fixture(scope="module")
 def raw(stores: Stores) -> dict[str, np.ndarray]:
-    """Two measures of every head, by plain loops: name → [row, layer, head]."""
+    """Return two measures of every head, computed by loops: name → [row, layer, head]."""
     store = stores("tokens")
     texts = store.table("rows").to_table()["text"].to_pylist()
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
     assert texts == [sentence.text for sentence in sentences]
     every = [loop.weights for loop in loops(store, sentences)]
-    entropy = [-(one * np.log2(np.where(one > 0, one, 1))).sum(axis=-1).mean(axis=-1) for one in every]
-    previous = [np.trace(one, offset=-1, axis1=2, axis2=3) / one.shape[-1] for one in every]
+    entropy = [
+        -(weights * np.log2(np.where(weights > 0, weights, 1))).sum(axis=-1).mean(axis=-1)
+        for weights in every
+    ]
+    previous = [np.trace(weights, offset=-1, axis1=2, axis2=3) / weights.shape[-1] for weights in every]
     return {"entropy_bits": np.stack(entropy), "previous": np.stack(previous)}
 
 
 @pytest.mark.parametrize("measure", ["entropy_bits", "previous"])
-def test_heads_are_summed_up_as_the_raw_model_gives_them(
-    measure: str, raw: dict[str, np.ndarray], stores: Stores
-) -> None:
+def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray], stores: Stores) -> None:
     store, values = stores("tokens"), raw[measure]
-    found = bert_probe.HeadStatistics(measure).of(store)
+    matches = bert_probe.HeadStatistics(measure).of(store)
     flat = values.reshape(len(values), -1)
-    assert found.count == len(ROWS) == len(values)
-    assert_rounded(found.means[0], flat.mean(axis=0), 2)
-    assert_rounded(found.least[0], flat.min(axis=0), 2)
-    assert_rounded(found.most[0], flat.max(axis=0), 2)
-    assert_rounded(found.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
+    assert matches.count == len(ROWS) == len(values)
+    assert_rounded(matches.means[0], flat.mean(axis=0), 2)
+    assert_rounded(matches.least[0], flat.min(axis=0), 2)
+    assert_rounded(matches.most[0], flat.max(axis=0), 2)
+    assert_rounded(matches.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
     low, high = stats.t.interval(0.95, len(values) - 1, flat.mean(axis=0), stats.sem(flat))
-    assert_rounded(found.lows[0], low, 32)  # a difference of squares magnifies what was rounded
-    assert_rounded(found.highs[0], high, 32)
-    table = found.table()
+    assert_rounded(matches.lows[0], low, 32)  # a difference of squares amplifies rounding errors
+    assert_rounded(matches.highs[0], high, 32)
+    table = matches.table()
     assert table[["layer", "head"]].to_numpy().tolist() == [
         [layer + 1, head + 1] for layer in range(store.sizes.layers) for head in range(store.sizes.heads)
     ]
 
 
-def test_the_interval_by_hand() -> None:
-    """Of 1, 2 and 3 the mean is 2 and the deviation 1; t of 2 degrees of freedom is 4.302653, over √3."""
-    one = np.ones((1, 1))
-    found = MeasureStatistics(3, 2 * one, one, one, 3 * one, np.array([[[1, 1, 1]]]))
-    assert found.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
-    assert np.isnan(replace(found, count=1).half_widths).all()
+def test_confidence_interval_matches_manual_calculation() -> None:
+    """1, 2 and 3 have mean 2 and deviation 1; the half width is t / √3 with t = 4.302653 for 2 degrees."""
+    unit = np.ones((1, 1))
+    matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
+    assert matches.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
+    assert np.isnan(replace(matches, count=1).half_widths).all()
     with pytest.raises(ShapeError, match="layers and heads"):
-        replace(found, least=np.ones((2, 1)))
+        replace(matches, least=np.ones((2, 1)))
 
 
-def test_chosen_heads_and_all_measures(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores("words")
     some = bert_probe.HeadStatistics(heads=((-1, 0), (0, 1), (0, 1))).of(store)
     last = store.sizes.layers
     assert some.question.heads == ((last - 1, 0), (0, 1))
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
-    assert table["measure"].tolist() == [one for name in MEASURES for one in [name] * 2]
-    monkeypatch.setattr(head_summary, "AT_ONCE", 1)  # a head at a time
+    assert table["measure"].tolist() == [measure for name in MEASURES for measure in [name] * 2]
+    monkeypatch.setattr(head_summary, "MAX_VALUES", 1)  # one head per pass
     every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
-    mine = table[table["measure"] == "self"][columns].to_numpy().tolist()
-    assert mine == [every[columns].to_numpy().tolist()[at] for at in ((last - 1) * store.sizes.heads, 1)]
+    own = table[table["measure"] == "self"][columns].to_numpy().tolist()
+    assert own == [every[columns].to_numpy().tolist()[index] for index in ((last - 1) * store.sizes.heads, 1)]
     assert not every.isna().any(axis=None)
 
 
-def test_quantiles_and_extremes_are_in_order(stores: Stores) -> None:
+def test_quantiles_and_extremes_are_ordered(stores: Stores) -> None:
     table = bert_probe.HeadStatistics().of(stores("tokens")).table()
-    ordered = table[["least", *(f"quantile_{one}" for one in ("05", "25", "50", "75", "95")), "most"]]
+    ordered = table[["least", *(f"quantile_{level}" for level in ("05", "25", "50", "75", "95")), "most"]]
     assert (np.diff(ordered.to_numpy(dtype=float)) >= 0).all()
     assert ((table["least"] <= table["mean"]) & (table["mean"] <= table["most"])).all()
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_every_row_is_in_a_bin_and_is_found_there(measure: str, stores: Stores) -> None:
+def test_every_row_is_listed_in_its_bin(measure: str, stores: Stores) -> None:
     store = stores("tokens")
     histograms = bert_probe.HeadHistograms(measure).of(store)
     assert (histograms.statistics.bins.sum(axis=-1) == store.rows).all()
     table = histograms.table()
-    mine = table[(table["layer"] == 1) & (table["head"] == 2)]
-    assert len(mine) == BINS
-    for row in mine[mine["rows"] > 0].itertuples():
-        found = bert_probe.HeadExamples((0, 1), measure, "lowest", 100, bin=row.bin).of(store)
-        assert len(found.values) == row.rows == found.among
-        assert (found.values >= np.float32(row.low)).all()
-        assert (found.values < row.high).all() or row.bin == BINS
+    own = table[(table["layer"] == 1) & (table["head"] == 2)]
+    assert len(own) == BINS
+    for row in own[own["rows"] > 0].itertuples():
+        matches = bert_probe.HeadExamples((0, 1), measure, "lowest", 100, bin=row.bin).of(store)
+        assert len(matches.values) == row.rows == matches.among
+        assert (matches.values >= np.float32(row.low)).all()
+        assert (matches.values < row.high).all() or row.bin == BINS
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30), st.sampled_from(MEASURES))
-def test_a_value_lies_in_its_bin(given_values: list[float], measure: str) -> None:
-    values, ends = np.array(given_values), edges(measure, 512)
-    bins = bins_of(values, ends)
+def test_value_lies_within_its_bin(given_values: list[float], measure: str) -> None:
+    values, ends = np.array(given_values), bin_edges(measure, 512)
+    bins = bin_indices(values, ends)
     assert (ends[bins] <= values).all()
     assert ((values < ends[bins + 1]) | (bins == BINS - 1)).all()
     profiles = np.repeat(values[:, None, None, None], len(MEASURES), axis=3).astype(np.float32)
-    counted = statistics(profiles, 512)["bins"].flatten().to_numpy().reshape(len(MEASURES), BINS)
+    counted = statistics_columns(profiles, 512)["bins"].flatten().to_numpy().reshape(len(MEASURES), BINS)
     assert (counted.sum(axis=1) == len(values)).all()
 
 
-def test_rows_of_a_head_are_those_a_loop_finds(raw: dict[str, np.ndarray], stores: Stores) -> None:
+def test_head_examples_match_loop(raw: dict[str, np.ndarray], stores: Stores) -> None:
     store, values = stores("tokens"), raw["previous"][:, 1, 2]
     far = np.abs(values - np.median(values))
     orders = {"typical": far, "extreme": -far, "lowest": values, "highest": -values}
     for which, order in orders.items():
         table = bert_probe.HeadExamples((1, 2), "previous", which, top=4).of(store).table()
-        # Of an even number of rows two are equally near to the median, but for rounding.
+        # With an even number of rows, two are equally near to the median up to rounding.
         best = np.argsort(order.round(6), kind="stable")[:4].tolist()
-        assert table["row"].tolist() == [ROWS[at] for at in best]
+        assert table["row"].tolist() == [ROWS[index] for index in best]
         assert_rounded(table["value"], values[best], 2)
         assert table["rank"].tolist() == [1, 2, 3, 4]
     first = table.iloc[0]
@@ -147,7 +148,7 @@ def test_rows_of_a_head_are_those_a_loop_finds(raw: dict[str, np.ndarray], store
     assert "layer=2&head=3" in first["link"]
 
 
-def test_what_was_added_up_is_of_these_very_shards(stores: Stores, tmp_path: Path) -> None:
+def test_summary_of_other_shards_is_ignored(stores: Stores, tmp_path: Path) -> None:
     store = stores("tokens")
     folder = tmp_path / "copy"
     shutil.copytree(store.folder, folder)
@@ -155,9 +156,11 @@ def test_what_was_added_up_is_of_these_very_shards(stores: Stores, tmp_path: Pat
     before = head_statistics(bert_probe.open_corpus(folder))
     summary.write_bytes(b"PAR1 broken")
     for again in (head_statistics(bert_probe.open_corpus(folder)), _without(summary, folder)):
-        for measure, one in before.items():
-            assert all(np.array_equal(getattr(one, name), getattr(again[measure], name)) for name in _ARRAYS)
-    # A shard is gone: what was added up is of all of them.
+        for measure, statistics in before.items():
+            assert all(
+                np.array_equal(getattr(statistics, name), getattr(again[measure], name)) for name in _ARRAYS
+            )
+    # A shard is missing: the summary includes all shards, so it is outdated.
     shutil.copy(store.folder / SUMMARY, summary)
     (folder / "shards" / "00003.json").unlink()
     fewer = head_statistics(bert_probe.open_corpus(folder))["self"]
@@ -188,10 +191,10 @@ ASKED = (
 )
 
 
-@pytest.mark.usefixtures("beside")
-@pytest.mark.parametrize("asked", ASKED, ids=repr)
-def test_both_lines_make_the_same_table(asked: Any, stores: Stores, tmp_path: Path) -> None:
-    result = asked.of(stores("tokens"))
+@pytest.mark.usefixtures("in_store_folder")
+@pytest.mark.parametrize("question", ASKED, ids=repr)
+def test_python_and_shell_code_give_same_table(question: Any, stores: Stores, tmp_path: Path) -> None:
+    result = question.of(stores("tokens"))
     table = result.table()
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
@@ -213,17 +216,17 @@ def test_both_lines_make_the_same_table(asked: Any, stores: Stores, tmp_path: Pa
     assert pd.read_csv(io.BytesIO((tmp_path / "first.csv").read_bytes())).shape == table.shape
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=repr)
-def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None:
+@pytest.mark.parametrize("question", ASKED, ids=repr)
+def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
     sizes = stores("tokens").sizes
-    assert type(asked).from_json(json.loads(json.dumps(asked.to_json())), sizes) == asked
-    assert type(asked).from_address(asked.address(), sizes) == asked
-    assert eval(repr(asked), vars(bert_probe)) == asked
+    assert type(question).from_json(json.loads(json.dumps(question.to_json())), sizes) == question
+    assert type(question).from_address(question.address(), sizes) == question
+    assert eval(repr(question), vars(bert_probe)) == question
 
 
-@pytest.mark.usefixtures("beside")
+@pytest.mark.usefixtures("in_store_folder")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["heads", "tokens", "--head", "9.1"], "There is no layer 9"),
         (["heads", "tokens", "--head", "x"], "There is no layer x"),
@@ -239,17 +242,17 @@ def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None
             ["heads", "tokens", "--which", "lowest", "--head", "1.1", "--measure", "self", "--bin", "65"],
             "1 to 64",
         ),
-        (["heads", "tokens", "--save-view", "a.json"], "no view file holds one"),
+        (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
         (["histograms", "tokens", "--out", "a.svg"], "picture"),
         (["heads", "nowhere"], "Give a folder that corpus run has made."),
         (["histograms", "."], "Give a folder that corpus run has made."),
     ],
 )
-def test_what_cannot_be_is_a_sentence(words: list[str], said: str) -> None:
-    assert said in run("corpus", *words).refusal
+def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:
+    assert message in run("corpus", *words).refusal
 
 
-def test_a_store_without_profiles_or_sentences_says_so(
+def test_store_without_profiles_or_sentences_is_refused(
     family: Callable[[str], bert_probe.Checkpoint], tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines.txt"
@@ -257,7 +260,7 @@ def test_a_store_without_profiles_or_sentences_says_so(
     empty = bert_probe.build_corpus(
         family("bert"), bert_probe.IngestConfig(keep=("profiles",)), [lines], tmp_path / "a"
     )
-    with pytest.raises(UnavailableError, match="holds no sentence yet; 1 were refused"):
+    with pytest.raises(UnavailableError, match="has no sentences yet; 1 were refused"):
         bert_probe.HeadStatistics().of(empty)
     assert (
         bert_probe.SqlQuery("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1
@@ -266,9 +269,9 @@ def test_a_store_without_profiles_or_sentences_says_so(
     other = bert_probe.build_corpus(
         family("bert"), bert_probe.IngestConfig(keep=("vectors",)), [lines], tmp_path / "b"
     )
-    for asked in (bert_probe.HeadHistograms(), bert_probe.HeadExamples((0, 0), "self", "lowest")):
+    for question in (bert_probe.HeadHistograms(), bert_probe.HeadExamples((0, 0), "self", "lowest")):
         with pytest.raises(UnavailableError, match="--keep vectors,profiles"):
-            asked.of(other)
+            question.of(other)
     with pytest.raises(UnavailableError, match="--keep vectors,neighbours"):
         bert_probe.AttentionSearch((0, 0), query_pos="NOUN").of(other)
     for wrong in ({"head": (0,)}, {"head": "1.1"}, {"which": "best"}, {"top": 0}):

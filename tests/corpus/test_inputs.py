@@ -1,4 +1,4 @@
-"""A corpus's inputs: which files are meant, and what is read of them, whatever they hold."""
+"""Test which input files are found, and which rows are read from any content."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe.corpus import lines
-from bert_probe.corpus.formats import table
+from bert_probe.corpus import formats, lines
 from bert_probe.corpus.inputs import (
     InputFile,
     MatchedFile,
     Record,
     count_records,
-    described,
+    describe_files,
     find_inputs,
     records,
 )
@@ -55,31 +54,31 @@ def zst(content: bytes) -> bytes:
 def read(folder: Path, name: str, content: bytes | str, column: str | None = None) -> list[Record]:
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    found = list(records([MatchedFile(name, file)], column))
-    assert count_records([MatchedFile(name, file)], column) == len(found)
-    return found
+    result = list(records([MatchedFile(name, file)], column))
+    assert count_records([MatchedFile(name, file)], column) == len(result)
+    return result
 
 
-def told(found: list[Record]) -> list[tuple[int, str]]:
-    """Line, and text or the reason why there is none."""
-    assert all((one.text is None) == bool(one.trouble) for one in found)
-    assert [one.row for one in found] == list(range(1, len(found) + 1))
-    return [(one.line, one.trouble if one.text is None else one.text) for one in found]
+def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
+    """Return (line, text or problem) of each record."""
+    assert all((record.text is None) == bool(record.problem) for record in result)
+    assert [record.row for record in result] == list(range(1, len(result) + 1))
+    return [(record.line, record.problem if record.text is None else record.text) for record in result]
 
 
 @contextmanager
-def few_bytes(most: int) -> Iterator[None]:
-    """Within it, no more than so many bytes are held at any time."""
+def few_bytes(maximum: int) -> Iterator[None]:
+    """Assert that the block never allocates more bytes than this."""
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < maximum
     finally:
         tracemalloc.stop()
 
 
-def names(found: tuple[MatchedFile, ...]) -> list[str]:
-    return [one.name for one in found]
+def names(result: tuple[MatchedFile, ...]) -> list[str]:
+    return [file.name for file in result]
 
 
 # ---------------------------------------------------------------- formats
@@ -109,13 +108,13 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "expected"), READ, ids=[one[0] for one in READ])
+@pytest.mark.parametrize(("name", "content", "expected"), READ, ids=[case[0] for case in READ])
 @pytest.mark.parametrize("packed", ["", ".gz", ".ZST"])
-def test_a_format_is_read_packed_or_not(
+def test_format_is_read_compressed_or_not(
     tmp_path: Path, name: str, content: str, expected: list[tuple[int, str]], packed: str
 ) -> None:
     pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".ZST": zst}
-    assert told(read(tmp_path, name + packed, pack[packed](content.encode()))) == expected
+    assert texts_or_problems(read(tmp_path, name + packed, pack[packed](content.encode()))) == expected
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -126,17 +125,21 @@ def test_parquet_is_read_row_group_by_row_group(tmp_path: Path, kind: pa.DataTyp
     pq.write_table(rows, file, row_group_size=2)
     expected = [(1, "One"), (2, "There is no text."), (3, "Two two"), (4, "The text is empty."), (5, "Three")]
     for column in (None, "text", "sentences"):
-        assert told(list(records(find_inputs([file], column), column))) == expected
+        assert texts_or_problems(list(records(find_inputs([file], column), column))) == expected
 
 
-def test_parquet_that_is_not_utf_8_costs_its_row_alone(tmp_path: Path) -> None:
+def test_parquet_cell_that_is_not_utf_8_refuses_only_its_row(tmp_path: Path) -> None:
     odd = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"\xff", b"c"]).buffers())
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": odd}), file)
-    assert told(list(records(find_inputs(file)))) == [(1, "a"), (2, "The text is not UTF-8."), (3, "c")]
+    assert texts_or_problems(list(records(find_inputs(file)))) == [
+        (1, "a"),
+        (2, "The text is not UTF-8."),
+        (3, "c"),
+    ]
 
 
-def test_a_treebank_keeps_its_words_and_what_is_said_of_it(tmp_path: Path) -> None:
+def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:
     first, second = read(tmp_path, "a.conllu", f"{TREE}\n{TREE}")
     assert first.tagged == parse_tagged_sentences(f"{TREE}\n{TREE}".encode(), "a.conllu")[0]
     assert (first.tagged.words, first.tagged.about) == (("We", "left", "."), {"sent_id": "one"})
@@ -152,15 +155,15 @@ BREAKS_OFF = "From here on the file cannot be read, and what comes before may be
 QUOTES = "The row cannot be read: "
 
 
-def cells(found: int, due: int) -> str:
-    return f"The row has not as many cells as the header: {found}, not {due}."
+def cells(result: int, due: int) -> str:
+    return f"The row has {result} cells, but the header has {due}."
 
 
 BAD = [
     (
         "a.txt",
         b"One\nStra\xdfe\nTwo\0\nThree\n",
-        [(1, "One"), (2, NOT_UTF_8), (3, "The line holds a NUL."), (4, "Three")],
+        [(1, "One"), (2, NOT_UTF_8), (3, "The line contains a NUL."), (4, "Three")],
     ),
     ("a.txt", f"One\n{LONG}\n{LONG[1:]}\n\n", [(1, "One"), (2, TOO_LONG), (3, LONG[1:])]),
     ("a.txt", LONG, [(1, TOO_LONG)]),
@@ -172,7 +175,7 @@ BAD = [
     ("a.csv", "text,n\nOne\nTwo,2,2\nThree,3", [(2, cells(1, 2)), (3, cells(3, 2)), (4, "Three")]),
     ("a.csv", b'text,n\n"One\n\xff one",1\nTwo,2', [(2, NOT_UTF_8), (4, "Two")]),
     ("a.csv", 'text\n"One"one\nTwo', [(2, QUOTES + "',' expected after '\"'."), (3, "Two")]),
-    # An open quote swallows what follows: to the end, to the next quote, or for as long as is looked.
+    # An unclosed quote continues to the end, to the next quote, or to the length limit.
     ("a.csv", 'text\n"One\nTwo\nThree', [(2, QUOTES + "unexpected end of data."), (3, "Two"), (4, "Three")]),
     (
         "a.csv",
@@ -199,7 +202,7 @@ BAD = [
         [
             (1, "The text is a number."),
             (2, "There is no text."),
-            (3, "There is no text in it."),
+            (3, "It has no key text."),
             (4, "The text is true or false."),
             (5, "The text is a list."),
             (6, "The text is an object."),
@@ -210,18 +213,18 @@ BAD = [
         "a.jsonl",
         '{"text": "a"\n"b"\n"\\ud800"\n"\\u0000"\n' + "[" * 100_000 + "\n" + "9" * 5000,
         [
-            (1, "It is broken JSON: Expecting ',' delimiter, at character 13."),
+            (1, "It is not valid JSON: Expecting ',' delimiter, at character 13."),
             (2, "b"),
-            (3, "The text holds half a character, which UTF-8 has no bytes for."),
-            (4, "The text holds a NUL."),
-            (5, "It is JSON with too many brackets within each other."),
+            (3, "The text contains a lone surrogate, which is not valid Unicode."),
+            (4, "The text contains a NUL."),
+            (5, "It is JSON that is nested too deeply."),
             (6, "It is JSON with a number that is too long."),
         ],
     ),
     (
         "a.jsonl",
         '"a"\n' * 100 + '{"text": "b"}',
-        [(n, "a") for n in range(1, 101)] + [(101, "It is an object, where the lines before are texts.")],
+        [(n, "a") for n in range(1, 101)] + [(101, "It is an object, but the first lines are texts.")],
     ),
     (
         "a.conllu",
@@ -250,37 +253,37 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "expected"), BAD, ids=[one[0] for one in BAD])
-def test_a_bad_row_ends_nothing(
+@pytest.mark.parametrize(("name", "content", "expected"), BAD, ids=[case[0] for case in BAD])
+def test_bad_row_does_not_end_reading(
     tmp_path: Path, name: str, content: bytes | str, expected: list[tuple[int, str]]
 ) -> None:
-    assert told(read(tmp_path, name, content)) == expected
+    assert texts_or_problems(read(tmp_path, name, content)) == expected
     assert read(tmp_path, name, content) == read(tmp_path, name, content)
 
 
-def test_quotes_that_never_close_are_looked_for_no_further_than_a_row_may_be_long(tmp_path: Path) -> None:
-    """Each line ends a cell and opens another. None is looked at more than three times."""
-    taken = 0
+def test_unclosed_quote_is_searched_only_up_to_row_limit(tmp_path: Path) -> None:
+    """Each line closes a cell and opens another; no line is read more than three times."""
+    selected = 0
 
     def counted(self: object) -> lines.InputLine | None:
-        nonlocal taken
-        taken += 1
+        nonlocal selected
+        selected += 1
         return following(self)
 
-    following = table._Table._next
+    following = formats._RowSplitter._next
     file = tmp_path / "a.csv"
     file.write_text("text,n\n" + f'{LONG[:997]}","\n' * 3000)
-    with patch.object(table._Table, "_next", counted):
+    with patch.object(formats._RowSplitter, "_next", counted):
         every = records([MatchedFile("a.csv", file)])
-        assert next(every).trouble == QUOTES + "a quotation mark is not closed."
-        assert taken < 1010
+        assert next(every).problem == QUOTES + "a quotation mark is not closed."
+        assert selected < 1010
         assert len([*every]) == 2999
-    assert taken < 3 * 3000
+    assert selected < 3 * 3000
 
 
 @pytest.mark.parametrize(("name", "pack"), [("a.txt.gz", gzip.compress), ("a.csv.zst", zst)])
 @pytest.mark.parametrize("spoil", ["cut off", "changed", "another"])
-def test_what_is_left_of_a_broken_file_is_one_refusal(
+def test_unreadable_end_of_file_is_one_refusal(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes], spoil: str
 ) -> None:
     digests = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(8_000)]
@@ -291,44 +294,44 @@ def test_what_is_left_of_a_broken_file_is_one_refusal(
         "changed": packed[:half] + bytes(99) + packed[half + 99 :],
         "another": b"no",
     }
-    found = read(tmp_path, name, broken[spoil])
-    whole = read(tmp_path, f"whole-{name}", packed)
-    assert BREAKS_OFF in found[-1].trouble
+    result = read(tmp_path, name, broken[spoil])
+    complete = read(tmp_path, f"whole-{name}", packed)
+    assert BREAKS_OFF in result[-1].problem
     if spoil == "another":
-        assert len(found) == 1
-    else:  # a changed byte may be noticed late
-        sure = len(found) - 1 if spoil == "cut off" else 2000
-        assert len(found) > 2000
-        assert all(one.text == same.text for one, same in zip(found[:sure], whole, strict=False))
+        assert len(result) == 1
+    else:  # decompression may notice a changed byte late
+        sure = len(result) - 1 if spoil == "cut off" else 2000
+        assert len(result) > 2000
+        assert all(record.text == same.text for record, same in zip(result[:sure], complete, strict=False))
     after = list(
         records([MatchedFile(name, tmp_path / name), MatchedFile("whole", tmp_path / f"whole-{name}")])
     )
-    assert len(after) == len(found) + len(whole)
-    assert all(one.text == same.text for one, same in zip(after[len(found) :], whole, strict=True))
+    assert len(after) == len(result) + len(complete)
+    assert all(record.text == same.text for record, same in zip(after[len(result) :], complete, strict=True))
 
 
-def test_parquet_that_breaks_off_is_one_refusal(tmp_path: Path) -> None:
+def test_truncated_parquet_is_one_refusal(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"{n} {n * n}" for n in range(4000)]}), file, row_group_size=1000)
     content = bytearray(file.read_bytes())
     place = pq.ParquetFile(file).metadata.row_group(2).column(0).data_page_offset
     content[place : place + 200] = bytes(200)
-    found = read(tmp_path, "b.parquet", bytes(content))
-    assert (len(found), found[-2].text) == (2001, f"1999 {1999 * 1999}")
-    assert found[-1].trouble.startswith(BREAKS_OFF)
+    result = read(tmp_path, "b.parquet", bytes(content))
+    assert (len(result), result[-2].text) == (2001, f"1999 {1999 * 1999}")
+    assert result[-1].problem.startswith(BREAKS_OFF)
 
 
-def test_a_file_that_is_gone_or_changed_ends_nothing(tmp_path: Path) -> None:
+def test_missing_or_changed_file_does_not_end_reading(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,m\n1,2\n")
     (tmp_path / "b.txt").write_text("One\n")
     files = [MatchedFile(name, tmp_path / name) for name in ("none.txt", "a.csv", "b.txt")]
-    found = list(records(files))
-    assert [one.text for one in found] == [None, None, "One"]
-    assert "none.txt cannot be opened: No such file or directory" in found[0].trouble
-    assert found[1].trouble == "a.csv has 2 columns: n, m. Name one of them."
+    result = list(records(files))
+    assert [record.text for record in result] == [None, None, "One"]
+    assert "none.txt cannot be opened: No such file or directory" in result[0].problem
+    assert result[1].problem == "a.csv has 2 columns: n, m. Name one of them."
 
 
-def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -341,12 +344,12 @@ def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz", "a.txt.zst"])
-def test_a_record_is_read_when_it_is_asked_for(tmp_path: Path, name: str) -> None:
+def test_records_are_read_lazily(tmp_path: Path, name: str) -> None:
     piece = b'"text"\n' * 15_000
     file = tmp_path / name
-    with file.open("wb") as written:
+    with file.open("wb") as output:
         for _ in range(3 if name.endswith(("gz", "zst")) else 30):
-            written.write(
+            output.write(
                 gzip.compress(piece * 100)
                 if name.endswith("gz")
                 else zst(piece * 100)
@@ -357,46 +360,50 @@ def test_a_record_is_read_when_it_is_asked_for(tmp_path: Path, name: str) -> Non
 
     def counted(stream: object) -> object:
         nonlocal handed
-        for one in parted(stream):
+        for line in split_lines(stream):
             handed += 1
-            yield one
+            yield line
 
-    parted = lines._parted
-    with patch.object(lines, "_parted", counted), few_bytes(1_000_000):
+    split_lines = lines._split_lines
+    with patch.object(lines, "_split_lines", counted), few_bytes(1_000_000):
         every = records(find_inputs(file))
         handed = 0
         first = list(islice(every, 10))
-    assert [one.text for one in first] == (["text"] * 10 if name in ("a.csv", "a.jsonl") else ['"text"'] * 10)
+    assert [record.text for record in first] == (
+        ["text"] * 10 if name in ("a.csv", "a.jsonl") else ['"text"'] * 10
+    )
     assert handed <= 100
 
 
-def test_a_bomb_of_one_line_takes_no_memory(tmp_path: Path) -> None:
+def test_decompression_bomb_of_one_line_takes_little_memory(tmp_path: Path) -> None:
     files = [tmp_path / "a.txt.gz", tmp_path / "a.jsonl.zst"]
     for file, pack in zip(files, (gzip.compress, zst), strict=True):
         file.write_bytes(pack(b" " * 20_000_000))
     with few_bytes(4_000_000):
-        found = list(records(find_inputs(files)))
-    assert [one.trouble for one in found] == [TOO_LONG] * 2
+        result = list(records(find_inputs(files)))
+    assert [record.problem for record in result] == [TOO_LONG] * 2
 
 
 # ---------------------------------------------------------------- any lines
 
 
 @given(st.lists(st.sampled_from(["a", "é", "👩", " ", "\r", "\n", "\r\n", "\ufeff"])), st.integers(1, 5))
-def test_lines_are_those_of_other_files_in_pieces_of_any_size(
+def test_lines_do_not_depend_on_chunk_size(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str], size: int
 ) -> None:
     content = "".join(parts).encode()
     try:
         expected = [
-            (one.line, str(one)) for one in parse_sentences(content, "a.txt") if isinstance(one, Sentence)
+            (sentence.line, str(sentence))
+            for sentence in parse_sentences(content, "a.txt")
+            if isinstance(sentence, Sentence)
         ]
     except EmptyTextError:
         expected = []
     folder = tmp_path_factory.getbasetemp()
     for chunk in (1 << 16, size):
         with patch.object(lines, "_CHUNK", chunk):
-            assert told(read(folder, "lines.txt", content)) == expected
+            assert texts_or_problems(read(folder, "lines.txt", content)) == expected
 
 
 TEXTS = st.lists(
@@ -406,12 +413,10 @@ TEXTS = st.lists(
 
 @given(TEXTS)
 @settings(max_examples=examples(30))
-def test_texts_come_back_from_every_format(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
-) -> None:
+def test_texts_survive_every_format(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder = tmp_path_factory.getbasetemp()
     pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / "t.parquet")
-    quoted = "".join('"' + one.replace('"', '""') + '"\n' for one in ["text", *texts])
+    quoted = "".join('"' + text.replace('"', '""') + '"\n' for text in ["text", *texts])
     for name, content in {
         "t.txt": "\n".join(texts),
         "t.csv": quoted,
@@ -419,21 +424,21 @@ def test_texts_come_back_from_every_format(
         "t.ndjson": "\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
         "t.parquet": (folder / "t.parquet").read_bytes(),
     }.items():
-        assert [one.text for one in read(folder, name, content)] == texts
+        assert [record.text for record in read(folder, name, content)] == texts
 
 
 @given(
     st.binary(max_size=300),
     st.sampled_from(["a.txt", "a.csv", "a.jsonl", "a.conllu", "a.conll", "a.parquet", "a.gz", "a.zst"]),
 )
-def test_no_bytes_are_a_traceback(
+def test_arbitrary_bytes_raise_no_traceback(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
-    found = read(folder, name, content)
-    assert len(told(found)) == len(found)
-    for one in found:
-        assert (one.text or one.trouble).encode().strip()
+    result = read(folder, name, content)
+    assert len(texts_or_problems(result)) == len(result)
+    for record in result:
+        assert (record.text or record.problem).encode().strip()
     with suppress(ProbeError):
         find_inputs(folder / name)
 
@@ -459,11 +464,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_a_folder_gives_what_can_be_read_by_name(folder: Path) -> None:
-    found = find_inputs(folder)
-    assert names(found) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
-    assert all(one.path == folder / one.name for one in found)
-    assert [record.text for record in records(found)] == ["One", "text", "One", "One", "One"]
+def test_folder_matches_readable_files_by_name(folder: Path) -> None:
+    result = find_inputs(folder)
+    assert names(result) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
+    assert all(file.path == folder / file.name for file in result)
+    assert [record.text for record in records(result)] == ["One", "text", "One", "One", "One"]
 
 
 @pytest.mark.parametrize(
@@ -477,22 +482,20 @@ def test_a_folder_gives_what_can_be_read_by_name(folder: Path) -> None:
         ("sub/*", ["a.csv", "deep/c.jsonl.gz"]),
     ],
 )
-def test_a_pattern_gives_what_it_matches(folder: Path, pattern: str, expected: list[str]) -> None:
-    assert names(find_inputs([str(folder / pattern)])) == [one.replace("s?b", "sub") for one in expected]
+def test_pattern_matches_files_and_folders(folder: Path, pattern: str, expected: list[str]) -> None:
+    assert names(find_inputs([str(folder / pattern)])) == [name.replace("s?b", "sub") for name in expected]
 
 
-def test_each_file_comes_once_and_has_a_name_of_its_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_unique_with_unique_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "link.csv").symlink_to(folder / "a.csv")
     monkeypatch.chdir(folder.parent)
     every = ["data/b.txt", "data/sub", "data", Path("data") / "*.csv", "data/notes", folder / "b.txt"]
-    found = find_inputs(every)
-    assert names(found) == ["data/b.txt", "a.csv", "deep/c.jsonl.gz", "data/a.csv", "data/notes"]
-    assert found[3].path == Path("data/a.csv")
+    result = find_inputs(every)
+    assert names(result) == ["data/b.txt", "a.csv", "deep/c.jsonl.gz", "data/a.csv", "data/notes"]
+    assert result[3].path == Path("data/a.csv")
 
 
-def test_a_file_may_be_called_like_a_pattern_or_by_any_bytes(tmp_path: Path) -> None:
+def test_file_name_may_be_a_pattern_or_any_bytes(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("One")
     assert names(find_inputs(str(tmp_path / "a[1].txt"))) == [str(tmp_path / "a[1].txt")]
     for odd in (b"\xff.txt", b"\xfe.txt"):
@@ -500,7 +503,7 @@ def test_a_file_may_be_called_like_a_pattern_or_by_any_bytes(tmp_path: Path) -> 
     assert names(find_inputs(tmp_path)) == ["a[1].txt", "\ufffd.txt", f"{tmp_path}/\ufffd.txt"]
 
 
-def test_folders_that_link_to_each_other_have_an_end(folder: Path) -> None:
+def test_cyclic_links_are_not_followed(folder: Path) -> None:
     (folder / "sub" / "again").symlink_to(folder)
     (folder / "self").symlink_to(folder / "self")
     for meant in (folder, folder / "**" / "*", folder / "sub" / "again"):
@@ -513,8 +516,8 @@ def test_folders_that_link_to_each_other_have_an_end(folder: Path) -> None:
         ("none.txt", None, None, TextError, "none.txt cannot be opened: No such file or directory. Check"),
         ("nul\0.txt", None, None, TextError, "cannot be opened: embedded null byte. Check the path."),
         ("*.txt", None, None, EmptyTextError, "*.txt matches no file that ends in .txt, "),
-        ("**a", None, None, TextError, "**a is no pattern that can be looked for: "),
-        (".", None, None, EmptyTextError, " holds no file that ends in .txt, "),
+        ("**a", None, None, TextError, "**a is not a valid pattern: "),
+        (".", None, None, EmptyTextError, " contains no file that ends in .txt, "),
         ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
         ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
         ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
@@ -524,9 +527,15 @@ def test_folders_that_link_to_each_other_have_an_end(folder: Path) -> None:
             b"a\xff\n",
             None,
             TextError,
-            "a.csv has no header that can be read, in line 1. The line is",
+            "a.csv has a header that cannot be read, in line 1. The line is",
         ),
-        ("a.csv.gz", b"text\n", None, TextError, "a.csv.gz has no header that can be read, in line 1. From"),
+        (
+            "a.csv.gz",
+            b"text\n",
+            None,
+            TextError,
+            "a.csv.gz has a header that cannot be read, in line 1. From",
+        ),
         ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
         (
@@ -534,15 +543,27 @@ def test_folders_that_link_to_each_other_have_an_end(folder: Path) -> None:
             b"One",
             "text",
             SelectionError,
-            "None of the files has columns, so there is none called text",
+            "None of the files has columns, so there is no column text",
         ),
-        ("a.json", b"[]", None, TextError, "a.json is not read as it is. Give .txt or "),
-        ("a.parquet.gz", b"", None, TextError, "a.parquet.gz is not read as it is. Give .txt or "),
-        ("a.xlsx", b"PK\0", None, TextError, "a.xlsx is no text in UTF-8: it holds a NUL. Give .txt or "),
-        ("notes.gz", b"no", None, TextError, "notes.gz cannot be unpacked: Not a gzipped file (b'no')."),
+        ("a.json", b"[]", None, TextError, "a.json has a format that cannot be read. Convert it to .txt or "),
+        (
+            "a.parquet.gz",
+            b"",
+            None,
+            TextError,
+            "a.parquet.gz has a format that cannot be read. Convert it to .txt or ",
+        ),
+        (
+            "a.xlsx",
+            b"PK\0",
+            None,
+            TextError,
+            "a.xlsx is not text in UTF-8: it contains a NUL. Convert it to .txt or ",
+        ),
+        ("notes.gz", b"no", None, TextError, "notes.gz cannot be decompressed: Not a gzipped file (b'no')."),
     ],
 )
-def test_what_cannot_be_read_is_said_before_anything_runs(
+def test_unreadable_inputs_are_refused_before_the_run(
     tmp_path: Path,
     name: str,
     content: bytes | None,
@@ -557,13 +578,15 @@ def test_what_cannot_be_read_is_said_before_anything_runs(
     assert sentence in str(refused.value)
 
 
-def test_parquet_needs_a_column_of_texts(tmp_path: Path) -> None:
+def test_parquet_column_must_be_text(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(SelectionError, match=r"Column n of .*a.parquet holds int64, no texts. Name another."):
+    with pytest.raises(
+        SelectionError, match=r"Column n of .*a.parquet has type int64, not text. Name another."
+    ):
         find_inputs(tmp_path / "a.parquet")
 
 
-def test_a_column_is_that_of_the_tables_among_the_files(tmp_path: Path) -> None:
+def test_column_applies_to_tables_among_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("said,n\nOne,1\n")
     (tmp_path / "b.txt").write_text("Two\n")
     (tmp_path / "c.jsonl").write_text('{"n": 1, "said": "Three"}\n')
@@ -574,35 +597,38 @@ def test_a_column_is_that_of_the_tables_among_the_files(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_read_that_may_never_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipes_and_devices_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("socket.txt")
         for meant in ("pipe.txt", "socket.txt", "/dev/zero", tmp_path):
-            with pytest.raises(TextError, match=r"is no ordinary file\. Write what it gives to a file"):
+            with pytest.raises(TextError, match=r"is not a regular file\. Write its content to a file"):
                 find_inputs(meant)
-    assert "no ordinary file" in told(list(records([MatchedFile("pipe.txt", tmp_path / "pipe.txt")])))[0][1]
+    assert (
+        "not a regular file"
+        in texts_or_problems(list(records([MatchedFile("pipe.txt", tmp_path / "pipe.txt")])))[0][1]
+    )
 
 
 @pytest.mark.parametrize("nothing", [[], ()])
-def test_nothing_given_is_said(nothing: list[str]) -> None:
-    with pytest.raises(EmptyTextError, match=r"There is nothing to read\. Give files, folders or patterns\."):
+def test_no_inputs_are_refused(nothing: list[str]) -> None:
+    with pytest.raises(EmptyTextError, match=r"There are no inputs\. Give files, folders or patterns\."):
         find_inputs(nothing)
 
 
-def test_a_file_is_described_by_its_bytes(tmp_path: Path) -> None:
+def test_file_description_has_size_and_digest(tmp_path: Path) -> None:
     contents = {"a.txt": (b"x" * 799_999 + b"\n") * 3, "b.txt.gz": gzip.compress(b"Two")}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     reports: list[tuple[int, int]] = []
-    found = described(find_inputs(tmp_path), lambda done, total: reports.append((done, total)))
-    assert found == tuple(
+    result = describe_files(find_inputs(tmp_path), lambda done, total: reports.append((done, total)))
+    assert result == tuple(
         InputFile(name, tmp_path / name, len(content), hashlib.sha256(content).hexdigest())
         for name, content in contents.items()
     )
     total = sum(map(len, contents.values()))
     assert reports == [(1 << 20, total), (2 << 20, total), (2_400_000, total), (total, total)]
-    assert list(records(found))[-1] == Record(4, "b.txt.gz", 1, "Two")
+    assert list(records(result))[-1] == Record(4, "b.txt.gz", 1, "Two")
     with pytest.raises(TextError, match="none cannot be read: No such file or directory"):
-        described([MatchedFile("none", tmp_path / "none")])
+        describe_files([MatchedFile("none", tmp_path / "none")])

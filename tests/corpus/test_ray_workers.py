@@ -1,4 +1,4 @@
-"""What processes of Ray do with a part of a corpus, without Ray, which `make prove` starts."""
+"""Test Ray jobs without Ray; `make prove` runs them with Ray."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ def inputs(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an actor is made of goes through bytes, and stays within this process."""
+    """Replace Ray by a pickle round trip of the actor within this process."""
 
     @contextmanager
     def ready(*_: object) -> Iterator[int]:
         yield torch.get_num_threads()
 
-    def entries(_: ShardJob, parts: PendingChunks, actor: RayActor, *__: object) -> Iterator[Any]:
-        return map(pickle.loads(pickle.dumps(actor)).found, parts)
+    def run_actors(_: ShardJob, chunks: PendingChunks, actor: RayActor, *__: object) -> Iterator[Any]:
+        return map(pickle.loads(pickle.dumps(actor)).run, chunks)
 
     monkeypatch.setattr(ray_workers, "ready", ready)
-    monkeypatch.setattr(ray_workers, "entries", entries)
+    monkeypatch.setattr(ray_workers, "run_actors", run_actors)
     monkeypatch.setitem(sys.modules, "ray", _cluster(CPU=64.0))
 
 
 def _cluster(**resources: float) -> Any:
-    """What stands for the package."""
+    """Return a stand-in for the ray package."""
     return SimpleNamespace(cluster_resources=lambda: resources, __spec__=ray_workers.__spec__)
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_a_store_is_the_same_as_without(family: Checkpoints, inputs: list[Path], tmp_path: Path) -> None:
+def test_ray_store_equals_local_store(family: Checkpoints, inputs: list[Path], tmp_path: Path) -> None:
     checkpoint = family("bert")
     here = build_corpus(checkpoint, QUESTION, inputs, tmp_path / "here", shard_rows=4)
     progress: list[tuple[int, int]] = []
-    there = build_corpus(
+    remote = build_corpus(
         checkpoint,
         QUESTION,
         inputs,
@@ -74,24 +74,24 @@ def test_a_store_is_the_same_as_without(family: Checkpoints, inputs: list[Path],
         on=RayRunner(),
         report=lambda *done: progress.append(done),
     )
-    assert (there.rows, there.refusals, len(there.shards)) == (len(SENTENCES) + 1, 1, 3)
-    assert there.digest == here.digest
-    assert there.manifest == here.manifest
-    assert [one for one in progress if one[1]] == [(0, 9), (4, 9), (8, 9), (9, 9)]
+    assert (remote.rows, remote.refusals, len(remote.shards)) == (len(SENTENCES) + 1, 1, 3)
+    assert remote.digest == here.digest
+    assert remote.manifest == here.manifest
+    assert [counts for counts in progress if counts[1]] == [(0, 9), (4, 9), (8, 9), (9, 9)]
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_an_actor_that_fails_ends_the_run_and_another_goes_on(
+def test_failed_actor_ends_run_that_can_be_continued(
     family: Checkpoints, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    do = ShardJob.do
+    run = ShardJob.run
 
-    def failing(self: ShardJob, number: int, part: Any) -> Any:
+    def failing(self: ShardJob, number: int, chunk: Any) -> Any:
         if number == 1:
             raise StoreError("The disk is full.")
-        return do(self, number, part)
+        return run(self, number, chunk)
 
-    monkeypatch.setattr(ShardJob, "do", failing)
+    monkeypatch.setattr(ShardJob, "run", failing)
     with pytest.raises(StoreError, match="The disk is full"):
         build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4, on=RayRunner())
     assert [shard.number for shard in open_corpus(tmp_path / "store").shards] == [0]
@@ -99,7 +99,7 @@ def test_an_actor_that_fails_ends_the_run_and_another_goes_on(
     assert build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4).finished
 
 
-def test_an_actor_opens_the_model_of_the_store_or_says_why_not(
+def test_actor_loads_same_model_or_returns_error(
     family: Checkpoints, family_folder: Callable[[str], Path], inputs: list[Path], tmp_path: Path
 ) -> None:
     checkpoint = family("bert")
@@ -108,32 +108,32 @@ def test_an_actor_opens_the_model_of_the_store_or_says_why_not(
     assert actor.job.checkpoint is not checkpoint
     assert actor.job.checkpoint.provenance() == checkpoint.provenance() | {"model": actor.model}
 
-    def said(**other: Any) -> str:
-        found = replace(actor, **other).found((0, ()))
-        assert isinstance(found, (StoreError, CheckpointError))
-        return str(found)
+    def error_of(**other: Any) -> str:
+        result = replace(actor, **other).run((0, ()))
+        assert isinstance(result, (StoreError, CheckpointError))
+        return str(result)
 
-    assert "nowhere is not there on" in said(folder=tmp_path / "nowhere")
-    assert "with other weights_sha256." in said(model=str(family_folder("roberta")))
+    assert "nowhere does not exist on" in error_of(folder=tmp_path / "nowhere")
+    assert "with other weights_sha256." in error_of(model=str(family_folder("roberta")))
     libraries = actor.provenance | {"libraries": {"torch": "1.0"}}
-    assert "with other libraries. Install the same" in said(provenance=libraries)
-    assert "There is no folder" in said(model=str(tmp_path / "nowhere"))
+    assert "with other libraries. Install the same" in error_of(provenance=libraries)
+    assert "There is no folder" in error_of(model=str(tmp_path / "nowhere"))
 
 
-def test_a_run_that_cannot_be_is_told_before_it_begins(
+def test_impossible_ray_run_is_refused_before_it_starts(
     family_folder: Callable[[str], Path],
     inputs: list[Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def said(ray: RayRunner, checkpoint: bert_probe.Checkpoint) -> str:
-        with pytest.raises(UnavailableError) as told:
+    def error_of(ray: RayRunner, checkpoint: bert_probe.Checkpoint) -> str:
+        with pytest.raises(UnavailableError) as caught:
             build_corpus(checkpoint, QUESTION, inputs, tmp_path / "store", on=ray)
-        return str(told.value)
+        return str(caught.value)
 
     folder = family_folder("bert")
     wrapped = bert_probe.wrap(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
-    assert "A model in memory cannot be opened by other processes" in said(RayRunner(), wrapped)
+    assert "A model in memory cannot be opened by other processes" in error_of(RayRunner(), wrapped)
     assert not (tmp_path / "store").exists()
     monkeypatch.setattr(ray_workers, "find_spec", lambda _: None)
     with pytest.raises(UnavailableError, match=r'Run pip install "bert-probe\[ray\]"'):
@@ -141,21 +141,29 @@ def test_a_run_that_cannot_be_is_told_before_it_begins(
 
 
 @pytest.mark.usefixtures("without_ray")
-def test_actors_that_find_no_room_are_not_waited_for(
+def test_missing_ray_resources_are_refused(
     family: Checkpoints, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", _cluster(CPU=64.0, GPU=1.0))
-    with pytest.raises(UnavailableError, match=r"3 workers need 1\.5 GPUs, and Ray has 1\. Give fewer"):
+    with pytest.raises(UnavailableError, match=r"3 workers need 1\.5 GPUs, but Ray has 1\. Use fewer"):
         build_corpus(
             family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3, num_gpus=0.5)
         )
-    # Nothing was written yet, so that the folder may as well become the store of another run.
+    # Without any shard, another run may use the folder.
     assert open_corpus(tmp_path / "store").manifest["model"]["device"] == "cuda:0"
     again = build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3))
     assert again.finished
     assert again.manifest["model"]["device"] == "cpu"
 
 
-def test_the_command_says_what_belongs_to_ray(inputs: list[Path], tmp_path: Path) -> None:
-    given = ["corpus", "run", str(inputs[0]), "--out", str(tmp_path / "store"), "--address", "10.0.0.1:6379"]
-    assert "are of Ray. Add --on ray" in command(*given).refusal
+def test_ray_options_without_ray_are_refused(inputs: list[Path], tmp_path: Path) -> None:
+    arguments = [
+        "corpus",
+        "run",
+        str(inputs[0]),
+        "--out",
+        str(tmp_path / "store"),
+        "--address",
+        "10.0.0.1:6379",
+    ]
+    assert "are of Ray. Add --on ray" in command(*arguments).refusal

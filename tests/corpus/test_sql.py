@@ -1,4 +1,4 @@
-"""SQL over a store: what it answers, and all that it must not reach."""
+"""Test SQL queries over a store, and their isolation."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ Stores = Callable[[str], bert_probe.Store]
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
 
 
-def test_all_tables_are_there_as_they_are(stores: Stores) -> None:
+def test_sql_returns_tables_unchanged(stores: Stores) -> None:
     store = stores("tokens")
-    with sql.opened(store) as tables:
+    with sql.open_tables(store) as tables:
         for name in store.layouts:
-            found = tables.select(f"FROM {name}")
-            assert found.to_pydict() == store.table(name).to_table().to_pydict()
-            assert found.column_names == store.layouts[name].schema.names
+            result = tables.select(f"FROM {name}")
+            assert result.to_pydict() == store.table(name).to_table().to_pydict()
+            assert result.column_names == store.layouts[name].schema.names
 
 
-def test_a_query_is_answered(stores: Stores) -> None:
+def test_query_matches_pandas(stores: Stores) -> None:
     store = stores("tokens")
     rows = store.table("rows").to_table().to_pandas()
-    found = bert_probe.SqlQuery("SELECT count(*) AS n, sum(tokens), avg(tokens) AS mean FROM rows").of(store)
-    table = found.table()
+    result = bert_probe.SqlQuery("SELECT count(*) AS n, sum(tokens), avg(tokens) AS mean FROM rows").of(store)
+    table = result.table()
     assert table.columns.tolist() == ["n", "sum(tokens)", "mean"]
     assert table.iloc[0].tolist() == [6, rows["tokens"].sum(), rows["tokens"].mean()]
-    assert found.provenance["question"] == {"analysis": "corpus query", "sql": found.question.sql}
-    assert found.provenance["store_sha256"] == store.digest
+    assert result.provenance["question"] == {"analysis": "corpus query", "sql": result.question.sql}
+    assert result.provenance["store_sha256"] == store.digest
     vectors = bert_probe.SqlQuery(
         "SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0"
     ).of(store)
     trace = store.checkpoint(trust=True).trace(rows["text"].iloc[-1])
-    written = np.array(json.loads(vectors.table()["vector"][0]), np.float32)
-    assert np.array_equal(written, trace.states[0][1].astype(np.float32))
+    output = np.array(json.loads(vectors.table()["vector"][0]), np.float32)
+    assert np.array_equal(output, trace.states[0][1].astype(np.float32))
 
 
-def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
-    found = bert_probe.SqlQuery(
+def test_every_sql_type_becomes_a_cell(stores: Stores, tmp_path: Path) -> None:
+    result = bert_probe.SqlQuery(
         "SELECT * FROM (VALUES"
         " (1, 0.5, true, 'a', [1.5, 2], {'a': 1}, DATE '2020-01-02', 1::UBIGINT, 7::HUGEINT),"
         " (NULL, NULL, NULL, NULL, NULL, NULL, NULL, 18446744073709551615, 9223372036854775808))"
         " AS t(whole, half, truth, word, list, pair, day, large, a)"
     ).of(stores("tokens"))
-    first, second = found.table().astype(object).where(found.table().notna(), None).to_numpy().tolist()
+    first, second = result.table().astype(object).where(result.table().notna(), None).to_numpy().tolist()
     assert first == [1, 0.5, "True", "a", "[1.5, 2.0]", '{"a": 1}', "2020-01-02", 1.0, 7.0]
     assert second[:7] == [None] * 7
     assert second[7:] == [2.0**64, 2.0**63]
     for ending in ("csv", "json", "parquet", "npz"):
-        assert found.save(tmp_path / f"a.{ending}")
+        assert result.save(tmp_path / f"a.{ending}")
     twice = bert_probe.SqlQuery("SELECT 1 AS a, 2 AS a, 3 AS a_2").of(stores("tokens")).table()
     assert twice.columns.tolist() == ["a", "a_2", "a_2_2"]
 
@@ -136,14 +136,14 @@ REVEALING = (
 def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.StoreTables) -> None:
     with pytest.raises(SelectionError) as caught:
         tables.select(query)
-    assert any(part in str(caught.value) for part in ("is not allowed", "and not", "can show only"))
+    assert any(part in str(caught.value) for part in ("is not allowed", "can read only", "can show only"))
     assert str(tables.store.folder) not in str(caught.value)
 
 
 def test_error_of_a_broken_file_names_no_path(stores: Stores, tmp_path: Path) -> None:
     shutil.copytree(stores("tokens").folder, tmp_path / "copy")
     store = bert_probe.open_corpus(tmp_path / "copy")
-    with sql.opened(store) as tables:
+    with sql.open_tables(store) as tables:
         for file in store.files("rows"):
             file.write_bytes(b"broken" * 100)
         with pytest.raises(SelectionError) as caught:
@@ -205,15 +205,15 @@ WIDE = {
     "array[interval '1 day']::interval[1]": '["1 day"]',
     "date '294247-01-10' AS \"a;b\"; -- ; ": "294247-01-10",
 }
-"""Values beyond what Python, Arrow or pandas hold, as DuckDB takes them → their cells."""
+"""DuckDB expressions for values that Python, Arrow or pandas do not support → their cells."""
 
 
 @pytest.mark.parametrize("value", WIDE)
 def test_value_beyond_python_types_is_a_cell(value: str, stores: Stores, tmp_path: Path) -> None:
-    found = bert_probe.SqlQuery(f"SELECT {value}").of(stores("tokens"))
-    assert found.table().iloc[0, 0] == WIDE[value]
+    result = bert_probe.SqlQuery(f"SELECT {value}").of(stores("tokens"))
+    assert result.table().iloc[0, 0] == WIDE[value]
     for ending in ("csv", "json", "parquet"):
-        assert found.save(tmp_path / f"a.{ending}")
+        assert result.save(tmp_path / f"a.{ending}")
 
 
 REACHING = (
@@ -270,13 +270,15 @@ REACHING = (
 
 @pytest.fixture(scope="module")
 def tables(stores: Stores) -> Iterator[sql.StoreTables]:
-    """A connection that all attacks share: none of them may change what it is."""
-    with sql.opened(stores("tokens")) as tables:
+    """A connection that all attacks share, because none of them may change it."""
+    with sql.open_tables(stores("tokens")) as tables:
         yield tables
 
 
 @pytest.mark.parametrize("query", REACHING)
-def test_nothing_else_is_reached(query: str, tables: sql.StoreTables, tmp_path: Path) -> None:
+def test_query_cannot_reach_other_files_or_network(
+    query: str, tables: sql.StoreTables, tmp_path: Path
+) -> None:
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,top secret\n", encoding="utf-8")
     with pytest.raises(SelectionError) as caught:
@@ -288,9 +290,9 @@ def test_nothing_else_is_reached(query: str, tables: sql.StoreTables, tmp_path: 
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, tmp_path: Path) -> None:
-    """The same without asking first which kind of statement it is: DuckDB refuses by itself."""
-    import duckdb  # what is imported before the tests begin is kept for good, which DuckDB calls a leak
+def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path: Path) -> None:
+    """DuckDB itself refuses the statements, without the check of the statement type."""
+    import duckdb  # imported at the top, DuckDB would report leaks at exit
 
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n", encoding="utf-8")
@@ -314,12 +316,12 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
-        ("", "that is no statements"),
-        ("-- nothing", "that is no statements"),
-        ("SELECT 1; SELECT 2", "that is 2 statements"),
-        ("DROP VIEW rows", "that is DROP"),
+        ("", "not no statements"),
+        ("-- nothing", "not no statements"),
+        ("SELECT 1; SELECT 2", "not 2 statements"),
+        ("DROP VIEW rows", "not DROP"),
         (
             "SELEC 1",
             'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbours',
@@ -331,20 +333,20 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
         ("SELECT * FROM rowz", 'rowz does not exist! Did you mean "rows"? The tables are rows,'),
         ("SELECT * FROM rows WHERE row = 'a'", "Could not convert string 'a' to INT64."),
         ("SELECT ?", "The tables are rows,"),
-        ("SELECT '\ud800'", "half a character"),
+        ("SELECT '\ud800'", "lone surrogate"),
         ("SELECT '\x00", "."),
         ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters; at most 20,000 are allowed"),
         ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
     ],
 )
-def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.StoreTables) -> None:
+def test_invalid_sql_raises_readable_error(query: str, message: str, tables: sql.StoreTables) -> None:
     with pytest.raises(SelectionError) as caught:
         tables.select(query)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_an_endless_query_is_ended(stores: Stores) -> None:
+def test_query_stops_at_time_limit(stores: Stores) -> None:
     begun = time.monotonic()
     with pytest.raises(SelectionError, match=r"longer than 0\.3 seconds"):
         bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), seconds=0.3)
@@ -354,8 +356,8 @@ def test_an_endless_query_is_ended(stores: Stores) -> None:
         bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
 
 
-def test_query_after_one_that_was_ended_is_answered(stores: Stores) -> None:
-    with sql.opened(stores("tokens")) as tables:
+def test_query_after_stopped_query_is_answered(stores: Stores) -> None:
+    with sql.open_tables(stores("tokens")) as tables:
         with pytest.raises(SelectionError, match="longer than"):
             tables.select(ENDLESS, seconds=0.05)
         assert tables.select("SELECT count(*) FROM rows").column(0).to_pylist() == [6]
@@ -371,8 +373,8 @@ DOUBLING = (
 def test_memory_that_duckdb_does_not_count_is_limited(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql, "ADDRESS_SPACE", 2**28)
-    with sql.opened(stores("tokens")) as tables:
+    monkeypatch.setattr(sql, "MAX_ADDRESS_SPACE", 2**28)
+    with sql.open_tables(stores("tokens")) as tables:
         with pytest.raises(SelectionError, match="more than 1GB of memory"):
             tables.select(DOUBLING.format(28))
         assert tables.select(DOUBLING.format(8)).column(0).to_pylist() == [128]
@@ -381,12 +383,12 @@ def test_memory_that_duckdb_does_not_count_is_limited(
 def test_process_of_a_query_ends_with_its_input(stores: Stores, tmp_path: Path) -> None:
     child = sql._start(sql._setup(stores("tokens"), str(tmp_path)))
     sql._send(child, ENDLESS)
-    child.communicate(timeout=60)  # closes its input, as the end of the parent does
+    child.communicate(timeout=60)  # closes its input, as when the parent process ends
     assert child.returncode == 0
 
 
-@pytest.mark.usefixtures("beside")
-def test_control_c_ends_it() -> None:
+@pytest.mark.usefixtures("in_store_folder")
+def test_control_c_stops_query() -> None:
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
     ended = run("corpus", "query", "tokens", ENDLESS)
@@ -395,18 +397,18 @@ def test_control_c_ends_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "query", "said"),
+    ("setting", "value", "query", "message"),
     [
-        ("ROWS", 100, "FROM range(101)", "more than 100 rows"),
-        ("BYTES", 2**20, "SELECT md5(range::VARCHAR) FROM range(100000)", "or 1 MB"),
-        ("MEMORY", "20MB", "SELECT list(range) FROM range(100000000)", "more than 20MB of memory"),
+        ("MAX_ROWS", 100, "FROM range(101)", "more than 100 rows"),
+        ("MAX_BYTES", 2**20, "SELECT md5(range::VARCHAR) FROM range(100000)", "or 1 MB"),
+        ("MAX_MEMORY", "20MB", "SELECT list(range) FROM range(100000000)", "more than 20MB of memory"),
     ],
 )
-def test_a_large_answer_is_refused(
-    setting: str, value: Any, query: str, said: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+def test_large_answer_is_refused(
+    setting: str, value: Any, query: str, message: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql, setting, value)
-    with pytest.raises(SelectionError, match=said):
+    with pytest.raises(SelectionError, match=message):
         bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
@@ -426,15 +428,15 @@ def test_answer_that_is_small_only_in_arrow_is_refused(query: str, stores: Store
         bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
-def test_a_large_answer_is_not_made_before_it_is_refused(stores: Stores) -> None:
-    """Ten thousand million rows would fill no memory, but would take minutes."""
+def test_large_answer_is_refused_before_it_is_complete(stores: Stores) -> None:
+    """Ten billion rows would not fill the memory but would take minutes."""
     begun = time.monotonic()
     with pytest.raises(SelectionError, match="more than 1,000,000 rows"):
         bert_probe.SqlQuery("FROM range(10000000000)").of(stores("tokens"))
     assert time.monotonic() - begun < 10
 
 
-def test_a_folder_may_be_called_anything(stores: Stores, tmp_path: Path) -> None:
+def test_store_folder_may_have_any_name(stores: Stores, tmp_path: Path) -> None:
     for name in ("it's", "[a-b]*?", "a=b", "ünï 东"):
         shutil.copytree(stores("words").folder, tmp_path / name)
         store = bert_probe.open_corpus(tmp_path / name)

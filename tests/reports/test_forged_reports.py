@@ -1,4 +1,4 @@
-"""Forged reports: `verify` finds whatever was changed, although every digest in the file fits the forgery."""
+"""Test that `verify` finds every forgery, even if all digests in the file match it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
-from bert_probe.reports.svg import is_same_picture
 from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
+from bert_probe.reports.zip_checks import is_same_picture
 from bert_probe.views.payload import EmbeddedPayload, as_text, of_text, packed, unpacked
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
@@ -52,7 +52,7 @@ def models(family: Callable[[str], Checkpoint]) -> NamedModels:
 
 @pytest.fixture(scope="module")
 def report(models: NamedModels) -> Report:
-    """Two views: heads with a note, attention of one head."""
+    """Return a report with two views: heads with a note, and attention of one head."""
     trace = models.open(ModelReference()).trace(TEXT)
     views = [ViewFile.of(bert_probe.Heads().of(trace)), ViewFile.of(bert_probe.Attention(1, 2).of(trace))]
     return Report.of(Draft("Two views", (DraftEntry(views[0], NOTE), DraftEntry(views[1]))), models)
@@ -70,7 +70,7 @@ def archive(report: Report) -> bytes:
 
 @pytest.fixture
 def stated(report: Report) -> dict[str, Any]:
-    """What the report states, to be changed."""
+    """Return a copy of the report's data that a test can change."""
     copy: dict[str, Any] = json.loads(json.dumps(report.stated))
     return copy
 
@@ -110,10 +110,10 @@ def _extra_cell(page: bytes) -> bytes:
 
 def _false_table(page: bytes) -> bytes:
     def hide(table: re.Match[bytes]) -> bytes:
-        shown = (
+        displayed = (
             table[0].replace(b"<table data-view=0>", b"<table>").replace(b"<td class=n>0.", b"<td class=n>9.")
         )
-        return shown + table[0].replace(b"<table", b"<table hidden")
+        return displayed + table[0].replace(b"<table", b"<table hidden")
 
     return TABLE.sub(hide, page)
 
@@ -127,7 +127,7 @@ def _false_data(page: bytes) -> bytes:
 
 
 def _false_data_of_other_spelling(page: bytes) -> bytes:
-    """Both blocks are read by a browser, and only the later one by a search for the exact tag."""
+    """A browser reads both blocks, but a search for the exact tag finds only the later one."""
     false = DATA.search(page)
     assert false is not None
     other = false[0].replace(b"<script", b"<SCRIPT").replace(b'"cells":[', b'"cells":[9,')
@@ -179,9 +179,11 @@ def test_missing_row_is_reported_in_its_table(page: bytes, verified: Verify) -> 
 def test_several_changed_cells_are_each_reported(page: bytes, verified: Verify) -> None:
     start = page.index(b"<table data-view=0>")
     changed = re.sub(rb"<td class=n>0\.", b"<td class=n>7.", page[start:], count=3)
-    found = verified(sealed(page[:start] + changed)).differences
-    assert [(one.view, one.table) for one in found] == [(1, "table as shown")] * 3
-    assert all(one.stated.startswith("7.") and one.recomputed.startswith("0.") for one in found)
+    result = verified(sealed(page[:start] + changed)).differences
+    assert [(difference.view, difference.table) for difference in result] == [(1, "table as shown")] * 3
+    assert all(
+        difference.stated.startswith("7.") and difference.recomputed.startswith("0.") for difference in result
+    )
 
 
 # ---------------------------------------------------------------- the data
@@ -212,7 +214,7 @@ def _further_fact(stated: dict[str, Any]) -> None:
 
 
 def _other_kind(stated: dict[str, Any]) -> None:
-    column = next(one for one in stated["views"][0]["table"]["columns"] if one["kind"] == "integer")
+    column = next(column for column in stated["views"][0]["table"]["columns"] if column["kind"] == "integer")
     column["kind"], column["cells"] = "number", [float(cell) for cell in column["cells"]]
 
 
@@ -244,10 +246,13 @@ def test_forged_data_are_reported(
 
 def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, Any], verified: Verify) -> None:
     _swapped_rows(stated)
-    found = [
+    result = [
         difference for difference in verified(rendered(stated)).differences if difference.table == "table"
     ]
-    assert {(one.table, one.column, one.stated, one.recomputed) for one in found} == {
+    assert {
+        (difference.table, difference.column, difference.stated, difference.recomputed)
+        for difference in result
+    } == {
         ("table", "place", "1", "5"),
         ("table", "place", "5", "1"),
     }
@@ -259,7 +264,7 @@ def test_another_version_is_reported_and_numbers_are_still_checked(
     stated["made_with"]["bert_probe"] = "0.0.1"
     (difference,) = verified(rendered(stated)).differences
     assert (difference.finding, difference.stated) == (OTHER_VERSION, "0.0.1")
-    column = next(one for one in stated["views"][0]["table"]["columns"] if one["kind"] == "number")
+    column = next(column for column in stated["views"][0]["table"]["columns"] if column["kind"] == "number")
     column["cells"][1] += 1
     assert len(verified(rendered(stated)).differences) == 2
 
@@ -287,7 +292,7 @@ def _is_refused_as_data(forged: dict[str, Any], verified: Verify) -> bool:
     try:
         content = rendered(forged)
     except Exception:
-        return True  # data of which no page can be made
+        return True  # no page can be rendered from the data
     return forgeries.is_refused(lambda content: verified(content).differences, content)
 
 
@@ -423,12 +428,12 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
     elsewhere = replace(checkpoint, opened=replace(checkpoint.opened, name="/another/folder"))
     place = tmp_path / "report.html"
     place.write_text(report.html(), encoding="utf-8")
-    other = NamedModels(forgeries.opened_as(elsewhere), _twins=models._twins)
+    other = NamedModels(forgeries.opened_as(elsewhere), _references=models._references)
     assert verify(read_report(place), other).differences == ()
 
 
 def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> bytes:
-    """Return the page with another first picture of the second view."""
+    """Return the page with another first payload in the second view."""
     view = stated["views"][1]
     view["payloads"][0] = list(as_text(payload))
     view["sha256"]["payloads"][0] = sha256 or digest(payload)
@@ -447,9 +452,7 @@ def test_picture_that_only_browsers_can_read_is_found(stated: dict[str, Any], ve
     assert [difference.stated for difference in verdict.differences] == ["cannot be read"]
 
 
-def test_picture_that_is_too_long_is_found_whatever_its_digest_says(
-    stated: dict[str, Any], verified: Verify
-) -> None:
+def test_picture_that_is_too_long_is_found_with_any_digest(stated: dict[str, Any], verified: Verify) -> None:
     described, arrays = picture(stated)
     payload = packed(described, {**arrays, "more": np.zeros(300_000, np.uint8)})
     assert verified(with_picture(stated, payload, "cannot be read")).differences
@@ -557,6 +560,6 @@ def test_image_with_other_chunks_is_another_picture(added: bytes) -> None:
     assert not is_same_picture(svg(png + added), svg(png))
 
 
-def test_number_with_fewer_decimals_is_no_more_tolerant() -> None:
+def test_number_with_fewer_decimals_has_same_tolerance() -> None:
     assert is_same_picture(b'<g opacity="0.1235"/>', b'<g opacity="0.1234"/>')
     assert not is_same_picture(b'<g opacity="0.13"/>', b'<g opacity="0.1234"/>')

@@ -1,4 +1,4 @@
-"""Files that are meant to break whoever reads them: each is refused in a sentence, in little memory."""
+"""Test that hostile files are refused with a readable error and little memory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_hostile_page_takes_little_memory(content: bytes, tmp_path: Path) -> Non
     "content",
     [b"NaN", b"[1e999]", b'{"a": 1, "a": 2}', b"9" * 5_000, b"[18446744073709551616]", b"[" * 65 + b"]" * 65],
 )
-def test_json_that_parsers_read_in_several_ways_is_refused(content: bytes) -> None:
+def test_json_that_parsers_read_differently_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(content)
 
@@ -90,7 +90,7 @@ def test_json_within_the_bounds_is_parsed() -> None:
 # ---------------------------------------------------------------- payloads and Parquet
 
 
-def test_payload_that_a_browser_reads_in_another_way_is_refused() -> None:
+def test_payload_that_browsers_read_differently_is_refused() -> None:
     planes, length, letters = as_text(bytes(range(256)) * 4)
     assert of_text(EmbeddedPayload(planes, length, letters)) == bytes(range(256)) * 4
     for other in (
@@ -163,7 +163,7 @@ def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
     )
     assert parquet.decoded(content, content) is not None
     start = pyarrow.parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).data_page_offset
-    # A page header begins with its type; then the unpacked size, four bytes of seven bits each.
+    # A page header starts with its type, then the uncompressed size in four bytes of seven bits.
     assert content[start : start + 3] == b"\x15\x00\x15"
     assert all(byte >= 0x80 for byte in content[start + 3 : start + 6])
     forged = content[: start + 3] + b"\xfe\xff\xff\x7f" + content[start + 7 :]
@@ -220,9 +220,9 @@ def test_hostile_view_file_is_read_or_refused(kind: str, value: str, name: str) 
         ("data", "code.py", "must end in"),
         ("data", "data.py", "must end in"),
         ("data", "view.json", "must end in"),
-        ("data", "other.conll", "must be called as that"),
-        ("../data", "../data.conll", "no file's name"),
-        ("data", "data.conll\0", "no file's name"),
+        ("data", "other.conll", "must be that of the argument"),
+        ("../data", "../data.conll", "not a valid file name"),
+        ("data", "data.conll\0", "not a valid file name"),
     ],
 )
 def test_file_of_a_view_cannot_replace_another(name: str, file: str, sentence: str) -> None:
@@ -236,7 +236,7 @@ TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
 
 
 @pytest.mark.parametrize(
-    ("note", "shown"),
+    ("note", "displayed"),
     [
         ("{{1, weight}}", "0.5000"),
         ("{{ 1 ,two words\t}}!", "1!"),
@@ -247,12 +247,12 @@ TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
         ("{{" + "1" * 19_990 + "}}", "{{" + "1" * 19_990 + "}}"),
     ],
 )
-def test_note_is_read_in_linear_time(note: str, shown: str) -> None:
-    assert notes.shown(note, TABLE) == shown
+def test_note_is_read_in_linear_time(note: str, displayed: str) -> None:
+    assert notes.render_note(note, TABLE) == displayed
     assert isinstance(notes.unchecked(note), list)
 
 
-def test_reading_never_runs_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_opens_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     monkeypatch.setattr("bert_probe.model.loading.load", lambda *args, **_: calls.append(args))
     reading: Callable[[Path], object] = read_report

@@ -1,4 +1,4 @@
-"""References in notes, which may come from an untrusted view file or report."""
+"""Test references in notes, which may come from an untrusted view file or report."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def test_unfinished_references_are_read_in_linear_time(text: str) -> None:
     assert time.process_time() - start < 1
 
 
-def test_reference_with_spaces_is_not_a_number_of_the_reader() -> None:
+def test_reference_with_spaces_is_not_unchecked() -> None:
     assert notes.unchecked("7 and {{ 3 ,  mean weight\n}} and 2.5") == ["7", "2.5"]
 
 
-def test_digits_of_every_script_are_numbers_of_the_writer() -> None:
+def test_digits_of_every_script_are_unchecked() -> None:
     assert notes.unchecked("９５.３ and ٩٥ %, ½, x² and 1,000.") == ["９５.３", "٩٥", "½", "²", "1,000"]
 
 
-def test_verified_number_is_isolated_from_signs_that_reverse_text() -> None:
+def test_verified_number_is_isolated_from_bidirectional_text() -> None:
     css = (Path(notes.__file__).parent / "report.css").read_text(encoding="utf-8")
     rule = css.partition(".note data {")[2].partition("}")[0]
     assert "unicode-bidi: isolate;" in rule

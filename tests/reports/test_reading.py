@@ -1,4 +1,4 @@
-"""Reports that hold something twice, where one reader would see the first and another the last."""
+"""Test that reports with duplicate keys or files are refused, as readers would disagree on them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def zipped(*files: tuple[str, str]) -> bytes:
     [
         (
             STATED.encode(),
-            'What report states cannot be read: its JSON was changed (the key "title" is given twice; give '
+            'The data of report cannot be read: the JSON was changed (the key "title" is given twice; give '
             "it once).",
         ),
         (
             zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),
-            "report is a ZIP that cannot be read: it holds 'report.html' twice. Choose another file.",
+            "report is a ZIP that cannot be read: it has 'report.html' twice. Choose another file.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Reports: what they hold, that an unchanged one passes, and that a changed digit is found wherever it is."""
+"""Test that an unchanged report passes verification, and that every changed digit is found."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bert_probe.reports import numbers, page
 from bert_probe.reports.differences import (
     CHANGED,
     DIFFERS,
+    DISPLAY_DIFFERS,
     NOT_RENDERED,
     OTHER_MODEL,
-    OTHERWISE,
     Difference,
 )
 from bert_probe.reports.drafts import Draft, DraftEntry
@@ -35,7 +35,7 @@ from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.reading import ReportFile, read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.tables import Table, digest
-from bert_probe.reports.tolerances import FLOOR, Tolerance, near, of_table
+from bert_probe.reports.tolerances import FLOOR, Tolerance, is_close, of_table
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.views.payload import as_text, packed, unpacked
@@ -48,23 +48,23 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    """Opens what a view names: the tests' tiny model."""
+    """Return models that open the tiny test model for any reference."""
     return NamedModels(lambda _: family("bert"))
 
 
 @pytest.fixture(scope="module")
 def report(models: NamedModels) -> Report:
-    """Five views: a heatmap, two texts, heads with a note, lines, tokens."""
+    """Return a report with five views: a heatmap, two texts, heads with a note, lines, tokens."""
     trace = models.open(ModelReference()).trace(TEXT)
     other = models.open(ModelReference()).trace(HOSTILE)
-    asked = [
+    results = [
         bert_probe.Attention(1, 2).of(trace),
         bert_probe.Similarity(1).of(trace, other),
         bert_probe.Heads().of(trace),
         bert_probe.Attention(0).of(trace),
         bert_probe.Tokens().of(other),
     ]
-    views = [ViewFile.of(one) for one in asked]
+    views = [ViewFile.of(result) for result in results]
     views[3] = replace(views[3], drawn={"as": "lines", "layer": "2", "heads": "1.3", "head": "1"})
     entries = [DraftEntry(view, NOTE if number == 2 else "") for number, view in enumerate(views)]
     return Report.of(Draft(HOSTILE, tuple(entries)), models)
@@ -72,13 +72,13 @@ def report(models: NamedModels) -> Report:
 
 @pytest.fixture(scope="module")
 def archive(report: Report) -> bytes:
-    """The same as a ZIP."""
+    """The report as a ZIP."""
     return report.zip()
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
-    """A report's file as `verify` gets it."""
+    """A function that reads a report from its content, as `verify` does."""
 
     def from_file(content: str | bytes) -> ReportFile:
         place = tmp_path / "a report"
@@ -89,7 +89,7 @@ def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
 
 
 class Remembering(NamedModels):
-    """Computes each view once: here other parts of a report are looked at."""
+    """Computes each view once, as these tests change other parts of a report."""
 
     def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes()
@@ -101,91 +101,84 @@ class Remembering(NamedModels):
 _KNOWN: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = {}
 
 
-Found = Callable[[str | bytes], tuple[Difference, ...]]
+FindDifferences = Callable[[str | bytes], tuple[Difference, ...]]
 
 
 @pytest.fixture
-def found(read: Callable[[str | bytes], ReportFile], models: NamedModels) -> Found:
-    """The differences of a report."""
-    remembering = Remembering(models.open, models._opened, models._twins)
+def differences_of(read: Callable[[str | bytes], ReportFile], models: NamedModels) -> FindDifferences:
+    """A function that verifies the content of a report."""
+    remembering = Remembering(models.open, models._opened, models._references)
     return lambda content: verify(read(content), remembering).differences
 
 
-# ---------------------------------------------------------------- unchanged
-
-
-def test_an_unchanged_report_passes(report: Report, archive: bytes, read: Any, models: NamedModels) -> None:
+def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, models: NamedModels) -> None:
     for content in (report.html(), archive):
         verdict = verify(read(content), models)
         assert verdict.differences == ()
         assert verdict.numbers > 500
         assert verdict.remarks == (
-            "View 3: these numbers of the note are its writer's own, and nobody can compute them again: "
+            "View 3: these numbers in the note are the author's own and cannot be verified: "
             + ", ".join(re.findall("[0-9]+", NOTE)[1:])
             + ".",
         )
 
 
 class BesideOthers(Checkpoint):
-    """Reads each text in a padded batch with a longer one, so that sums are made in another order."""
+    """Reads each text in a padded batch with a longer text, which changes the order of summation."""
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
         return self.traces([(text, pair), (f"{TEXT} {TEXT} {TEXT}", None)], truncate)[0]
 
 
-def test_a_report_passes_where_numbers_are_added_in_another_order(
-    report: Report, read: Any, models: NamedModels
-) -> None:
+def test_report_passes_with_other_summation_order(report: Report, read: Any, models: NamedModels) -> None:
     here = models.open(ModelReference())
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     stated = read(report.html())
     again = stated.views[0].view.answer(other).result.table().to_numpy()
     assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "nothing is different here"
-    elsewhere = NamedModels(lambda _: other, _twins=models._twins)
+    elsewhere = NamedModels(lambda _: other, _references=models._references)
     assert verify(stated, elsewhere).differences == ()
 
 
-def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: NamedModels) -> None:
+def test_map_passes_with_other_summation_order(read: Any, models: NamedModels) -> None:
     here = models.open(ModelReference())
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     view = ViewFile.of(bert_probe.TokenMap().of(here.trace(TEXT)))
-    made = Report.of(Draft("", (DraftEntry(view),)), models)
-    drawn, drawn_again = (
+    report = Report.of(Draft("", (DraftEntry(view),)), models)
+    picture, drawn_again = (
         bert_probe.TokenMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
     )
-    assert (drawn != drawn_again).any(), "nothing is different here"
-    verdict = verify(read(made.zip()), NamedModels(lambda _: other, _twins=models._twins))
+    assert (picture != drawn_again).any(), "nothing is different here"
+    verdict = verify(read(report.zip()), NamedModels(lambda _: other, _references=models._references))
     assert verdict.differences == ()
 
 
-def test_the_tolerance_is_worked_out_from_the_models_own_error(report: Report, models: NamedModels) -> None:
+def test_tolerance_follows_from_error_of_model(report: Report, models: NamedModels) -> None:
     item = report.items[0]
-    (bound,) = item.bounds.table
-    (double,) = models.twins(item.entry.view)
+    (bound,) = item.tolerances.table
+    (double,) = models.float64_references(item.entry.view)
     exact = item.entry.view.answer(double).result.table()
     assert exact.to_numpy().dtype == np.float64
     error = np.abs(item.numbers.result.table().to_numpy() - exact.to_numpy()).max()
-    assert (
-        0 < bound.error == pytest.approx(error, rel=1e-2)
-    )  # the report holds float32 in its shortest digits
+    assert 0 < bound.error == pytest.approx(error, rel=1e-2)  # the report has the shortest digits of float32
     assert bound.allowed == max(8 * bound.error, FLOOR * bound.largest)
     assert f"{bound.allowed:.2e}" in report.html()
 
 
-def test_two_numbers_are_near_or_not() -> None:
-    assert near(1.0, 1.1, 0.2)
-    assert not near(1.0, 1.3, 0.2)
-    assert near(None, None, 0)
-    assert not near(None, 1.0, 9)
-    assert near(float("inf"), float("inf"), 0)
-    assert not near(float("inf"), 1.0, 9)
-    assert not near("1", 1.0, 9)
+def test_is_close_compares_numbers_within_tolerance() -> None:
+    assert is_close(1.0, 1.1, 0.2)
+    assert not is_close(1.0, 1.3, 0.2)
+    assert is_close(None, None, 0)
+    assert not is_close(None, 1.0, 9)
+    assert is_close(float("inf"), float("inf"), 0)
+    assert not is_close(float("inf"), 1.0, 9)
+    assert not is_close("1", 1.0, 9)
 
 
-def test_rows_that_change_places_are_matched() -> None:
-    one = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
+def test_reordered_rows_are_matched() -> None:
+    table = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
     other = Table.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
-    (bound,) = of_table(one, other)
+    (bound,) = of_table(table, other)
     assert bound == Tolerance("weight", 0.5, pytest.approx(1e-7, rel=0.01))
 
 
@@ -193,13 +186,13 @@ def test_rows_that_change_places_are_matched() -> None:
 
 
 def restated(report: Report) -> dict[str, Any]:
-    """What the report states, to be changed."""
-    held: dict[str, Any] = json.loads(json.dumps(report.stated))
-    return held
+    """Return a copy of the report's data that a test can change."""
+    contents: dict[str, Any] = json.loads(json.dumps(report.stated))
+    return contents
 
 
 def resigned(stated: dict[str, Any], number: int) -> str:
-    """The page of a changed report, with its digests and marks made anew: as of somebody who knows how."""
+    """Return the page of changed data with matching digests and checksums, as a skilled forger would."""
     view = stated["views"][number - 1]
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]
@@ -213,97 +206,121 @@ def unsigned(stated: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_number_in_any_table_is_found_by_the_model_alone(number: int, report: Report, found: Found) -> None:
+def test_changed_table_number_is_found_without_digests(
+    number: int, report: Report, differences_of: FindDifferences
+) -> None:
     stated = restated(report)
     columns = stated["views"][number - 1]["table"]["columns"]
     column = next(column for column in columns if column["kind"] == "number")
     before = column["cells"][2]
     column["cells"][2] = before + 1e-3
-    (one,) = found(resigned(stated, number))
-    assert (one.view, one.table, one.row.split()[0], one.column) == (number, "table", "3", column["name"])
-    assert (one.stated, one.recomputed, one.finding) == (repr(before + 1e-3), repr(before), DIFFERS)
-    assert one.difference == pytest.approx(1e-3)
-    assert 0 < one.tolerance < 1e-4
+    (difference,) = differences_of(resigned(stated, number))
+    assert (difference.view, difference.table, difference.row.split()[0], difference.column) == (
+        number,
+        "table",
+        "3",
+        column["name"],
+    )
+    assert (difference.stated, difference.recomputed, difference.finding) == (
+        repr(before + 1e-3),
+        repr(before),
+        DIFFERS,
+    )
+    assert difference.difference == pytest.approx(1e-3)
+    assert 0 < difference.tolerance < 1e-4
 
 
 @pytest.mark.parametrize(("column", "cell"), [("id", 5), ("token", "river")])
-def test_a_whole_number_or_a_text_is_found_too(column: str, cell: Any, report: Report, found: Found) -> None:
+def test_changed_integer_or_text_is_found(
+    column: str, cell: Any, report: Report, differences_of: FindDifferences
+) -> None:
     stated = restated(report)
-    place = [one["name"] for one in stated["views"][4]["table"]["columns"]].index(column)
+    place = [entry["name"] for entry in stated["views"][4]["table"]["columns"]].index(column)
     stated["views"][4]["table"]["columns"][place]["cells"][1] = cell
-    changes = found(resigned(stated, 5))
+    changes = differences_of(resigned(stated, 5))
     assert {(change.view, change.row.split()[0], change.column, change.stated) for change in changes} == {
         (5, "2", column, str(cell))
     }
 
 
-def test_a_digit_that_rounding_could_explain_is_found_by_its_mark(report: Report, found: Found) -> None:
+def test_change_within_tolerance_is_found_by_checksum(
+    report: Report, differences_of: FindDifferences
+) -> None:
     html, column = report.html(), report.items[0].numbers.table.columns[2]
-    number = repr(column.cells[4])  # of a float32, so that every digit says something
+    number = repr(column.cells[4])  # the shortest digits of a float32, so every digit matters
     other = number[:-1] + ("1" if number[-1] != "1" else "2")
     start = html.index('id="stated"')
-    (one,) = found(html[:start] + html[start:].replace(f"{number},", f"{other},", 1))
-    assert (one.view, one.row.split()[0], one.column) == (1, "5", column.name)
-    assert (one.stated, one.recomputed, one.finding) == (other, number, CHANGED)
-    assert one.difference < one.tolerance
+    (difference,) = differences_of(html[:start] + html[start:].replace(f"{number},", f"{other},", 1))
+    assert (difference.view, difference.row.split()[0], difference.column) == (1, "5", column.name)
+    assert (difference.stated, difference.recomputed, difference.finding) == (other, number, CHANGED)
+    assert difference.difference < difference.tolerance
 
 
-def test_a_digit_that_the_page_shows_is_found(report: Report, found: Found) -> None:
+def test_changed_digit_in_page_is_found(report: Report, differences_of: FindDifferences) -> None:
     html = report.html()
     table = html.index("<table data-view=2>")
-    shown = re.compile(r"<td class=n>(0\.[0-9]{4})</td>").search(html, table)
-    assert shown is not None
-    digit = "1" if shown[1][-1] != "1" else "2"
-    (one,) = found(html[: shown.end(1) - 1] + digit + html[shown.end(1) :])
-    assert (one.view, one.table, one.finding) == (3, "table as shown", OTHERWISE)
-    assert (one.stated, one.recomputed) == (shown[1][:-1] + digit, shown[1])
+    displayed = re.compile(r"<td class=n>(0\.[0-9]{4})</td>").search(html, table)
+    assert displayed is not None
+    digit = "1" if displayed[1][-1] != "1" else "2"
+    (difference,) = differences_of(html[: displayed.end(1) - 1] + digit + html[displayed.end(1) :])
+    assert (difference.view, difference.table, difference.finding) == (3, "table as shown", DISPLAY_DIFFERS)
+    assert (difference.stated, difference.recomputed) == (displayed[1][:-1] + digit, displayed[1])
 
 
-def test_a_number_in_a_note_is_found_by_its_reference(report: Report, found: Found) -> None:
+def test_changed_reference_in_note_is_found(report: Report, differences_of: FindDifferences) -> None:
     html = report.html()
     number = re.search(r'<data title="row 1, entropy_bits">([0-9.]+)</data>', html)
     assert number is not None
     digit = "1" if number[1][-1] != "1" else "2"
-    (one,) = found(html[: number.end(1) - 1] + digit + html[number.end(1) :])
-    assert (one.view, one.table, one.column, one.finding) == (3, "note", "row 1, column 3", OTHERWISE)
-    assert number[1] in one.recomputed
+    (difference,) = differences_of(html[: number.end(1) - 1] + digit + html[number.end(1) :])
+    assert (difference.view, difference.table, difference.column, difference.finding) == (
+        3,
+        "note",
+        "row 1, column 3",
+        DISPLAY_DIFFERS,
+    )
+    assert number[1] in difference.recomputed
 
 
 @pytest.mark.parametrize("place", ["class=note>", 'id="stated"'])
-def test_a_digit_of_a_note_that_nobody_can_compute_is_found_too(
-    place: str, report: Report, found: Found
+def test_changed_number_of_author_in_note_is_found(
+    place: str, report: Report, differences_of: FindDifferences
 ) -> None:
     html = report.html()
     start = html.index(place)
     changed = html[:start] + html[start:].replace("of 3 heads", "of 4 heads", 1)
     assert changed != html
-    assert {(one.view, one.table) for one in found(changed)} == {(3, "note")}
+    assert {(difference.view, difference.table) for difference in differences_of(changed)} == {(3, "note")}
 
 
 @pytest.mark.parametrize(("number", "array"), [(1, "values"), (2, "values"), (4, "weights")])
-def test_a_number_in_a_pictures_data_is_found_by_the_model_alone(
-    number: int, array: str, report: Report, found: Found
+def test_changed_picture_number_is_found_without_digests(
+    number: int, array: str, report: Report, differences_of: FindDifferences
 ) -> None:
     stated = restated(report)
     described, arrays = unpacked(report.items[number - 1].payloads[0])
     changed = {name: values.copy() for name, values in arrays.items()}
-    at = (1,) * changed[array].ndim
-    changed[array][at] += 1e-3
+    index = (1,) * changed[array].ndim
+    changed[array][index] += 1e-3
     payload = packed(described, changed)
     view = stated["views"][number - 1]
     view["payloads"][0], view["sha256"]["payloads"][0] = list(as_text(payload)), digest(payload)
-    (one,) = found(unsigned(stated))
-    assert (one.view, one.table, one.row) == (number, "picture 1", ", ".join("2" for _ in at))
-    assert (one.column, one.finding) == (array, DIFFERS)
-    assert one.difference == pytest.approx(1e-3, rel=1e-2)
+    (difference,) = differences_of(unsigned(stated))
+    assert (difference.view, difference.table, difference.row) == (
+        number,
+        "picture 1",
+        ", ".join("2" for _ in index),
+    )
+    assert (difference.column, difference.finding) == (array, DIFFERS)
+    assert difference.difference == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_a_letter_of_a_pictures_data_is_found(report: Report, found: Found) -> None:
+def test_changed_letter_in_picture_is_found(report: Report, differences_of: FindDifferences) -> None:
     html, letters = report.html(), as_text(report.items[0].payloads[0]).text
     middle = html.index(letters) + len(letters) // 2
-    changed = found(html[:middle] + ("A" if html[middle] != "A" else "B") + html[middle + 1 :])
+    changed = differences_of(html[:middle] + ("A" if html[middle] != "A" else "B") + html[middle + 1 :])
     assert changed
-    assert {(one.view, one.table) for one in changed} == {(1, "picture 1")}
+    assert {(difference.view, difference.table) for difference in changed} == {(1, "picture 1")}
 
 
 @pytest.mark.parametrize(
@@ -317,46 +334,48 @@ def test_a_letter_of_a_pictures_data_is_found(report: Report, found: Found) -> N
         (("view", "texts", 0, "text"), "provenance"),
     ],
 )
-def test_whatever_else_is_stated_is_covered(
-    path: tuple[Any, ...], part: str, report: Report, found: Found
+def test_all_other_statements_are_checked(
+    path: tuple[Any, ...], part: str, report: Report, differences_of: FindDifferences
 ) -> None:
     stated = restated(report)
     *way, last = path
-    held = stated["views"][0]
+    contents = stated["views"][0]
     for key in way:
-        held = held[key]
-    held[last] = held[last] * 2 if isinstance(held[last], float | int) else held[last] + " river"
-    changed = found(unsigned(stated))
-    assert part in {one.table for one in changed}
-    assert {one.view for one in changed} == {1}
+        contents = contents[key]
+    contents[last] = (
+        contents[last] * 2 if isinstance(contents[last], float | int) else contents[last] + " river"
+    )
+    changed = differences_of(unsigned(stated))
+    assert part in {difference.table for difference in changed}
+    assert {difference.view for difference in changed} == {1}
 
 
-def test_what_is_changed_outside_of_all_data_is_found(report: Report, found: Found) -> None:
+def test_change_outside_of_data_is_found(report: Report, differences_of: FindDifferences) -> None:
     html = report.html()
-    (one,) = found(html.replace("max-width: 1080px", "max-width: 1081px", 1))
-    assert (one.view, one.table) == (0, "file")
+    (difference,) = differences_of(html.replace("max-width: 1080px", "max-width: 1081px", 1))
+    assert (difference.view, difference.table) == (0, "file")
 
 
-def test_another_model_is_said_first(report: Report, read: Any, models: NamedModels) -> None:
+def test_other_model_is_reported_first(report: Report, read: Any, models: NamedModels) -> None:
     here = models.open(ModelReference())
     other = replace(here, opened=replace(here.opened, weights_sha256="0" * 64))
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
-    verdict = verify(read(html), NamedModels(lambda _: other, _twins=models._twins))
+    verdict = verify(read(html), NamedModels(lambda _: other, _references=models._references))
     *models_found, page_found = verdict.differences
-    assert {(one.table, one.finding) for one in models_found} == {("model", OTHER_MODEL)}
-    assert [one.view for one in models_found] == [1, 2, 3, 4, 5]
+    assert {(difference.table, difference.finding) for difference in models_found} == {("model", OTHER_MODEL)}
+    assert [difference.view for difference in models_found] == [1, 2, 3, 4, 5]
     assert (page_found.table, page_found.finding) == ("file", NOT_RENDERED)
     assert verdict.differences[0].recomputed == "0" * 64
 
 
-def test_a_model_that_lacks_what_was_asked_is_said_first(
+def test_model_without_layer_is_reported_first(
     report: Report, read: Any, family: Callable[[str], Checkpoint]
 ) -> None:
     small = family("distilbert")
     read_back = read(report.html())
     assert report.items[0].entry.view.asked["layer"] == "2"
     few = replace(small, opened=replace(small.opened, layers=1))
-    verdict = verify(read_back, NamedModels(lambda _: few, _twins={}))
+    verdict = verify(read_back, NamedModels(lambda _: few, _references={}))
     assert [difference.table for difference in verdict.differences][:5] == ["model"] * 5
     assert (
         "There is no layer 2"
@@ -364,35 +383,37 @@ def test_a_model_that_lacks_what_was_asked_is_said_first(
     )
 
 
-def test_a_changed_file_of_a_zip_is_found(archive: bytes, found: Found) -> None:
-    whole = zipfile.ZipFile(io.BytesIO(archive))
-    held = {name: whole.read(name) for name in whole.namelist()}
-    assert {"manifest.json", "report.html", "1-attention/table.parquet", "1-attention/picture.svg"} <= {*held}
-    frame = pd.read_parquet(io.BytesIO(held["3-heads/table.parquet"]))
+def test_changed_file_in_zip_is_found(archive: bytes, differences_of: FindDifferences) -> None:
+    complete = zipfile.ZipFile(io.BytesIO(archive))
+    contents = {name: complete.read(name) for name in complete.namelist()}
+    assert {"manifest.json", "report.html", "1-attention/table.parquet", "1-attention/picture.svg"} <= {
+        *contents
+    }
+    frame = pd.read_parquet(io.BytesIO(contents["3-heads/table.parquet"]))
     frame.loc[0, "entropy_bits"] += np.float32(0.5)
     sink = io.BytesIO()
     frame.to_parquet(sink)
-    held["3-heads/table.parquet"] = sink.getvalue()
-    held["1-attention/picture.svg"] = held["1-attention/picture.svg"].replace(b"0", b"1", 1)
-    del held["5-tokens/view.json"]
+    contents["3-heads/table.parquet"] = sink.getvalue()
+    contents["1-attention/picture.svg"] = contents["1-attention/picture.svg"].replace(b"0", b"1", 1)
+    del contents["5-tokens/view.json"]
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as other:
-        for name, content in held.items():
+        for name, content in contents.items():
             other.writestr(name, content)
-    changed = found(target.getvalue())
-    assert [(one.view, one.row) for one in changed if one.table == "file"] == [
+    changed = differences_of(target.getvalue())
+    assert [(difference.view, difference.row) for difference in changed if difference.table == "file"] == [
         (0, "1-attention/picture.svg"),
         (0, "3-heads/table.parquet"),
         (0, "5-tokens/view.json"),
     ]
-    (cell,) = [one for one in changed if one.table == "table.parquet"]
+    (cell,) = [difference for difference in changed if difference.table == "table.parquet"]
     assert (cell.view, cell.column) == (3, "entropy_bits")
 
 
 # ---------------------------------------------------------------- the page
 
 
-def test_no_text_is_markup(report: Report) -> None:
+def test_texts_are_escaped(report: Report) -> None:
     html = report.html()
     assert "<img" not in html
     assert html.count("</script>") == 2
@@ -401,37 +422,39 @@ def test_no_text_is_markup(report: Report) -> None:
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", html)
 
 
-def test_the_same_report_is_the_same_file(report: Report, archive: bytes) -> None:
+def test_same_report_gives_same_bytes(report: Report, archive: bytes) -> None:
     assert Report(report.title, report.items).zip() == archive
 
 
-def test_a_large_table_is_shown_in_part_and_held_whole(models: NamedModels, found: Found) -> None:
+def test_large_table_is_displayed_in_part_but_saved_completely(
+    models: NamedModels, differences_of: FindDifferences
+) -> None:
     trace = models.open(ModelReference()).trace("the small boat " * 15)
-    made = Report.of(
+    report = Report.of(
         Draft("", (DraftEntry(ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))),)), models
     )
-    html = made.html()
+    html = report.html()
     assert "the first 200 of" in html
     assert html.count("<td") < 200 * 10 + 50
-    assert len(made.stated["views"][0]["table"]["columns"][0]["cells"]) == len(trace.tokens) ** 2
-    assert found(html) == ()
+    assert len(report.stated["views"][0]["table"]["columns"][0]["cells"]) == len(trace.tokens) ** 2
+    assert differences_of(html) == ()
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "no report"),
-        (b"<p>nothing</p>", "no report"),
+        (b"", "is not a report"),
+        (b"<p>nothing</p>", "is not a report"),
         (b"PK\x03\x04 broken", "cannot be read"),
         (b'<script type="application/json" id="stated">{"a": }</script>', "cannot be read"),
-        (b'<script type="application/json" id="stated">{"bert_probe_report": 9}</script>', "the format 9"),
+        (b'<script type="application/json" id="stated">{"bert_probe_report": 9}</script>', "has format 9"),
         (
             b'<script type="application/json" id="stated">{"bert_probe_report": 1, "x": 2}</script>',
-            "unknown here",
+            "unknown key",
         ),
     ],
 )
-def test_what_is_no_report_is_said(content: bytes, sentence: str, read: Any) -> None:
+def test_files_that_are_not_reports_are_refused(content: bytes, sentence: str, read: Any) -> None:
     with pytest.raises(bert_probe.ProbeError, match=sentence):
         read(content)
 
@@ -439,12 +462,12 @@ def test_what_is_no_report_is_said(content: bytes, sentence: str, read: Any) -> 
 @pytest.mark.parametrize(
     ("tray", "sentence"),
     [
-        (Draft(), "nothing in the report"),
-        (Draft("t" * 201), "nothing in the report"),
+        (Draft(), "has no views yet"),
+        (Draft("t" * 201), "has no views yet"),
         (Draft("", (DraftEntry(ViewFile("Tokens")),)), "View 1"),
     ],
 )
-def test_what_cannot_be_reported_is_said(tray: Draft, sentence: str, models: NamedModels) -> None:
+def test_invalid_drafts_are_refused(tray: Draft, sentence: str, models: NamedModels) -> None:
     with pytest.raises(bert_probe.ProbeError, match=sentence):
         Report.of(tray, models)
 
@@ -458,7 +481,7 @@ def test_what_cannot_be_reported_is_said(tray: Draft, sentence: str, models: Nam
         ("x" * 20_001, "at most 20,000"),
     ],
 )
-def test_a_note_that_refers_to_nothing_is_said(
+def test_note_with_invalid_reference_is_refused(
     note: str, sentence: str, report: Report, models: NamedModels
 ) -> None:
     with pytest.raises(bert_probe.ProbeError, match=f"View 1: .*{sentence}"):
@@ -470,7 +493,7 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
     view = ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))
     with (
         patch.object(Table, "of", side_effect=AssertionError),
-        patch.object(numbers, "MOST_CELLS", 100),
+        patch.object(numbers, "MAX_CELLS", 100),
         pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
     ):
         Report.of(Draft("", (DraftEntry(view),)), models)

@@ -1,4 +1,4 @@
-"""View files: what they hold, that they ask the same again, and that nothing wrong in them passes."""
+"""Test the content, round trips and checks of view files."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ TEXT = "the small boat crosses the river"
 
 @pytest.fixture
 def small(family: Callable[[str], Checkpoint]) -> Checkpoint:
-    """A tiny model in a folder of its own."""
+    """Return a tiny model in a folder."""
     return family("bert")
 
 
-def test_a_view_says_what_was_asked_of_whom(small: Checkpoint) -> None:
+def test_view_file_has_question_model_and_inputs(small: Checkpoint) -> None:
     view = ViewFile.of(bert_probe.Attention(1, 2).of(small.trace(TEXT, HOSTILE)))
     assert (view.question, view.asked["layer"], view.asked["head"]) == ("Attention", "2", "3")
     assert view.texts == (TextInput(TEXT, HOSTILE),)
-    about = small.description
-    assert view.models == (ModelReference(about.name, weights_sha256=about.weights_sha256),)
+    description = small.description
+    assert view.models == (ModelReference(description.name, weights_sha256=description.weights_sha256),)
     assert not view.models[0].is_built_in
-    held = json.loads(view.to_bytes())
-    assert held[KIND] == FORMAT
-    assert not any(isinstance(value, float) for value in held["asked"].values())
+    contents = json.loads(view.to_bytes())
+    assert contents[KIND] == FORMAT
+    assert not any(isinstance(value, float) for value in contents["asked"].values())
 
 
-def test_usual_fields_are_written_too(small: Checkpoint) -> None:
-    """A later version may mean something else where nothing is said."""
+def test_default_fields_are_written(small: Checkpoint) -> None:
+    """Defaults may change in a later version, so they are written too."""
     view = ViewFile.of(bert_probe.Attention().of(small.trace(TEXT)))
     assert view.asked | {"specials": "1", "residual": "0.5", "drawn": "weights"} == view.asked
 
 
-def test_a_view_reads_as_it_was_written(small: Checkpoint) -> None:
+def test_view_file_survives_round_trip(small: Checkpoint) -> None:
     view = ViewFile.of(bert_probe.Tokens().of(small.trace(HOSTILE)))
     view = view.on("tokens", {"a": HOSTILE, "of": "b", "model": "a folder's name in no encoding: \udcff"})
     assert read(view.to_bytes()) == view
@@ -55,15 +55,15 @@ def test_a_view_reads_as_it_was_written(small: Checkpoint) -> None:
     assert read_any(tray.to_bytes(), "file") == tray
 
 
-def test_a_view_asks_two_texts_of_two_models(family: Callable[[str], Checkpoint]) -> None:
-    one, other = family("bert"), family("bert")
-    result = bert_probe.HeadChange(words=True).of(one.trace(TEXT), other.trace(TEXT))
+def test_view_of_two_texts_and_two_models_is_answered(family: Callable[[str], Checkpoint]) -> None:
+    first, other = family("bert"), family("bert")
+    result = bert_probe.HeadChange(words=True).of(first.trace(TEXT), other.trace(TEXT))
     view = read(ViewFile.of(result).to_bytes())
     assert len(view.models) == 2
-    assert view.answer(one, other).result.table().equals(result.table())
+    assert view.answer(first, other).result.table().equals(result.table())
 
 
-def test_the_traces_of_an_answer_come_with_it(small: Checkpoint) -> None:
+def test_answer_includes_traces(small: Checkpoint) -> None:
     view = ViewFile("Similarity", {"vector_layer": "1"}, texts=(TextInput(TEXT), TextInput("the wide river")))
     answered = view.answer(small)
     assert [trace.encoding.text for trace in answered.traces] == [TEXT, "the wide river"]
@@ -71,22 +71,22 @@ def test_the_traces_of_an_answer_come_with_it(small: Checkpoint) -> None:
     np.testing.assert_array_equal(answered.result.table(), alone.table())
 
 
-def test_sentences_are_in_the_file(small: Checkpoint) -> None:
+def test_view_file_includes_sentences(small: Checkpoint) -> None:
     result = bert_probe.Sentences().of(small, [TEXT, "the wide river"])
     view = read(ViewFile.of(result).to_bytes())
     assert view.sentences == (TEXT, "the wide river")
     assert view.answer(small).result.table().equals(result.table())
 
 
-def test_what_cannot_be_opened_again_has_no_view_file(small: Checkpoint) -> None:
+def test_results_that_cannot_be_recomputed_have_no_view_file(small: Checkpoint) -> None:
     trace = small.trace(TEXT)
     weights = [trace.attention(layer) for layer in range(trace.layers)]
-    given = bert_probe.from_attention(weights, [str(token) for token in trace.tokens])
+    arguments = bert_probe.from_attention(weights, [str(token) for token in trace.tokens])
     with pytest.raises(UnavailableError, match="in memory"):
-        ViewFile.of(bert_probe.Attention().of(given))
-    with pytest.raises(UnavailableError, match="not at hand any more"):
+        ViewFile.of(bert_probe.Attention().of(arguments))
+    with pytest.raises(UnavailableError, match="not available any more"):
         ViewFile.of(bert_probe.HeadMeans(resamples=2).of(small, [TEXT]))
-    with pytest.raises(UnavailableError, match="not at hand any more"):
+    with pytest.raises(UnavailableError, match="not available any more"):
         ViewFile.of(bert_probe.Relations().of(small, SAILING, SLEEPING), {"chosen": SAILING})
 
 
@@ -106,9 +106,7 @@ TABLE = parse_labeled_texts(
         (bert_probe.HeadMeans(resamples=2), {"sentences": (TEXT, "the wide river")}),
     ],
 )
-def test_files_of_a_readers_own_are_in_the_file(
-    question: Any, data: dict[str, Any], small: Checkpoint
-) -> None:
+def test_view_file_includes_input_files(question: Any, data: dict[str, Any], small: Checkpoint) -> None:
     result = question.of(small, **data)
     view = read(ViewFile.of(result, data).to_bytes())
     again = view.answer(small).result
@@ -116,48 +114,48 @@ def test_files_of_a_readers_own_are_in_the_file(
     assert again.provenance == result.provenance
 
 
-def test_other_files_than_those_that_were_asked_of_are_refused(small: Checkpoint) -> None:
+def test_other_input_files_are_refused(small: Checkpoint) -> None:
     result = bert_probe.Relations().of(small, SAILING, SLEEPING)
-    with pytest.raises(UnavailableError, match="reads otherwise"):
+    with pytest.raises(UnavailableError, match="changes when it"):
         ViewFile.of(result, {"chosen": SLEEPING, "reported": SLEEPING})
     map_of_many = bert_probe.CorpusTokenMap().of(small, (TEXT, TEXT))
-    with pytest.raises(UnavailableError, match="not at hand"):
+    with pytest.raises(UnavailableError, match="not available"):
         ViewFile.of(map_of_many, {"rows": (TEXT, "another")})
 
 
 def plain(**changes: Any) -> dict[str, Any]:
-    """A view file that is right, but for the changes."""
-    held = {KIND: FORMAT, "question": "Tokens", "texts": [{"text": TEXT}]} | changes
-    return {name: value for name, value in held.items() if value is not ...}
+    """Return the JSON of a valid view file with some changes."""
+    contents = {KIND: FORMAT, "question": "Tokens", "texts": [{"text": TEXT}]} | changes
+    return {name: value for name, value in contents.items() if value is not ...}
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({KIND: ...}, "it has no bert_probe_view"),
-        ({KIND: "1"}, "which is no number"),
-        ({KIND: True}, "which is no number"),
+        ({KIND: "1"}, "must be a number"),
+        ({KIND: True}, "must be a number"),
         ({KIND: FORMAT + 1}, "by a later BERT Probe"),
         ({"question": ...}, "neither a question nor a page"),
         ({"question": 3}, "which must be a text"),
-        ({"question": "load"}, "There is no question 'load'"),
-        ({"question": "Teach"}, "There is no question 'Teach'"),
-        ({"question": "__dict__"}, "There is no question"),
-        ({"asked": {"layer": 3}}, "where texts must be"),
-        ({"texts": [{"text": TEXT, "lang": "en"}]}, "unknown here"),
+        ({"question": "load"}, "The question 'load' does not exist"),
+        ({"question": "Teach"}, "The question 'Teach' does not exist"),
+        ({"question": "__dict__"}, "does not exist here"),
+        ({"asked": {"layer": 3}}, "must be texts"),
+        ({"texts": [{"text": TEXT, "lang": "en"}]}, "unknown key"),
         ({"texts": [TEXT]}, "must be an object"),
         ({"texts": [{"text": TEXT, "truncate": "yes"}]}, "true or false"),
-        ({"models": [{}, {}, {}]}, "names 3 models"),
+        ({"models": [{}, {}, {}]}, "has 3 models"),
         ({"models": [{"name": ["/etc"]}]}, "which must be a text"),
-        ({"run": "rm"}, "unknown here"),
-        ({"files": {"data": {"file": "../a.conll", "content": "a B"}}}, "no file's name"),
+        ({"run": "rm"}, "unknown key"),
+        ({"files": {"data": {"file": "../a.conll", "content": "a B"}}}, "not a valid file name"),
         ({"files": {"data": {"file": "a.csv", "content": "text,label"}}}, "kind of labels"),
         ({"files": {"data": {"file": "a.conll", "content": "a B", "kind": "classes"}}}, "kind of labels"),
         ({"files": {"data": {"file": "a.conll", "content": 3}}}, "which must be a text"),
         ({"files": {"data": {"file": "a.conll", "content": "a B\n" * 800_000}}}, "at most 3 MB"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_view_files_are_refused(changes: dict[str, Any], sentence: str) -> None:
     read(json.dumps(plain()).encode())
     with pytest.raises(ReportError, match=sentence):
         read(json.dumps(plain(**changes)).encode())
@@ -166,20 +164,20 @@ def test_what_is_wrong_in_a_file_is_said(changes: dict[str, Any], sentence: str)
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"", "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
         (b'{"a": [{"b": 1, "b": 1}]}', 'the key "b" is given twice; give it once.'),
-        (b"[]", "no view file"),
+        (b"[]", "is not a view file"),
         (b" " * (MOST_BYTES + 1), "larger than 5 MB"),
     ],
 )
-def test_what_is_no_view_file_is_said(content: bytes, sentence: str) -> None:
+def test_other_files_are_refused(content: bytes, sentence: str) -> None:
     with pytest.raises(ReportError, match=sentence):
         read_any(content, "x.json")
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "none", Path("nul\0")):
         with pytest.raises(ReportError, match="cannot be read"):
             read_file(place)
@@ -201,9 +199,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         {"question": "FindHeads"},
     ],
 )
-def test_a_question_that_does_not_fit_its_subjects_is_a_sentence(
-    changes: dict[str, Any], small: Checkpoint
-) -> None:
+def test_question_that_does_not_fit_inputs_is_refused(changes: dict[str, Any], small: Checkpoint) -> None:
     view = read(json.dumps(plain(**changes)).encode())
     with pytest.raises(bert_probe.ProbeError):
         view.answer(small)

@@ -95,7 +95,7 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
 def test_a_report_is_made_of_them() -> None:
     app = a_report("the first token has the id {{1, id}}")
     # Without the twin in float64, which takes a second to open.
-    with patch.object(NamedModels, "twins", NamedModels.of):
+    with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Make the report")
     assert not app.exception
     labels = [one.proto.label for one in app.get("download_button")]
@@ -137,13 +137,13 @@ def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) ->
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
     (button,) = [one for one in app.button if one.label == "Add to report"]
     assert button.disabled
-    assert "a view file holds at most" in button.help
-    assert "a view file holds at most" in said(app)
+    assert "a view file can have at most" in button.help
+    assert "a view file can have at most" in said(app)
 
 
 def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
     app = a_report("{{99, id}}")
-    with patch.object(NamedModels, "twins", NamedModels.of):
+    with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Make the report")
     assert "View 1: The note refers to row 99" in refusal(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
@@ -229,7 +229,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not valid JSON"),
         (ViewFile("Tokens", page="../secret").to_bytes(), "a page '../secret'"),
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],

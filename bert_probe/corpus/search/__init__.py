@@ -1,1 +1,1 @@
-"""Search for the contexts of a corpus that are most similar to a word in context."""
+"""Search a store for the contexts that are nearest to a word in context."""

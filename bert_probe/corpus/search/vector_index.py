@@ -1,9 +1,10 @@
-"""An index of a layer's vectors, for stores that are too large to look at every vector of.
+"""An approximate nearest neighbor index over a layer's vectors, for stores too large for exact search.
 
-Vectors are put into as many lists as the root of their number, each into that of the nearest of as many
-centres (IVF; Sivic and Zisserman 2003), as 8 bits a number; a search looks at the lists whose centres are
-nearest, and what it brings is ordered anew by the exact cosines. How many lists is chosen by what is found of
-the ten truly nearest, for some vectors of the store itself; what is said of it is measured with others.
+The index is an inverted file (IVF; Sivic and Zisserman 2003): about as many lists as the square root of the
+number of vectors, each with a centroid, and vectors quantized to 8 bits per component. A search probes the
+lists with the nearest centroids, and reranks what it finds by exact cosines. The number of probed lists is
+chosen by the recall of the ten nearest neighbors for sampled vectors of the store; the reported recall is
+measured on others.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import psutil
 
 from bert_probe.analyses.vectors.cosine import unit_rows
 from bert_probe.corpus.manifest import read_bytes
-from bert_probe.corpus.search.neighbors import Hits, LayerVectors, direction
-from bert_probe.corpus.store import beside, write_json
+from bert_probe.corpus.search.neighbors import Hits, LayerVectors, unit_vector
+from bert_probe.corpus.store import atomic_path, write_json
 from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
@@ -30,30 +31,34 @@ from bert_probe.model.trace import Array
 if TYPE_CHECKING:
     import faiss
 
-RECALLED = 10
-"""Of so many of the nearest it is counted how many an index finds."""
+RECALL_COUNT = 10
+"""Number of nearest neighbors of which the recall is measured."""
 
 _QUERIES = 100
-"""Vectors that choose how many lists are searched, and as many others that the recall is stated of."""
-_ENOUGH = 0.98
-"""Recall at which no more lists are added."""
-_SAMPLE = 64
-"""Vectors a list from which the centres are made."""
+"""Vectors sampled to choose the number of probed lists, and again to measure the recall."""
+_TARGET_RECALL = 0.98
+"""Recall at which no more lists are probed."""
+_SAMPLES_PER_LIST = 64
+"""Vectors per list that the centroids are trained on."""
+_MIN_PROBES = 8
 _SEED = 0
+_INDEX_ENDING, _METADATA_ENDING = ".faiss", ".json"
 
 
 @dataclass(frozen=True)
 class IndexMetadata:
-    """What is written beside an index.
+    """The content of the JSON file next to an index.
 
     Attributes:
-        digest: of the store that it was made of.
+        digest: of the store that the index was built from.
         layer: from 0, which is the output of the embeddings.
-        vectors: how many it holds: those that have a direction.
-        lists, probes: how many lists there are, and are searched.
-        recall: share of the ten nearest that are found, and of how many vectors of the store it is the mean.
-        bytes: of its file.
-        sha256: of its file.
+        vectors: number of indexed vectors; those without a direction are left out.
+        lists: number of lists.
+        probes: number of lists that a search probes.
+        recall: mean recall of the ten nearest neighbors, 0 to 1.
+        recall_of: number of vectors that the recall was measured on.
+        bytes: size of the index file.
+        sha256: digest of the index file.
     """
 
     digest: str
@@ -68,108 +73,115 @@ class IndexMetadata:
 
 
 class VectorIndex:
-    """An index in a file, whose lists are read where they lie.
+    """A memory-mapped index.
 
     Attributes:
-        about: what is said of it.
+        metadata: its description.
     """
 
-    def __init__(self, lists: faiss.IndexIVF, about: IndexMetadata, vectors: LayerVectors) -> None:
-        self._lists, self.about, self._vectors = lists, about, vectors
+    def __init__(self, lists: faiss.IndexIVF, metadata: IndexMetadata, vectors: LayerVectors) -> None:
+        self._lists, self.metadata, self._vectors = lists, metadata, vectors
 
     @classmethod
     def of(
-        cls, folder: Path, digest: str, layer: int, vectors: LayerVectors, report: Progress = no_progress
+        cls, folder: Path, digest: str, layer: int, vectors: LayerVectors, progress: Progress = no_progress
     ) -> Self:
-        """The index of a store's layer: the one that is there, or a new one.
+        """Open the index of a store's layer, or build it if it is missing or outdated.
 
         Args:
-            folder: where indexes of the store lie.
-            digest: of the store; an index of another state of it is made anew.
+            folder: of the store's indexes.
+            digest: of the store; an index of another state of the store is rebuilt.
+            layer: from 0, which is the output of the embeddings.
+            vectors: of this layer.
+            progress: called with the number of processed vectors and their total while the index is built.
 
         Raises:
-            UnavailableError: the library that makes it is not there.
-            StoreError: the folder cannot be written, or holds a broken index.
+            UnavailableError: faiss is not installed.
+            StoreError: the folder cannot be written, or the index is broken.
+            OutOfMemoryError: there is not enough memory to build the index.
         """
         _faiss()
-        file = folder / f"{layer:02}-{digest[:16]}{_LISTS}"
-        about = _said(file)
-        if about is None or (about.digest, about.layer) != (digest, layer):
+        file = folder / f"{layer:02}-{digest[:16]}{_INDEX_ENDING}"
+        metadata = _read_metadata(file)
+        if metadata is None or (metadata.digest, metadata.layer) != (digest, layer):
             try:
-                about = _made(file, digest, layer, vectors, report)
+                metadata = _build(file, digest, layer, vectors, progress)
             except OSError as error:
                 raise StoreError(
-                    f"{folder} cannot be written: {error.strerror or error}. An index is needed for so many "
-                    "vectors; make room, or ask with exact, which looks at each of them."
+                    f"{folder} cannot be written: {error.strerror or error}. So many vectors need an index. "
+                    "Free some space, or search with exact, which needs no index."
                 ) from None
-        return cls(_read(file), about, vectors)
+        return cls(_open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Called with a number, it gives as many of the nearest that are found."""
-        unit = direction(query, self._vectors.hidden)
+        """Return a function of a count that returns about so many nearest neighbors of a vector [hidden]."""
+        unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
     def _best(self, unit: Array, count: int) -> Hits:
-        """Several times as many are looked at as are wanted, in more lists if need be."""
-        probes = self.about.probes
+        """Rerank more candidates than needed; probe more lists if they have too few candidates."""
+        probes = self.metadata.probes
         while True:
-            places = _places(self._lists, unit, 4 * count + 100, probes)
-            if len(places) >= min(count, self.about.vectors) or probes >= self.about.lists:
+            candidates = _candidates(self._lists, unit, 4 * count + 100, probes)
+            if len(candidates) >= min(count, self.metadata.vectors) or probes >= self.metadata.lists:
                 break
             probes *= 4
-        _, hits = self._vectors.exactly(unit, places)
+        _, hits = self._vectors.rank(unit, candidates)
         return hits.first(count)
 
 
-def _places(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
-    """Places of vectors that seem nearest."""
-    wanted = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
-    _, found = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=wanted)
-    places: Array = found[0][found[0] >= 0]
-    return places
+def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
+    """Return indices of vectors that are approximately nearest to a unit vector."""
+    parameters = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
+    _, labels = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=parameters)
+    candidates: Array = labels[0][labels[0] >= 0]
+    return candidates
 
 
-def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Progress) -> IndexMetadata:
-    """An index in its place, written whole or not at all; those of the layer that were there before go."""
-    _check_room(vectors)
+def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress: Progress) -> IndexMetadata:
+    """Build an index atomically, and remove outdated indexes of the layer."""
+    _check_memory(vectors)
     vectors.prepare()
-    count = 2 * len(vectors)
-    with beside(file) as part:
-        _write(part, vectors, lambda done, _: report(done, count))
-        lists = _read(part)
-        measured = _measured(lists, vectors, lambda done, _: report(len(vectors) + done, count))
-        size, sha256 = part.stat().st_size, _sha256(part)
-        about = IndexMetadata(digest, layer, lists.ntotal, lists.nlist, *measured, size, sha256)
-    write_json(file.with_suffix(_ABOUT), asdict(about))
+    total = 2 * len(vectors)
+    with atomic_path(file) as path:
+        lists = _train(vectors)
+        for indices, units in _unit_blocks(vectors):
+            lists.add_with_ids(units, indices)
+            progress(int(indices[-1]) + 1, total)
+        _faiss().write_index(lists, str(path))
+        lists = _open_index(path)
+        probes, recall, queries = _tune(lists, vectors, lambda done, _: progress(len(vectors) + done, total))
+        size, sha256 = path.stat().st_size, _sha256(path)
+        metadata = IndexMetadata(
+            digest, layer, lists.ntotal, lists.nlist, probes, recall, queries, size, sha256
+        )
+    write_json(file.with_suffix(_METADATA_ENDING), asdict(metadata))
     for other in file.parent.glob(f"{layer:02}-*"):
         if other.stem != file.stem:
             other.unlink(missing_ok=True)
-    return about
+    return metadata
 
 
-_LISTS, _ABOUT = ".faiss", ".json"
-
-
-def _said(file: Path) -> IndexMetadata | None:
-    """What is said of an index, which is written last; None where none is whole."""
+def _read_metadata(file: Path) -> IndexMetadata | None:
+    """Return the description of an index, which is written last; None if the index is incomplete."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
-        about = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_ABOUT))))
-        if file.is_file() and file.stat().st_size == about.bytes:
-            return about
+        metadata = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_METADATA_ENDING))))
+        if file.is_file() and file.stat().st_size == metadata.bytes:
+            return metadata
     return None
 
 
 def index_files(folder: Path) -> list[Path]:
     """Return the files of all indexes in a folder, in order."""
-    return sorted(folder.glob(f"*{_LISTS}"))
+    return sorted(folder.glob(f"*{_INDEX_ENDING}"))
 
 
 def problem(file: Path) -> str:
-    """Return what is wrong with the file of an index, of which every byte is read; "" if nothing is."""
-    about = _said(file)
-    if about is None:
-        return "is not the index that its description is about"
-    return "" if _sha256(file) == about.sha256 else "was changed: its SHA-256 is another"
+    """Return what is wrong with the file of an index, as the rest of a sentence; "" if nothing is."""
+    metadata = _read_metadata(file)
+    if metadata is None:
+        return "does not match its description"
+    return "" if _sha256(file) == metadata.sha256 else "was changed: its SHA-256 is another"
 
 
 def _sha256(file: Path) -> str:
@@ -177,126 +189,118 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _read(file: Path) -> faiss.IndexIVF:
+def _open_index(file: Path) -> faiss.IndexIVF:
     library = _faiss()
     try:
         lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     except RuntimeError:
-        raise StoreError(f"{file} is broken. Take it away, and it is made again.") from None
+        raise StoreError(f"{file} is broken. Delete it; it will be rebuilt.") from None
     return lists
 
 
-def _write(file: Path, vectors: LayerVectors, report: Progress) -> None:
-    """Put all vectors into lists, in memory, and these into a file."""
-    lists = _trained(vectors)
-    for places, units in _units(vectors):
-        lists.add_with_ids(units, places)
-        report(int(places[-1]) + 1, len(vectors))
-    _faiss().write_index(lists, str(file))
-
-
-def _check_room(vectors: LayerVectors) -> None:
-    """Refuse what memory cannot hold: a byte a number, and 8 for each vector; lists grow by doubling.
-
-    Raises:
-        OutOfMemoryError: there is less.
-    """
-    need, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
-    if need > free:
+def _check_memory(vectors: LayerVectors) -> None:
+    """Check that an index can be built: a byte per component and 8 per vector, in lists that double."""
+    needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
+    if needed > free:
         raise OutOfMemoryError(
-            f"An index of {len(vectors):,} vectors is made in {need / 1e9:.1f} GB of memory, and "
-            f"{free / 1e9:.1f} GB are free. Free some, or ask with exact, which needs no index."
+            f"Building an index of {len(vectors):,} vectors needs {needed / 1e9:.1f} GB of memory, but "
+            f"{free / 1e9:.1f} GB are free. Free some, or search with exact, which needs no index."
         )
 
 
-def _trained(vectors: LayerVectors) -> faiss.IndexIVF:
-    """Lists with their centres, and nothing in them."""
+def _train(vectors: LayerVectors) -> faiss.IndexIVF:
+    """Return an empty index with trained centroids."""
     library = _faiss()
     count = max(1, 2 ** round(np.log2(len(vectors)) / 2))
-    sample = _drawn(vectors, _SAMPLE * count)
+    sample = _sample(vectors, _SAMPLES_PER_LIST * count)
     units = unit_rows(vectors.take(sample)[2]).astype(np.float32)
-    centres = library.IndexFlatIP(vectors.hidden)
-    kind = library.ScalarQuantizer.QT_8bit
+    quantizer = library.ScalarQuantizer.QT_8bit
     lists: faiss.IndexIVF = library.IndexIVFScalarQuantizer(
-        centres, vectors.hidden, min(count, len(sample)), kind, library.METRIC_INNER_PRODUCT
+        library.IndexFlatIP(vectors.hidden),
+        vectors.hidden,
+        min(count, len(sample)),
+        quantizer,
+        library.METRIC_INNER_PRODUCT,
     )
-    lists.cp.min_points_per_centroid = 1  # small ones are made by tests, and said nothing of
+    lists.cp.min_points_per_centroid = 1  # no warnings for the small indexes of tests
     lists.train(units)
     return lists
 
 
-def _units(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
-    """Places of the vectors that have a direction, and they of length 1 in float32, some at a time."""
-    for end, part in zip(vectors.ends, vectors.parts, strict=True):
-        for places, units in part.units():
-            if len(places):
-                yield places + end - len(part.rows), units
+def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
+    """Yield blocks of (indices, unit vectors in float32) of all vectors that have a direction."""
+    for end, batch in zip(vectors.ends, vectors.batches, strict=True):
+        for indices, units in batch.units():
+            if len(indices):
+                yield indices + end - len(batch.rows), units
 
 
-def _drawn(vectors: LayerVectors, count: int) -> Array:
-    """So many places of vectors that have a direction, or all, in order; the same ones each time."""
-    scales = np.concatenate([part.scales for part in vectors.parts])
-    plain = np.flatnonzero(np.isfinite(scales))
-    drawn = np.random.default_rng(_SEED).choice(plain, min(count, len(plain)), replace=False)
-    return np.sort(drawn)
+def _sample(vectors: LayerVectors, count: int) -> Array:
+    """Return sorted indices of so many random vectors that have a direction, or of all; the seed is fixed."""
+    scales = np.concatenate([batch.scales for batch in vectors.batches])
+    valid = np.flatnonzero(np.isfinite(scales))
+    sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)
+    return np.sort(sample)
 
 
-def _measured(lists: faiss.IndexIVF, vectors: LayerVectors, report: Progress) -> tuple[int, float, int]:
-    """How many lists are to be searched, the recall then, and of how many vectors that is the mean.
+def _tune(lists: faiss.IndexIVF, vectors: LayerVectors, progress: Progress) -> tuple[int, float, int]:
+    """Choose the number of probed lists, and measure the recall.
 
-    A vector is asked for the ten others that are nearest to it; the first half of the vectors chooses.
+    Each sampled vector is searched for its ten nearest neighbors. The first half of the sample chooses the
+    number of probes, the second half measures the recall.
+
+    Returns:
+        The number of probes, the recall, and the number of vectors it was measured on.
     """
-    places = np.random.default_rng(_SEED).permutation(_drawn(vectors, 2 * _QUERIES))
-    queries = unit_rows(vectors.take(places)[2])
-    true = _nearest(vectors, places, queries, report)
+    sample = np.random.default_rng(_SEED).permutation(_sample(vectors, 2 * _QUERIES))
+    queries = unit_rows(vectors.take(sample)[2])
+    neighbors = _exact_neighbors(vectors, sample, queries, progress)
 
-    def recall(probes: int, some: slice) -> float:
-        return float(np.mean([found(probes, one) for one in range(len(places))[some]]))
+    def recall(probes: int, selection: slice) -> float:
+        return float(np.mean([query_recall(probes, i) for i in range(len(sample))[selection]]))
 
-    def found(probes: int, one: int) -> float:
-        seen = _places(lists, queries[one], 4 * (RECALLED + 1) + 100, probes)
-        order, _ = vectors.exactly(queries[one], seen[seen != places[one]])
-        return float(np.isin(true[one], order[:RECALLED]).mean())
+    def query_recall(probes: int, i: int) -> float:
+        candidates = _candidates(lists, queries[i], 4 * (RECALL_COUNT + 1) + 100, probes)
+        ranking, _ = vectors.rank(queries[i], candidates[candidates != sample[i]])
+        return float(np.isin(neighbors[i], ranking[:RECALL_COUNT]).mean())
 
-    half, probes = len(places) // 2, min(_FEWEST, lists.nlist)
-    while probes < lists.nlist and recall(probes, slice(half)) < _ENOUGH:
+    half, probes = len(sample) // 2, min(_MIN_PROBES, lists.nlist)
+    while probes < lists.nlist and recall(probes, slice(half)) < _TARGET_RECALL:
         probes *= 2
-    return probes, recall(probes, slice(half, None)), len(places) - half
+    return probes, recall(probes, slice(half, None)), len(sample) - half
 
 
-_FEWEST = 8
-"""Lists that are searched at least."""
+def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progress: Progress) -> Array:
+    """Return the ten nearest other vectors of each sampled vector, as indices [query, neighbor].
 
-
-def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Progress) -> Array:
-    """Of each query, itself a vector of the store, the places of the ten others that are nearest.
-
-    All vectors are looked at; a few more than ten are then compared in float64.
+    All vectors are compared in float32; the best candidates are then ranked in float64.
     """
-    count = min(4 * RECALLED, len(vectors))
-    given = queries.T.astype(np.float32)
-    cosines = np.full((count, len(places)), -np.inf, np.float32)
-    best = np.zeros((count, len(places)), np.int64)
-    for here, units in _units(vectors):
-        every = np.concatenate([cosines, units @ given])
-        names = np.concatenate([best, np.broadcast_to(here[:, None], (len(here), len(places)))])
-        order = np.argpartition(-every, count - 1, axis=0)[:count]
-        cosines, best = (np.take_along_axis(one, order, axis=0) for one in (every, names))
-        report(int(here[-1]) + 1, len(vectors))
-    found = []
-    for query, itself, seen in zip(queries, places, best.T, strict=True):
-        nearest, _ = vectors.exactly(query, seen[seen != itself])
-        found.append(nearest[:RECALLED])
-    return np.stack(found)
+    count = min(4 * RECALL_COUNT, len(vectors))
+    transposed = queries.T.astype(np.float32)
+    best_cosines = np.full((count, len(sample)), -np.inf, np.float32)
+    best = np.zeros((count, len(sample)), np.int64)
+    for indices, units in _unit_blocks(vectors):
+        cosines = np.concatenate([best_cosines, units @ transposed])
+        block = np.broadcast_to(indices[:, None], (len(indices), len(sample)))
+        candidates = np.concatenate([best, block])
+        order = np.argpartition(-cosines, count - 1, axis=0)[:count]
+        best_cosines = np.take_along_axis(cosines, order, axis=0)
+        best = np.take_along_axis(candidates, order, axis=0)
+        progress(int(indices[-1]) + 1, len(vectors))
+    neighbors = []
+    for query, index, candidates in zip(queries, sample, best.T, strict=True):
+        ranking, _ = vectors.rank(query, candidates[candidates != index])
+        neighbors.append(ranking[:RECALL_COUNT])
+    return np.stack(neighbors)
 
 
 def _faiss() -> Any:
-    """The library, which only large stores need."""
+    """Import faiss, which only large stores need."""
     try:
         import faiss
     except ImportError:
         raise UnavailableError(
-            "So many vectors are searched with faiss, which is not installed. Install it with "
-            "pip install 'bert-probe[index]', or ask with exact, which looks at each vector."
+            "Searching so many vectors needs faiss, which is not installed. Install it with "
+            "pip install 'bert-probe[index]', or search with exact, which compares with every vector."
         ) from None
     return faiss

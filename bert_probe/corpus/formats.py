@@ -1,0 +1,412 @@
+"""Read the rows of input files one after another, whatever the size of the file.
+
+A reader takes the lines of a file, the file's name for error messages, and a column name, and yields rows.
+Blank lines are not rows. A row that cannot be read has a problem instead of a text, and reading continues
+after it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_probe.corpus.lines import (
+    COMPRESSED_ENDINGS,
+    MAX_LINE,
+    InputLine,
+    describe_error,
+    open_file,
+    open_lines,
+    read_problem,
+)
+from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text.csv_reader import csv_reader, describe
+from bert_probe.text.sentence_files import column_of, lines, separator_of
+from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
+from bert_probe.text.validation import ValidationErrors
+
+HEADER_LINES = 100
+"""Lines at the start of a JSON lines file whose keys count as its columns."""
+_PARQUET_BATCH = 256
+_PARQUET_BUFFER = 1 << 20
+_PARQUET_ERRORS = (OSError, pa.ArrowException)
+
+
+class FileRow(NamedTuple):
+    """A row of a file.
+
+    Attributes:
+        line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
+        text: the sentence; None if it cannot be read.
+        tagged: its words and tags, if the format has them.
+        problem: why there is no text, as a sentence; else "".
+    """
+
+    line: int
+    text: str | None
+    tagged: TaggedSentence | None = None
+    problem: str = ""
+
+
+def refused_row(line: int, problem: str) -> FileRow:
+    """Return a row without a text."""
+    return FileRow(line, None, problem=problem)
+
+
+def _row_of_value(line: int, value: object) -> FileRow:
+    """Return the row of a cell, stripped, with a space in place of each line break."""
+    if not isinstance(value, str):
+        if value is None:
+            return refused_row(line, "There is no text.")
+        types = {dict: "an object", list: "a list", bool: "true or false"}
+        return refused_row(line, f"The text is {types.get(type(value), 'a number')}.")
+    if len(value) > MAX_LINE:
+        return refused_row(line, f"The text is longer than {MAX_LINE:,} characters.")
+    text = " ".join(lines(value))
+    if not text:
+        return refused_row(line, "The text is empty.")
+    if "\0" in text:
+        return refused_row(line, "The text contains a NUL.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return refused_row(line, "The text contains a lone surrogate, which is not valid Unicode.")
+    return FileRow(line, text)
+
+
+def _text_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
+    """Yield one sentence per line."""
+    for line in lines:
+        if line.problem or line.text is None:
+            yield refused_row(line.number, line.problem)
+        elif text := line.text.strip():
+            yield FileRow(line.number, text)
+
+
+# CSV and TSV: a header, and a sentence in one column of each row.
+
+
+def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
+    """Return the rows of a table.
+
+    Raises:
+        TextError: the header is missing or cannot be read.
+        SelectionError: the column does not exist, or there are several and none is named.
+    """
+    first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
+    if first_line is None:
+        raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
+    raw_rows = _RowSplitter(chain([first_line], lines), separator_of(first_line.text or "")).rows()
+    header_row = next(raw_rows)
+    if header_row.problem:
+        raise TextError(
+            f"{name} has a header that cannot be read, in line {header_row.line:,}. {header_row.problem}"
+        )
+    header = [cell.strip() for cell in header_row.cells]
+    index = column_of(header, column, name)
+    return (_table_row(row, len(header), index) for row in raw_rows)
+
+
+def _table_row(row: _RawRow, columns: int, index: int) -> FileRow:
+    count = len(row.cells)
+    if row.problem:
+        return refused_row(row.line, row.problem)
+    if count != columns:
+        return refused_row(row.line, f"The row has {count:,} cells, but the header has {columns:,}.")
+    return _row_of_value(row.line, row.cells[index])
+
+
+def _has_cells(line: InputLine) -> bool:
+    return bool(line.text and line.text.strip(" "))
+
+
+class _RawRow(NamedTuple):
+    """The first line of a row, its cells, and why they cannot be read or ""."""
+
+    line: int
+    cells: list[str]
+    problem: str
+
+
+class _RowSplitter:
+    """Splits lines into rows, which may span several lines if a cell is quoted.
+
+    A quotation mark that is never closed would consume the rest of the file. Only its own row is refused: the
+    lines after it are read again, each as a row of its own, so that no line is read more than three times.
+    """
+
+    def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
+        self._lines = lines
+        self._separator = separator
+        # Lines to read again; the last one broke the row, and may itself begin a row of several lines.
+        self._pushed_back: deque[InputLine] = deque()
+
+    def rows(self) -> Iterator[_RawRow]:
+        """Yield row by row."""
+        while (line := self._next()) is not None:
+            if line.text is None:
+                yield _RawRow(line.number, [], line.problem)
+            elif line.problem or _has_cells(line):
+                yield self._row(line, line.text)
+
+    def _next(self) -> InputLine | None:
+        return self._pushed_back.popleft() if self._pushed_back else next(self._lines, None)
+
+    def _row(self, line: InputLine, text: str) -> _RawRow:
+        if '"' not in text:
+            return _RawRow(line.number, text.split(self._separator), line.problem)
+        row_lines = [line]
+        texts = iter([text]) if self._pushed_back else chain([f"{text}\n"], self._following(row_lines))
+        try:
+            cells = next(csv_reader(texts, self._separator))
+        except csv.Error as error:
+            self._pushed_back.extendleft(reversed(row_lines[1:]))
+            return _RawRow(line.number, [], f"The row cannot be read: {describe(error)}.")
+        return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
+
+    def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
+        """Yield the lines after the first as the CSV reader needs them, and append them to `row_lines`."""
+        size = 0
+        while (line := self._next()) is not None:
+            row_lines.append(line)
+            size += len(line.text or "")
+            if line.text is None or size > MAX_LINE:
+                raise csv.Error("a quotation mark is not closed")
+            yield f"{line.text}\n"
+
+
+# JSON lines: each line is an object, one value of which is the sentence, or the sentence as a string.
+
+
+def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
+    """Return the rows of a JSON lines file.
+
+    Raises:
+        SelectionError: the first lines have no such key, or several and none is named.
+    """
+    first_lines = list(islice(lines, HEADER_LINES))
+    keys: dict[str, None] = {}  # an ordered set
+    for line in first_lines:
+        value = None if line.problem else _parse_json(line.text or "")[0]
+        if isinstance(value, dict):
+            keys.update(dict.fromkeys(value))
+    key = [*keys][column_of([key.strip() for key in keys], column, name)] if keys else column
+    return (
+        _json_row(line, key)
+        for line in chain(first_lines, lines)
+        if line.problem or (line.text and line.text.strip())
+    )
+
+
+def _json_row(line: InputLine, key: str | None) -> FileRow:
+    if line.problem or line.text is None:
+        return refused_row(line.number, line.problem)
+    value, problem = _parse_json(line.text)
+    if problem:
+        return refused_row(line.number, problem)
+    if not isinstance(value, dict):
+        return _row_of_value(line.number, value)
+    if key is None:
+        return refused_row(line.number, "It is an object, but the first lines are texts.")
+    if key not in value:
+        return refused_row(line.number, f"It has no key {key[:40]}.")
+    return _row_of_value(line.number, value[key])
+
+
+def _parse_json(text: str) -> tuple[object, str]:
+    """Return the value of a line, and why it has none or ""."""
+    try:
+        return json.loads(text), ""
+    except json.JSONDecodeError as error:
+        return None, f"It is not valid JSON: {error.msg}, at character {error.colno:,}."
+    except ValueError:  # a number with more digits than Python reads
+        return None, "It is JSON with a number that is too long."
+    except RecursionError:
+        return None, "It is JSON that is nested too deeply."
+
+
+# CoNLL and CoNLL-U: a word per line, and a blank line after each sentence.
+
+
+def _conllu_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
+    """Yield the sentences of CoNLL-U."""
+    return _tagged_rows(lines, name, treebank=True)
+
+
+def _conll_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
+    """Yield the sentences of CoNLL."""
+    return _tagged_rows(lines, name, treebank=False)
+
+
+def _tagged_rows(lines: Iterator[InputLine], name: str, treebank: bool) -> Iterator[FileRow]:
+    reader = block_reader(treebank)
+    for block in _blocks(lines):
+        if row := _tagged_row(reader, block, name):
+            yield row
+
+
+def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileRow | None:
+    """Return the row of a block, or None for a block without words."""
+    errors = ValidationErrors(name)
+    for line in block:
+        if line.problem:
+            errors.add(line.number, line.problem)
+    sentence = None
+    if not errors.count:
+        sentence = reader.sentence([(line.number, line.text or "") for line in block], errors)
+    if errors.count:
+        number, problem = errors.found[0]
+        return refused_row(number, f"{problem[0].upper()}{problem[1:].rstrip('.')}.")
+    return None if sentence is None else FileRow(sentence.line, sentence.text, sentence)
+
+
+def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
+    """Yield the first line of each block that is a row; mostly without parsing the block."""
+    reader = block_reader(treebank)
+    for block in _blocks(lines):
+        # A problem or a numbered word always makes a row; other blocks are parsed.
+        if any(line.problem or _has_word_number(line.text or "") for line in block) or _tagged_row(
+            reader, block, ""
+        ):
+            yield block[0].number
+
+
+def _has_word_number(line: str) -> bool:
+    number, tab, _ = line.partition("\t")
+    return bool(tab) and number.isdecimal()
+
+
+def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
+    """Yield the lines between blank lines. A block that is too long ends with a problem."""
+    block: list[InputLine] = []
+    size = 0
+    for line in lines:
+        if line.problem or (line.text and line.text.strip()):
+            previous_size, size = size, size + len(line.text or "")
+            if size <= MAX_LINE:
+                block.append(line)
+            elif previous_size <= MAX_LINE:
+                problem = f"The sentence is longer than {MAX_LINE:,} characters."
+                block.append(InputLine(line.number, None, problem))
+        else:
+            if block:
+                yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+# Parquet: a sentence in one column of each row, read one row group after another.
+
+
+def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[FileRow]:
+    """Return the rows of a Parquet file.
+
+    Raises:
+        TextError: the file is not Parquet.
+        SelectionError: the column does not exist or is not text, or there are several and none is named.
+    """
+    try:
+        # pre_buffer would read all row groups at once.
+        table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
+        schema = table.schema_arrow
+    except _PARQUET_ERRORS as error:
+        raise TextError(
+            f"{name} cannot be read: {describe_error(error)}. Save it as Parquet again."
+        ) from None
+    field = schema.field(column_of(schema.names, column, name))
+    data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    if not any(is_type(data_type) for is_type in text_types):
+        raise SelectionError(f"Column {field.name} of {name} has type {field.type}, not text. Name another.")
+    return _parquet_cells(table, field.name)
+
+
+def _parquet_cells(table: Any, column: str) -> Iterator[FileRow]:
+    number = 0
+    try:
+        for group in range(table.num_row_groups):
+            for batch in table.iter_batches(_PARQUET_BATCH, [group], [column], use_threads=False):
+                for cell in batch.column(0):
+                    number += 1
+                    try:
+                        row = _row_of_value(number, cell.as_py())
+                    except UnicodeDecodeError:
+                        row = refused_row(number, "The text is not UTF-8.")
+                    yield row
+    except _PARQUET_ERRORS as error:
+        yield refused_row(number + 1, read_problem(error))
+
+
+# File name endings and their readers.
+
+Reader = Callable[[Iterator[InputLine], str, str | None], Iterator[FileRow]]
+
+PARQUET = ".parquet"
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        ".txt": _text_rows,
+        ".text": _text_rows,
+        ".csv": _table_rows,
+        ".tsv": _table_rows,
+        ".jsonl": _json_rows,
+        ".ndjson": _json_rows,
+        ".conllu": _conllu_rows,
+        ".conll": _conll_rows,
+    }
+)
+ENDINGS = (*READERS, PARQUET)
+"""Endings of files that are found in folders; all but Parquet may be followed by a `COMPRESSED_ENDINGS`."""
+WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending of a file's format, without that of a compression; "" for an unknown format."""
+    name = path.name.lower()
+    suffix = path.suffix.lower()
+    uncompressed = name.removesuffix(suffix) if suffix in COMPRESSED_ENDINGS else name
+    ending = Path(uncompressed).suffix
+    return ending if ending in READERS or (ending == PARQUET and uncompressed == name) else ""
+
+
+@contextmanager
+def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
+    """Yield the rows of a file; one with an unknown ending has a sentence per line.
+
+    Args:
+        path: of the file.
+        name: of the file, for error messages.
+        column: of a table; None for the only column, or the one named sentence or text.
+
+    Raises:
+        TextError: the file cannot be opened, or its header cannot be read.
+        SelectionError: the column does not exist, or there are several and none is named.
+    """
+    if ending_of(path) == PARQUET:
+        with open_file(path) as stream:
+            yield _parquet_rows(stream, name, column)
+    else:
+        with open_lines(path) as file_lines:
+            yield READERS.get(ending_of(path), _text_rows)(file_lines, name, column)
+
+
+@contextmanager
+def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
+    """Yield as many items as `open_rows`, to count rows; tagged sentences are mostly not parsed."""
+    ending = ending_of(path)
+    if ending in (".conllu", ".conll"):
+        with open_lines(path) as file_lines:
+            yield _tagged_starts(file_lines, treebank=ending == ".conllu")
+    else:
+        with open_rows(path, name, column) as rows:
+            yield rows
