@@ -300,7 +300,7 @@ def test_similarity_s_address_asks_what_the_page_shows(relation: str) -> None:
 
 
 def test_plain_escapes_what_markdown_would_read() -> None:
-    assert state.plain("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
+    assert state.escape("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
 
 
 @pytest.mark.parametrize(

@@ -29,16 +29,16 @@ def test_the_page_shows_the_library_s_numbers() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
-        "Numbers in each": "32",
+        "Head dimension": "32",
         "q · k": shown(steps.dot_products[9]),
         "q · k × scaling": shown(steps.scaled[9]),
         "Score": shown(steps.scores[9]),
         "Attention weight": shown(steps.weights[9]),
-        "Length of weight × v": shown(steps.weighted_lengths[9]),
-        "Length of the output": shown(steps.output_length),
+        "Norm of weight × v": shown(steps.weighted_lengths[9]),
+        "Norm of the output": shown(steps.output_length),
         "Largest absolute difference": f"{steps.difference:.1e}",
     }
-    assert f"gives **left** (9) a weight of **{shown(steps.weights[9])}**" in said(app)
+    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in said(app)
     assert "query" not in app.query_params, "the last word is the default"
     assert app.query_params["key"] == "9"
     assert len(app.header) == 8
@@ -105,11 +105,11 @@ def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Calla
     plain = said(opened("steps", a=TEXT))
     modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
     grouped = said(opened("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
-    assert "turns q and k" not in plain
+    assert "rotates q and k" not in plain
     assert "may attend to all 14. Nothing else is added." in plain
-    assert "turns q and k by the positions of their tokens" in modern
-    assert "sees only a window around the query" in modern
-    assert "keys may not be attended to: −∞ is added" in modern
+    assert "rotates q and k by an angle that depends on their tokens' positions" in modern
+    assert "attends only to a window around the query" in modern
+    assert "keys are masked: −∞ is added" in modern
     assert "heads 3, 4 share these keys and values" in grouped
 
 
