@@ -1,4 +1,4 @@
-"""Elements that pages share: headings, token strips, vectors, tables and error messages."""
+"""Elements that pages share: headings, token strips, captions and error messages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
-from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
-from bert_probe.views import steps
-from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
@@ -122,29 +118,3 @@ def caveat(text: str) -> None:
 def is_dark() -> bool:
     """Return whether the reader's theme is dark."""
     return st.context.theme.type == "dark"
-
-
-def strips(
-    values: Array | Sequence[Array],
-    rows: Sequence[str],
-    scale: Scale,
-    key: str,
-    caption: str,
-    row_axis: str = "step",
-) -> None:
-    """Draw vectors as rows of colored cells, one cell per dimension.
-
-    Args:
-        values: [vector, dimension].
-        key: of the component, and name of its image file.
-    """
-    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
-
-
-def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
-    """Draw a table in a closed expander."""
-    table = frame.reset_index() if frame.index.name else frame
-    decimals = st.column_config.NumberColumn(format="%.4f")
-    columns = {str(name): decimals for name in table if table[name].dtype.kind == "f"}
-    with st.expander(title):
-        st.dataframe(table, hide_index=True, width="stretch", column_config=columns, alt=title)

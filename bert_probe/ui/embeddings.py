@@ -13,6 +13,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers, strips
 from bert_probe.views.scale import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
@@ -63,7 +64,7 @@ def _input_embedding(trace: Trace) -> Export:
         "segment": f"+ segment · {'AB'[token.segment]}",
         "sum": "= sum",
     }
-    blocks.strips(
+    strips(
         [rows[position] for rows in embedding.summed.values()],
         [names[name] for name in embedding.summed],
         Scale.around_zero(*embedding.summed.values()),
@@ -71,7 +72,7 @@ def _input_embedding(trace: Trace) -> Export:
         f"Sum of the embeddings of token {position}",
     )
     if embedding.normalised is not None:
-        blocks.strips(
+        strips(
             [embedding.normalised[position]],
             ["LayerNorm of the sum"],
             Scale.around_zero(embedding.normalised),
@@ -82,7 +83,7 @@ def _input_embedding(trace: Trace) -> Export:
     for sentence in embedding.absent:
         st.caption(state.escape(sentence))
     result = embedding.showing(token=position)
-    blocks.numbers(result.frame())
+    numbers(result.frame())
     blocks.caveat(
         "Each row is one vector, with a color per dimension. In BERT all three tables are learned. LayerNorm "
         "shifts and rescales each vector, so it has its own color range."
@@ -95,7 +96,7 @@ def _token_vectors(trace: Trace) -> Export:
     with st.container(width=320):
         layer = state.select_layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
     result = HiddenStates(layer).of(trace)
-    blocks.strips(
+    strips(
         result.values,
         blocks.unique_names(trace.tokens),
         Scale.around_zero(*trace.states),
@@ -103,7 +104,7 @@ def _token_vectors(trace: Trace) -> Export:
         f"Token vectors after layer {layer}" if layer else "Token vectors at the output of the embeddings",
         "token",
     )
-    blocks.numbers(result.frame())
+    numbers(result.frame())
     blocks.caveat(
         "One row per token, one column per dimension. The color range is the same for all layers of this "
         "text. Single dimensions rarely have a meaning; vertical lines are dimensions that are large for "
@@ -122,19 +123,17 @@ def _pooler(trace: Trace) -> Export:
     except UnavailableError as error:
         st.text(str(error))
         states = HiddenStates(which="cls").of(trace)
-        blocks.strips(
-            states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector"
-        )
+        strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
         result = states
     else:
-        blocks.strips(
+        strips(
             [pooler.cls, pooler.linear],
             [f"{trace.tokens[0]}, last layer", "W · CLS + b"],
             Scale.around_zero(pooler.cls, pooler.linear),
             "cls-linear",
             "The [CLS] vector and the pooler's linear layer",
         )
-        blocks.strips(
+        strips(
             [pooler.replay, pooler.model_output],
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
@@ -143,7 +142,7 @@ def _pooler(trace: Trace) -> Export:
         )
         _check(pooler.difference, "tanh(W · CLS + b) against the model's pooler output")
         result = pooler
-    blocks.numbers(result.frame())
+    numbers(result.frame())
     blocks.caveat(
         "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither its output "
         "nor [CLS] is a good sentence embedding unless the model was trained for that (Reimers and Gurevych "

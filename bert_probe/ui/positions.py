@@ -18,6 +18,7 @@ from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
+from bert_probe.ui.vectors import numbers
 from bert_probe.views.palette import HEADS
 from bert_probe.views.positions import of_positions
 
@@ -99,7 +100,7 @@ def _draw(result: PositionsResult) -> None:
                 heatmap(data, key=f"positions_{view}_{number}")
         return
     st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=alt)
-    blocks.numbers(result.frame())
+    numbers(result.frame())
 
 
 def _summary(result: PositionsResult) -> str:

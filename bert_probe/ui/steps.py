@@ -17,6 +17,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import of_steps
 
@@ -254,8 +255,8 @@ def render() -> None:
         _weight_and_value(steps, key, heatmaps)
         _sum_values(steps, heatmaps)
         _check(steps, traced.checkpoint.description.dtype, heatmaps)
-    blocks.numbers(steps.frame(), "Numbers: all keys")
-    blocks.numbers(steps.vectors(key), "Numbers: the vectors")
+    numbers(steps.frame(), "Numbers: all keys")
+    numbers(steps.vectors(key), "Numbers: the vectors")
     blocks.caveat(
         "Each picture of vectors has its own color range, stated below it, which does not change with the "
         "key. Single dimensions of q, k and v rarely have a meaning. A weight says where a head reads from, "

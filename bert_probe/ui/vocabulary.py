@@ -26,6 +26,7 @@ from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.changes import second_model
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
+from bert_probe.ui.vectors import numbers
 
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
@@ -289,7 +290,7 @@ def _types(vocabulary: VocabularyResult) -> None:
         )
     with right:
         st.markdown("  \n".join(f"**{kind}**: {KINDS[kind]}" for kind in counts))
-    blocks.numbers(vocabulary.showing(show="kinds").frame(), "Types as a table")
+    numbers(vocabulary.showing(show="kinds").frame(), "Types as a table")
     blocks.caveat(
         "Each token has one type, which follows from its spelling in the vocabulary (docs/methods.md, "
         "Vocabulary)."
@@ -307,7 +308,7 @@ def _types(vocabulary: VocabularyResult) -> None:
         config=figures.CONFIG,
         alt="Number of tokens in each script",
     )
-    blocks.numbers(vocabulary.showing(show="scripts").frame(), "Scripts as a table")
+    numbers(vocabulary.showing(show="scripts").frame(), "Scripts as a table")
     blocks.caveat(
         "The Unicode script of a token's letters. None: special tokens, digits, punctuation and parts of "
         "characters. Languages with the same script share its tokens."

@@ -103,7 +103,7 @@ def detail(
     """Draw a row in full, with links to other pages.
 
     Args:
-        parameters: page → URL parameters of the link to it, also for a page that is not among the usual ones.
+        parameters: page → URL parameters of the link to it, also for a page that is not in the default list.
         note: Markdown text about the row.
     """
     with st.container(border=True, key="corpus_row"):

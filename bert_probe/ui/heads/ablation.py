@@ -43,7 +43,7 @@ def part(trace: Trace) -> None:
             "Replace a head's output by",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero removes the head's output; its mean over the tokens keeps what all tokens receive alike.",
+            "Zero removes the head's output; the mean keeps the part that is the same for all tokens.",
         )
     (_each if mode == "each" else _set)(trace, replacement)
 
