@@ -129,7 +129,7 @@ def test_what_is_gone_broken_or_unfinished_is_said(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
-    assert "is gone" in said(app)
+    assert "was deleted" in said(app)
     assert app.selectbox(key="store").value in store_paths.stores(), "and another can be chosen"
     monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
@@ -406,7 +406,7 @@ def test_draft_of_a_query_stays_while_the_address_stays() -> None:
 
 def test_about_names_model_files_and_digest(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
-    table = corpus(corpus_part="about").dataframe[0].value.set_index("what")["value"]
+    table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest
     assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]
     assert table["Vectors of layers"] == "3, 6"

@@ -250,7 +250,7 @@ def test_hostile_text_is_never_read_as_markdown(name: str) -> None:
         ("profiles", {"words": "1"}, ""),
         ("find", {"find_pairs": "4-2,10-13"}, ""),
         ("ablation", {"off": "3.7,5", "replacement": "mean"}, ""),
-        ("ablation", {"ablation": "each"}, "Switch off each"),
+        ("ablation", {"ablation": "each"}, "Ablate each"),
         ("many", {"words": "1"}, "Profile 40"),
     ],
 )
@@ -282,7 +282,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
         ("find", bert_probe.FindHeads([("ground", "it"), ("[CLS]", "we:2")]), {}, ""),
         ("ablation", bert_probe.HeadAblation([(2, 6), (4, 0)], "mean"), {}, ""),
-        ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Switch off each"),
+        ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Ablate each"),
         ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_file_is_mapped_by_its_labels_and_one_of_its_texts_goes_to_other_pages
     app = given("rows.csv", TABLE)
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = CorpusTokenMap().of(checkpoint, parse_labeled_texts(TABLE, "rows.csv"))
-    assert "3 texts of rows" in said(app)
+    assert "3 texts from rows" in said(app)
     same_places(at_layer(app), expected.some([1, 5], 3))
     assert "2 tokens selected, at layer 3" in said(app)
     assert "**reads** in text 2, storm, position 2" in said(app)

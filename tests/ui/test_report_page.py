@@ -128,7 +128,7 @@ def test_a_view_brings_the_texts_of_a_map() -> None:
     view = picked(app)[0].view
     assert view.sentences == ("a boat", "the wide river")
     elsewhere = dropped(view.to_bytes())
-    assert "2 texts of sentences" in said(elsewhere)
+    assert "2 texts from sentences" in said(elsewhere)
 
 
 def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
     ("content", "sentence"),
     [
         (b"{", "no JSON"),
-        (ViewFile("Tokens", page="../secret").to_bytes(), "a page '../secret'"),
+        (ViewFile("Tokens", page="../secret").to_bytes(), "the page '../secret'"),
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_link_has_2000_characters_and_no_more() -> None:
     app.text_area(key="draft_a").set_value("x " * 1_000)
     app.toggle(key="draft_truncate").set_value(True)
     click(app, "Run")
-    assert "more than the 2,000 characters of a link" in said(app)
+    assert "too long for a link of 2,000 characters" in said(app)
     assert "a" not in address_of(app)
     click(app, "Add to report")
     assert picked(app)[0].view.address["a"] == "x " * 1_000

@@ -72,7 +72,7 @@ def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Fold
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
     count = updated(checkpoint, CLASSIFYING, "top:2", 6).count()
-    assert f"Colored: the {count:,} numbers" in said(app)
+    assert f"Colored: the {count:,} parameters" in said(app)
     assert captions[1][1].startswith(f"{count:,} of ")
     assert address_of(app)["head_labels"] == "6"
     assert "Colored" not in said(opened("parameters", model=folder))

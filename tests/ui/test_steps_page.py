@@ -76,7 +76,7 @@ def test_a_token_in_the_address_that_does_not_exist_is_said(asked: str) -> None:
 
 def test_a_token_of_the_address_belongs_to_its_text() -> None:
     app = opened("steps", a=TEXT, query="3")
-    assert "**we** (3) brings" in said(app)
+    assert "**we** (3) has a query vector" in said(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     next(one for one in app.button if one.label == "Run").click().run()
     assert "**ai** (4) brings" in said(app)
@@ -92,7 +92,7 @@ def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
         passes.append(trace)
         return original(trace)
 
-    monkeypatch.setattr(head_outputs, "head_outputs", counted)
+    monkeypatch.setattr("bert_probe.ui.steps.head_outputs", counted)
     app = opened("steps", a="nobody has asked for the steps of this sentence")
     app.slider(key="layer").set_value(1).run()
     app.slider(key="layer").set_value(2).run()
