@@ -1,4 +1,4 @@
-"""The part of Answer that shows what one number of the answer depends on, and whether that is so."""
+"""The part of Answer about attribution: which tokens and heads the answer depends on, and a check of that."""
 
 from __future__ import annotations
 
@@ -31,273 +31,276 @@ from bert_probe.ui.export import export
 from bert_probe.views.answers import of_checked, of_head_effects, of_input_contributions
 from bert_probe.views.text import shown
 
-AT_ONCE = 40
-"""Tokens up to which nobody has to ask for it; it takes some two seconds."""
+MAX_TOKENS_AT_ONCE = 40
+"""Maximum number of tokens for which the work, of some two seconds, starts without a click."""
 _PARTS = {"words": "Words", "heads": "Heads"}
-_REMOVALS = {"": "As usual", "removed": "Left out", "masked": "Masked"}
+_REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
-    "Each row has the same total size, so that methods can be compared; one colour speaks for the answer, "
-    "the other against it. A method is a way to ask, and none is the truth: what holds is what taking words "
-    "away does, on this text alone; and a text that lacks some of its words is like none that was trained on."
+    "Rows are scaled to the same total, so that methods can be compared; one color supports the answer, the "
+    "other opposes it. Methods disagree, and none is the truth. The check measures what removing words does, "
+    "on this text only; a text with words removed is unlike the texts that the model was trained on."
 )
 
 
 def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
-    """Draw it.
+    """Draw the part.
 
     Args:
-        traces: the text, or two that are read by themselves.
-        at: the token that the answer is of.
+        traces: the text, or two separate texts.
+        at: position of the token that the answer is for.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.header("What does it depend on?", anchor=False)
+        st.header("Attribution: what does the answer depend on?", anchor=False)
         st.space("stretch")
         corner = st.container(width="content")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        which = state.pick("why", "Which of its words, or of the heads", _PARTS, "words")
-        target = _target(traces[0], task)
-        at = _place(traces[0]) if task == LABELLING else at
-        if which == "words":
-            words = state.switch("why_words", "Whole words", True, "Score words instead of their pieces.")
-            removal = state.pick(
+        inputs = state.segmented_control("why", "Attribute to", _PARTS, "words")
+        target = _choose_target(traces[0], task)
+        at = _choose_token(traces[0]) if task == LABELLING else at
+        if inputs == "words":
+            words = state.toggle(
+                "why_words", "Whole words", True, "Score words instead of their subword tokens."
+            )
+            removal = state.segmented_control(
                 "removal",
-                "A word taken away is",
+                "Remove words by",
                 _REMOVALS,
                 "",
-                "Left out of the text, or a mask in its place. As usual: a mask for an answer at a token.",
+                "Deleted: the text becomes shorter. Masked: a mask takes the word's place. By default words "
+                "are masked if the answer is for a token.",
             )
-    found: Result | None
-    if which == "heads":
-        found = _heads(traces, HeadAttribution(task, target, at))
+    result: Result | None
+    if inputs == "heads":
+        result = _heads(traces, HeadAttribution(task, target, at))
     else:
-        found = _tokens(traces, AttributionFaithfulness(task, target, at, words, removal or None))
-    if found is not None:
+        result = _tokens(traces, AttributionFaithfulness(task, target, at, words, removal or None))
+    if result is not None:
         with corner:
-            shown_there = (
-                found.showing(rows="words") if isinstance(found, AttributionFaithfulnessResult) else found
+            exported = (
+                result.showing(rows="words") if isinstance(result, AttributionFaithfulnessResult) else result
             )
-            export(shown_there, f"why-{which}-{task}", label="Export this part")
+            export(exported, f"why-{inputs}-{task}", label="Export this part")
     if task == COMPARING:
-        _input(traces)
+        _input_pairs(traces)
 
 
-def _target(trace: Trace, task: str) -> str | None:
-    """The class, or the answer by its rank, that is asked about; of all else the likeliest."""
+def _choose_target(trace: Trace, task: str) -> str | None:
+    """Draw a choice of class, or of the rank of an answer; None for the most probable one."""
     if task == CLASSIFYING:
         labels = trace.checkpoint.outputs[task].labels
-        options = {"": "The likeliest class"} | {label: shown(label) for label in labels}
+        options = {"": "Most probable class"} | {label: shown(label) for label in labels}
     elif task == ANSWERING:
-        options = {"": "The likeliest answer"} | {str(rank): f"Answer {rank}" for rank in range(2, 6)}
+        options = {"": "Most probable answer"} | {str(rank): f"Answer {rank}" for rank in range(2, 6)}
     else:
         return None
     with st.container(width=260):
-        return state.choose("why_target", "Of what", options, "") or None
+        return state.selectbox("why_target", "Target", options, "") or None
 
 
-def _place(trace: Trace) -> int | None:
-    """The token whose label is asked about."""
+def _choose_token(trace: Trace) -> int | None:
+    """Draw a choice of the token whose label is explained."""
     options = {"": "The first label that is not O"}
     options |= {str(token.position): f"{token.position} {shown(token.display)}" for token in trace.tokens}
     with st.container(width=260):
-        chosen = state.choose("why_at", "Token", options, "")
-    return int(chosen) if chosen else None
+        position = state.selectbox("why_at", "Token", options, "")
+    return int(position) if position else None
 
 
-def _found(
-    key: str, asked: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
+def _answer(
+    key: str, question: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
 ) -> Any:
-    """The answer to a question, of a job; None while there is none, or where it says why there cannot be."""
+    """Return the result of a question from a job; None while there is none, or after drawing its error."""
     try:
-        return jobs.answered(key, asked.of, *traces, label=label, unit=unit, note=note, start=start)
+        return jobs.answer(key, question.of, *traces, label=label, unit=unit, note=note, start=start)
     except ProbeError as error:
-        st.info(state.plain(str(error), 400))
+        st.info(state.escape(str(error), 400))
         return None
 
 
-def _tokens(traces: Sequence[Trace], asked: AttributionFaithfulness) -> AttributionFaithfulnessResult | None:
-    found: AttributionFaithfulnessResult | None = _found(
+def _tokens(
+    traces: Sequence[Trace], question: AttributionFaithfulness
+) -> AttributionFaithfulnessResult | None:
+    result: AttributionFaithfulnessResult | None = _answer(
         "why",
-        asked,
+        question,
         traces,
-        "Ask six methods, and check them",
+        "Run six attribution methods and check them",
         "parts",
-        "The model runs some hundred times, batched. You can cancel at any time.",
-        start=len(traces[0].tokens) <= AT_ONCE,
+        "Some hundred forward passes, batched. You can cancel at any time.",
+        start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
-    if found is None:
+    if result is None:
         return None
-    one = next(iter(found.explanations.values()))
-    st.markdown(f"The **{state.plain(one.number)}** is {one.value:.4f}. {_finding(found)}")
-    heatmap(of_checked(found), key="why_picture")
+    explanation = next(iter(result.explanations.values()))
+    st.markdown(f"The **{state.escape(explanation.number)}** is {explanation.value:.4f}. {_summary(result)}")
+    heatmap(of_checked(result), key="why_picture")
     blocks.caveat(_CAVEAT)
-    _check(found)
-    _single(found)
-    return found
+    _faithfulness(result)
+    _single_method(result)
+    return result
 
 
-def _finding(found: AttributionFaithfulnessResult) -> str:
-    """Which method foretells best, and what it names."""
-    best = found.explanations[found.best]
-    fall, chance = found.effects[found.best][0], found.random[:, 0]
-    low, high = np.percentile(chance, INTERVAL)
-    place = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
-    word, label = state.plain(shown(best.units[place].display)), methods()[found.best].label
-    # With few words a random order is often the best there is, but for the last digits.
-    more = fall > high and not np.isclose(fall, high)
-    than = "more than by chance" if more else "no more than by chance"
-    doubt = "" if more else ": none of the methods that foretell does better than a guess on this text"
+def _summary(result: AttributionFaithfulnessResult) -> str:
+    """Return a sentence about the most faithful method and the word with its largest score."""
+    best = result.explanations[result.best]
+    drop, random_drops = result.effects[result.best][0], result.random[:, 0]
+    low, high = np.percentile(random_drops, INTERVAL)
+    index = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
+    word, label = state.escape(shown(best.units[index].display)), methods()[result.best].label
+    # With few words a random order is often the best possible one, except for the last digits.
+    is_better = drop > high and not np.isclose(drop, high)
+    comparison = "more than in random order" if is_better else "not more than in random order"
+    doubt = "" if is_better else ": on this text none of the methods is better than chance"
     return (
-        f"“{word}” speaks for it most, says {label}, which foretells best here what leaving words out does: "
-        f"without the words it names first the number falls by {fall:.3f} on average, {than} "
-        f"({low:.3f} to {high:.3f} in random orders){doubt}."
+        f"“{word}” has the largest score by {label}, the method that best predicts here the effect of "
+        f"deleting words: when its top words are removed, the number drops by {drop:.3f} on average, "
+        f"{comparison} ({low:.3f} to {high:.3f}){doubt}."
     )
 
 
-def _check(found: AttributionFaithfulnessResult) -> None:
+def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.subheader("Are they right?", anchor=False)
+        st.subheader("Faithfulness of the methods", anchor=False)
         st.space("stretch")
-        export(found, f"why-check-{found.question.task}", label="Export the check")
+        export(result, f"why-check-{result.question.task}", label="Export the check")
     st.markdown(
-        ":gray[Take away the words that a method names first, a tenth, a fifth and half of them, and let the "
-        "model answer again. The more the number falls, the better the method named them. Then keep these "
-        "words alone: the less it falls, the better (DeYoung et al. 2020).]"
+        ":gray[The words with the highest scores of a method, a tenth, a fifth and half of them, are "
+        "removed, and the model runs again: a larger drop of the number is better (comprehensiveness). Then "
+        "only these words are kept: a smaller drop is better (sufficiency; DeYoung et al. 2020).]"
     )
-    table = found.table().iloc[:, :4]
-    names = [*(methods()[name].label for name in found.explanations), "Random orders"]
+    table = result.table().iloc[:, :4]
+    names = [*(methods()[name].label for name in result.explanations), "Random orders"]
     st.dataframe(
         pd.DataFrame(
             {
                 "Method": names,
-                "Falls without": table["comprehensiveness"],
-                "Falls with these alone": table["sufficiency"],
-                "Foretells single words": table["foretold"],
+                "Comprehensiveness": table["comprehensiveness"],
+                "Sufficiency": table["sufficiency"],
+                "Correlation with leave-one-out": table["foretold"],
             }
         ),
         hide_index=True,
         width="stretch",
         placeholder="–",
         column_config={
-            "Falls without": st.column_config.NumberColumn(
-                format="%.4f", help="Comprehensiveness: more is better."
+            "Comprehensiveness": st.column_config.NumberColumn(
+                format="%.4f", help="Drop without the top words; higher is better."
             ),
-            "Falls with these alone": st.column_config.NumberColumn(
-                format="%.4f", help="Sufficiency: less is better."
+            "Sufficiency": st.column_config.NumberColumn(
+                format="%.4f", help="Drop with the top words only; lower is better."
             ),
-            "Foretells single words": st.column_config.NumberColumn(
+            "Correlation with leave-one-out": st.column_config.NumberColumn(
                 format="%.2f",
-                help="Spearman's rank correlation of the scores with what leaving out each word alone does; "
-                "1: the same order. Leave one out is that measurement itself.",
+                help="Spearman's rank correlation of the scores with the effect of removing each word alone. "
+                "Leave-one-out is that measurement itself, so its correlation is 1.",
             ),
         },
-        alt="What taking away the words does that each method names",
+        alt="Faithfulness of each attribution method",
     )
-    if "attention" in found.explanations:
-        attention, best = (found.effects[name][0] for name in ("attention", found.best))
+    if "attention" in result.explanations:
+        attention, best = (result.effects[name][0] for name in ("attention", result.best))
         st.markdown(
-            f"**Attention, measured:** without the words that it names first the number falls by "
-            f"{attention:.4f}; without those of {methods()[found.best].label} by {best:.4f}, in random "
-            f"order by {found.random[:, 0].mean():.4f}."
+            f"**Attention as an explanation:** removing its top words lowers the number by {attention:.4f}; "
+            f"removing those of {methods()[result.best].label} by {best:.4f}, words in random order by "
+            f"{result.random[:, 0].mean():.4f}."
         )
-    for name, why in found.refused.items():
-        st.caption(f"{methods()[name].label} is not to be had: {state.plain(why, 300)}")
+    for name, reason in result.refused.items():
+        st.caption(f"{methods()[name].label} is unavailable: {state.escape(reason, 300)}")
 
 
-def _single(found: AttributionFaithfulnessResult) -> None:
-    """One method by itself, in its own numbers."""
-    st.subheader("One method by itself", anchor=False)
-    options = {name: methods()[name].label for name in found.explanations}
-    usual = found.best
-    name = state.pick("why_method", "Method", options, usual)
-    one = found.explanations[name]
+def _single_method(result: AttributionFaithfulnessResult) -> None:
+    """Draw the scores of one method on their own scale."""
+    st.subheader("Scores of one method", anchor=False)
+    options = {name: methods()[name].label for name in result.explanations}
+    name = state.segmented_control("why_method", "Method", options, result.best)
+    explanation = result.explanations[name]
     st.caption(methods()[name].meaning)
-    own = [unit for unit in one.units if not unit.special]
-    scores = np.array([score for unit, score in zip(one.units, one.scores, strict=True) if not unit.special])
-    figure = figures.signed_bars([shown(unit.display) for unit in own], scores, "score")
+    units = [unit for unit in explanation.units if not unit.special]
+    scores = np.array(
+        [score for unit, score in zip(explanation.units, explanation.scores, strict=True) if not unit.special]
+    )
+    figure = figures.signed_bars([shown(unit.display) for unit in units], scores, "score")
     st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=f"Scores by {options[name]}")
-    st.caption(_said(one))
+    st.caption(_details(explanation))
 
 
-def _said(one: AttributionResult) -> str:
-    """What a method tells beside its scores."""
-    said = one.said
-    specials = np.nansum([score for unit, score in zip(one.units, one.scores, strict=True) if unit.special])
+def _details(explanation: AttributionResult) -> str:
+    """Return what a method reports in addition to its scores."""
+    details = explanation.said
+    units = zip(explanation.units, explanation.scores, strict=True)
+    specials = np.nansum([score for unit, score in units if unit.special])
     parts = [f"Special tokens together: {specials:.4f}."] if specials else []
-    if "steps" in said:
-        share = "" if said["gap_share"] is None else f", {said['gap_share']:.2%} of the way"
+    if "steps" in details:
+        share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the difference"
         parts.append(
-            f"Baseline: the {said['baseline']} token in place of every word, where the number is "
-            f"{said['baseline_value']:.4f}; {said['steps']} steps; the scores miss the difference by "
-            f"{said['gap']:.1e}{share}."
+            f"Baseline: every word replaced by {details['baseline']}, where the number is "
+            f"{details['baseline_value']:.4f}; {details['steps']} steps; completeness error "
+            f"{details['gap']:.1e}{share}."
         )
-    if "biases" in said:
+    if "biases" in details:
         parts.append(
-            f"The model's biases add {said['biases']:.4f}; scores and biases add up to the number, off by "
-            f"{said['off']:.1e}."
+            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the number, "
+            f"difference {details['off']:.1e}."
         )
     return " ".join(parts)
 
 
-def _heads(traces: Sequence[Trace], asked: HeadAttribution) -> HeadAttributionResult | None:
-    found: HeadAttributionResult | None = _found(
+def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributionResult | None:
+    result: HeadAttributionResult | None = _answer(
         "why_heads",
-        asked,
+        question,
         traces,
-        "Switch off each head",
+        "Ablate each head",
         "heads and layers",
-        "The model runs once for each head and each layer, batched. You can cancel at any time.",
-        start=len(traces[0].tokens) <= AT_ONCE,
+        "One forward pass for each head and each layer, batched. You can cancel at any time.",
+        start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
-    if found is None:
+    if result is None:
         return None
-    st.markdown(_most(found))
-    changes, importance = of_head_effects(found)
+    layer, head = np.unravel_index(int(np.abs(result.changes).argmax()), result.changes.shape)
+    st.markdown(
+        f"Without **layer {layer + 1}, head {head + 1}** the {state.escape(result.number)} changes from "
+        f"{result.value:.4f} to {result.value + result.changes[layer, head]:.4f}, the largest change of all "
+        "heads."
+    )
+    changes, importance = of_head_effects(result)
     heatmap(changes, key="why_heads_picture")
-    layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(found.layers))
-    st.caption(f"All heads of a layer off together, layer by layer: {layers}.")
+    layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(result.layers))
+    st.caption(f"Change when all heads of a layer are ablated: {layers}.")
     heatmap(importance, key="why_importance_picture")
     export(
-        found.showing(show="importance"), f"why-importance-{found.question.task}", label="Export importance"
+        result.showing(show="importance"),
+        f"why-importance-{result.question.task}",
+        label="Export importance",
     )
     blocks.caveat(
-        "Above, each head is switched off and the model runs again: an effect. Below, what one backward pass "
-        "says of it (Michel et al. 2019). Their ranks correlate by "
-        f"{found.agreement:.2f} here (Spearman). Heads stand in for each other, so that one may be missed "
-        "only when another is off too."
+        "The first heatmap is the effect of ablating each head. The second is an estimate from one backward "
+        f"pass (Michel et al. 2019). Their rank correlation is {result.agreement:.2f} here (Spearman). Heads "
+        "compensate for each other, so the effect of one head may show only when another is ablated too."
     )
-    return found
+    return result
 
 
-def _most(found: HeadAttributionResult) -> str:
-    """The head without which the number changes most."""
-    layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
-    change = found.changes[layer, head]
-    return (
-        f"Without **layer {layer + 1}, head {head + 1}** the {state.plain(found.number)} goes from "
-        f"{found.value:.4f} to {found.value + change:.4f}, the largest change of all heads."
-    )
-
-
-def _input(traces: Sequence[Trace]) -> None:
-    """Pairs of words of the input."""
-    st.subheader("Which words meet, from input to output?", anchor=False)
-    found: SimilarityAttributionResult | None = _found(
+def _input_pairs(traces: Sequence[Trace]) -> None:
+    """Draw the similarity attributed to pairs of input words."""
+    st.subheader("Similarity attributed to pairs of input words", anchor=False)
+    result: SimilarityAttributionResult | None = _answer(
         "why_alike",
         SimilarityAttribution(),
         traces,
-        "Follow both texts to the input",
+        "Attribute to input words",
         "steps",
-        "The pairs above are of vectors after all layers, each of which has seen its whole text. This "
-        "follows them down to the words themselves (integrated Jacobians, Moeller et al. 2023); it takes "
-        "some seconds for short sentences. You can cancel at any time.",
+        "The pairs above are of last-layer vectors, each of which depends on its whole text. This attributes "
+        "the similarity to the input embeddings (integrated Jacobians, Moeller et al. 2023); it takes some "
+        "seconds for short sentences. You can cancel at any time.",
         start=False,
     )
-    if found is None:
+    if result is None:
         return
-    heatmap(of_input_contributions(found), key="why_alike_picture")
+    heatmap(of_input_contributions(result), key="why_alike_picture")
     st.markdown(
-        f"**Check:** the cells add up to {found.contributions.sum():.4f}; the texts of nothing but the "
-        f"{found.baseline} token, from which both ways begin, have {found.reference:.4f} in the cosine, "
-        f"which belongs to no pair of words. Together they miss {found.cosine:.4f} by {found.off:.1e}."
+        f"**Check:** the cells add up to {result.contributions.sum():.4f}; the reference texts, which "
+        f"consist of {result.baseline} only, contribute {result.reference:.4f}, which belongs to no pair of "
+        f"words. The sum differs from the cosine {result.cosine:.4f} by {result.off:.1e}."
     )
-    export(found, "why-alike", label="Export pairs")
+    export(result, "why-alike", label="Export pairs")

@@ -1,4 +1,4 @@
-"""What pages are put together from: headings, token strips, refusals."""
+"""Elements that pages share: headings, token strips, captions and error messages."""
 
 from __future__ import annotations
 
@@ -19,64 +19,75 @@ from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
 from bert_probe.views.text import shown
 
+TASK_LABELS: Final = {
+    "fill-mask": "Fill mask",
+    "text-classification": "Text classification",
+    "token-classification": "Token classification",
+    "question-answering": "Question answering",
+    "next-sentence-prediction": "Next-sentence prediction",
+    "sentence-similarity": "Sentence similarity",
+}
+"""Display names of the tasks of output heads."""
+
 _COMPACT: Final = Path(__file__).with_name("static") / "compact.css"
 
 
 def heading(title: str, lead: str) -> None:
-    """A page's title and the sentence that says what it is for."""
+    """Draw a page's title and a sentence about the page."""
     st.title(title, anchor=False)
     st.markdown(f":gray[{lead}]")
 
 
 def compact_heading(title: str, lead: str) -> DeltaGenerator:
-    """A page's title, the sentence a hint, in a row that takes choosers too: the picture comes first."""
+    """Draw a page's title with `lead` as its help text, and return the row, which takes widgets too."""
     st.html(_COMPACT)
     row = st.container(horizontal=True, vertical_alignment="center", gap="small", key="compact_heading")
     row.title(title, anchor=False, help=lead, width="content")
     return row
 
 
-def refusal(error: ProbeError, rest: str = "") -> None:
-    """What went wrong, with the remedy, where the picture would be.
+def error_box(error: ProbeError, remedy: str = "") -> None:
+    """Draw an error with a remedy in place of the result.
 
     Args:
-        rest: where to change what was given, on a page with a text of its own.
+        remedy: what to change, on a page with its own input.
     """
-    if rest:
+    if remedy:
         title = "This cannot be read"
     elif isinstance(error, CheckpointError):
-        title, rest = "This model cannot be opened", "Choose another one under Model and length."
+        title, remedy = "This model cannot be opened", "Choose another model under Model and length."
     elif isinstance(error, TextError):
-        title, rest = "This text cannot be read", "Change it under Your text, or choose an example there."
+        title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
     else:
-        title, rest = "This cannot be shown", "Everything you typed and chose is still there."
+        title, remedy = "This cannot be shown", "Your texts and settings are unchanged."
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
-        # st.text shows a person's own words as they are; Markdown would not.
+        # st.text does not interpret Markdown in the reader's own words.
         st.text(str(error))
-        st.caption(rest)
+        st.caption(remedy)
 
 
 def truncation_notice(trace: Trace) -> None:
-    """Say what was cut off."""
+    """Draw a warning if the text was truncated."""
     dropped = trace.encoding.dropped
     if dropped:
         st.warning(
-            f"{dropped:,} tokens at the end were cut off: this model reads {trace.encoding.max_tokens:,}. "
-            "What follows is about the part that is left.",
+            f"The last {dropped:,} tokens were cut off: this model reads at most "
+            f"{trace.encoding.max_tokens:,}. The results are about the part that is left.",
             icon=":material/content_cut:",
         )
 
 
-def named(tokens: Sequence[Token | Unit]) -> list[str]:
-    """Tokens as unique column names: each with its position."""
+def unique_names(tokens: Sequence[Token | Unit]) -> list[str]:
+    """Return unique column names for tokens: position and text."""
     return [f"{token.position} {shown(token.display)}" for token in tokens]
 
 
 def token_strip(
     trace: Trace, key: str, label: str, selected: int | None = None, row: bool = False
 ) -> int | None:
-    """The text as pills; with ``selected`` one can be chosen, with ``row`` they are pushed aside."""
+    """Draw the tokens as pills; with ``selected`` the reader can choose one, ``row`` keeps them in one
+    row."""
     tokens = trace.tokens
     pieces = [
         StripToken(
@@ -100,10 +111,10 @@ def _detail(token: Token) -> str:
 
 
 def caveat(text: str) -> None:
-    """What a picture does not mean, beneath it."""
+    """Draw a caption that says what a result does not mean."""
     st.caption(text)
 
 
-def dark() -> bool:
-    """Whether the reader's theme is dark."""
+def is_dark() -> bool:
+    """Return whether the reader's theme is dark."""
     return st.context.theme.type == "dark"

@@ -1,8 +1,7 @@
 """Models that a link, a view file or a store names are opened only after the reader has agreed.
 
-Anybody can write a link. Opening the model that it names would read a folder of this machine, or ask the hub
-for it. The built-in model, a model that is open already and a model that this session agreed to need no
-question.
+Anyone can write a link. Opening the model that it names reads a folder of this machine or contacts the hub.
+No question is asked for the built-in model, an open model, and a model that this session agreed to.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from bert_probe.runtime import shared_cache, terminal
 from bert_probe.ui import state
 
 Model = tuple[str, str]
-"""Name and revision of a model; "" is the built-in, and the newest revision."""
+"""Name and revision of a model; "" is the built-in model, and the newest revision."""
 
 _AGREED: Final = "models agreed to"
 """Session key of the models that the reader chose or agreed to."""
-_LONGEST: Final = 4_096
-"""Characters of a name that are shown; no path and no hub id is longer."""
+_MAX_NAME: Final = 4_096
+"""Maximum length of a displayed name; paths and hub ids are shorter."""
 
 
 def is_agreed(model: str, revision: str = "") -> bool:
@@ -36,20 +35,20 @@ def is_agreed(model: str, revision: str = "") -> bool:
 
 
 def agree(models: Iterable[Model]) -> None:
-    """Remember that the reader chose these models, for as long as the session lasts."""
+    """Remember for the rest of the session that the reader chose these models."""
     _agreed().update(models)
 
 
-def choose(chosen: Model, before: Model) -> None:
-    """Remember that the reader replaced one model by another in a form.
+def choose(new: Model, before: Model) -> None:
+    """Remember that the reader replaced a model in a form.
 
-    A new revision of a model that a link names does not mean that the reader agreed to the model.
+    Changing only the revision of a model that came from a link does not mean agreeing to the model.
     """
-    if chosen[0] != before[0] or (chosen != before and is_agreed(*before)):
-        agree([chosen])
+    if new[0] != before[0] or (new != before and is_agreed(*before)):
+        agree([new])
 
 
-def question(
+def ask(
     models: Iterable[Model],
     key: str,
     title: str,
@@ -57,17 +56,17 @@ def question(
     on_open: Callable[[], None] | None = None,
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> None:
-    """Draw the names of models and a button that opens them.
+    """Draw a question: the names of models and a button that opens them.
 
     Args:
-        key: prefix of the keys of the widgets.
-        about: Markdown about where the names come from.
+        key: prefix of the widget keys.
+        about: Markdown text about where the names come from.
         on_open: called when the reader has agreed.
         cancel: label and callback of a second button.
     """
     names = list(models)
 
-    def opened() -> None:
+    def on_click() -> None:
         agree(names)
         if on_open is not None:
             on_open()
@@ -82,19 +81,19 @@ def question(
             "downloaded. Nothing has been opened yet."
         )
         with st.container(horizontal=True):
-            st.button("Open it", type="primary", on_click=opened, key=f"{key}_agree")
+            st.button("Open it", type="primary", on_click=on_click, key=f"{key}_agree")
             if cancel is not None:
                 st.button(cancel[0], on_click=cancel[1], key=f"{key}_leave")
 
 
 def _display_name(model: str, revision: str) -> str:
-    """Return the name on a single line, without characters that change the direction of text."""
+    """Return the name on one line, without characters that change the text direction."""
     name = f"{model or BUILT_IN}{f' at {revision}' if revision else ''}"
-    rest = f"… ({len(name):,} characters)" if len(name) > _LONGEST else ""
-    return terminal.visible(name[:_LONGEST]) + rest
+    ending = f"… ({len(name):,} characters)" if len(name) > _MAX_NAME else ""
+    return terminal.visible(name[:_MAX_NAME]) + ending
 
 
 def _agreed() -> set[Model]:
-    state.hold(_AGREED)
+    state.preserve(_AGREED)
     agreed: set[Model] = st.session_state.setdefault(_AGREED, set())
     return agreed

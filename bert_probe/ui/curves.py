@@ -1,4 +1,4 @@
-"""Cosines by layer as Plotly figures. Nothing here knows Streamlit."""
+"""Cosine similarity by layer as Plotly figures. Independent of Streamlit."""
 
 from __future__ import annotations
 
@@ -17,83 +17,89 @@ from bert_probe.views.palette import HEADS
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-"""Curves differ in their marks too, for those who see few colours."""
+"""Curves also differ in their markers, for readers with color blindness."""
 
 _SAME = "18,124,180"
-"""Red, green and blue of what a word reaches with itself."""
+"""Red, green and blue of the baseline for the same word."""
 
 
 @dataclass(frozen=True)
 class PairCurve:
-    """Cosine of one pair of tokens at every layer from 0."""
+    """Cosine similarity of one pair of tokens by layer, from layer 0."""
 
     name: str
     cosines: Array
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
+    """Return the baseline of unrelated tokens by layer, with a mark at `layer` and the curve of a pair."""
     figure = go.Figure()
-    _unrelated(figure, baseline, None)
+    _add_unrelated(figure, baseline, None)
     if pair is not None:
-        _curve(figure, as_text(pair.name), pair.cosines, {"color": ACCENT, "width": 3})
+        _add_curve(figure, as_text(pair.name), pair.cosines, {"color": ACCENT, "width": 3})
     low = min([*baseline.unrelated.p5, *(pair.cosines if pair else [])])
-    _finish(figure, layer, baseline.layers + 1, low, "cosine")
+    _set_layout(figure, layer, baseline.layers + 1, low, "cosine")
     return figure
 
 
-def context_curves(found: WordInContextResult, layer: int, pairs: Sequence[int], less_mean: bool) -> Any:
-    """Cosine of pairs of words by layer, over what unrelated and same words reach.
+def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int], is_corrected: bool) -> Any:
+    """Return the cosine similarity of pairs of words by layer, with the baselines.
 
     Args:
-        pairs: which of ``found.pairs``; each keeps its colour whatever others are drawn.
-        less_mean: all less the mean of unrelated tokens.
+        pairs: indices into ``result.pairs``; a pair has the same color whichever other pairs are drawn.
+        is_corrected: subtract the mean of unrelated tokens.
     """
-    baseline = found.baseline
-    base = baseline if less_mean else None
+    baseline = result.baseline
+    subtracted = baseline if is_corrected else None
     figure = go.Figure()
     if baseline.same_word is not None:
         same = baseline.same_word
-        _band(figure, same, base, f"rgba({_SAME},0.16)", "same word elsewhere: middle 90%")
-        _curve(
+        _add_band(figure, same, subtracted, f"rgba({_SAME},0.16)", "same word elsewhere: middle 90%")
+        _add_curve(
             figure,
             "same word elsewhere: mean",
-            _less(same.mean, base),
+            _correct(same.mean, subtracted),
             {"color": f"rgb({_SAME})", "dash": "dot"},
         )
-    _unrelated(figure, baseline, base)
-    curves = baseline.corrected(found.curves) if less_mean else found.curves
+    _add_unrelated(figure, baseline, subtracted)
+    curves = baseline.corrected(result.curves) if is_corrected else result.curves
     for pair in pairs:
-        first, second = (found.names[one] for one in found.pairs[pair])
+        first, second = (result.names[index] for index in result.pairs[pair])
         line = {"color": HEADS[pair % len(HEADS)], "dash": _DASHES[pair // len(HEADS) % 4], "width": 2.5}
-        _curve(figure, as_text(f"{first} – {second}"), curves[:, pair].tolist(), line)
+        _add_curve(figure, as_text(f"{first} – {second}"), curves[:, pair].tolist(), line)
         figure.data[-1].marker = {"symbol": _SYMBOLS[pair % len(_SYMBOLS)], "size": 8}
-    low = min(_less(baseline.unrelated.p5, base).min(), curves[:, list(pairs)].min(initial=1))
-    _finish(figure, layer, len(curves), low, "cosine − mean of unrelated" if less_mean else "cosine")
-    beside = {"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
-    return figure.update_layout(height=380, legend=beside)
+    low = min(_correct(baseline.unrelated.p5, subtracted).min(), curves[:, list(pairs)].min(initial=1))
+    _set_layout(figure, layer, len(curves), low, "cosine − mean of unrelated" if is_corrected else "cosine")
+    return figure.update_layout(
+        height=380, legend={"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
+    )
 
 
-def _unrelated(
-    figure: Any, baseline: SimilarityBaselineResult, base: SimilarityBaselineResult | None
+def _add_unrelated(
+    figure: Any, baseline: SimilarityBaselineResult, subtracted: SimilarityBaselineResult | None
 ) -> None:
     unrelated = baseline.unrelated
-    _band(figure, unrelated, base, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
-    _curve(figure, "unrelated: mean", _less(unrelated.mean, base), {"color": GRAY, "dash": "dot"}, "lines")
+    _add_band(figure, unrelated, subtracted, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
+    mean = _correct(unrelated.mean, subtracted)
+    _add_curve(figure, "unrelated: mean", mean, {"color": GRAY, "dash": "dot"}, "lines")
 
 
-def _less(values: Sequence[float], base: SimilarityBaselineResult | None) -> Array:
+def _correct(values: Sequence[float], subtracted: SimilarityBaselineResult | None) -> Array:
     array = np.array(values)
-    return array if base is None else base.corrected(array)
+    return array if subtracted is None else subtracted.corrected(array)
 
 
-def _band(
-    figure: Any, spread: CosineDistribution, base: SimilarityBaselineResult | None, colour: str, name: str
+def _add_band(
+    figure: Any,
+    distribution: CosineDistribution,
+    subtracted: SimilarityBaselineResult | None,
+    colour: str,
+    name: str,
 ) -> None:
-    layers = list(range(len(spread.mean)))
+    layers = list(range(len(distribution.mean)))
     figure.add_scatter(
         x=layers + layers[::-1],
-        y=[*_less(spread.p95, base), *_less(spread.p5, base)[::-1]],
+        y=[*_correct(distribution.p95, subtracted), *_correct(distribution.p5, subtracted)[::-1]],
         fill="toself",
         fillcolor=colour,
         mode="lines",
@@ -103,7 +109,7 @@ def _band(
     )
 
 
-def _curve(
+def _add_curve(
     figure: Any, name: str, values: Sequence[float] | Array, line: dict[str, Any], mode: str = "lines+markers"
 ) -> None:
     figure.add_scatter(
@@ -116,15 +122,16 @@ def _curve(
     )
 
 
-def _finish(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
-    """The present layer as a line, and one range of cosines for all texts: two where some are negative."""
+def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
+    """Mark the selected layer, and set a range that all texts share: one of two, by whether cosines are
+    negative."""
     figure.add_scatter(
         x=[layer, layer],
         y=[-1.02, 1.02],
         mode="lines",
         line={"color": SECOND, "width": 1},
         hoverinfo="skip",
-        name=f"layer {layer}, shown",
+        name=f"layer {layer}, selected",
     )
     figure.update_layout(
         height=340,

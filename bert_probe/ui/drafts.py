@@ -1,4 +1,4 @@
-"""Views that a reader picked for a report: in the session, and under a name in the address for a reload."""
+"""The draft of a report: views that the reader added, in the session and under a name in the URL."""
 
 from __future__ import annotations
 
@@ -13,103 +13,104 @@ from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.ui import state, url_texts
 
-MOST_BYTES: Final = 4_000_000
-"""Of all views together: they hold texts, and no numbers."""
+MAX_BYTES: Final = 4_000_000
+"""Maximum size of all views together, which contain texts but no numbers."""
 
-_SAID: Final = "tray_said"
-"""Session key of what is to be said."""
+_MESSAGE: Final = "tray_said"
+"""Session key of a message to show."""
 _KEY: Final = "tray"
-"""Session key, and parameter."""
+"""Session key, and URL parameter."""
 
 
-def held() -> Draft:
-    """What was picked: that of the session, else of the address."""
+def current() -> Draft:
+    """Return the draft of the session, else that of the URL."""
     if _KEY not in st.session_state:
-        kept = url_texts.recall(_KEY)
+        text = url_texts.recall(_KEY)
         try:
-            st.session_state[_KEY] = Draft() if kept is None else Draft.read(kept.encode())
-        except ReportError:  # somebody wrote it into an address
+            st.session_state[_KEY] = Draft() if text is None else Draft.read(text.encode())
+        except ReportError:  # a hand-written URL
             st.session_state[_KEY] = Draft()
-        state.hold(_KEY)
-    found: Draft = st.session_state[_KEY]
-    return found
+        state.preserve(_KEY)
+    draft: Draft = st.session_state[_KEY]
+    return draft
 
 
-def is_gone() -> bool:
-    """Whether the address names a report whose views are not kept any more."""
-    return bool(url_texts.gone(_KEY))
+def is_missing() -> bool:
+    """Return whether the URL names a draft that is no longer stored."""
+    return bool(url_texts.missing(_KEY))
 
 
-def tell(sentence: str) -> None:
-    """Say something where `told` is next: callbacks draw nothing."""
-    st.session_state[_SAID] = sentence
+def set_message(sentence: str) -> None:
+    """Set a message for the next `show_message`: callbacks cannot draw."""
+    st.session_state[_MESSAGE] = sentence
 
 
-def told() -> None:
-    """Say what a callback had to say."""
-    sentence = st.session_state.pop(_SAID, None)
+def show_message() -> None:
+    """Show the message of a callback, once."""
+    sentence = st.session_state.pop(_MESSAGE, None)
     if sentence is not None:
-        st.toast(state.plain(sentence, 400))
+        st.toast(state.escape(sentence, 400))
 
 
 def add(view: ViewFile) -> None:
-    """Pick a view; it comes last.
+    """Add a view at the end.
 
     Raises:
-        ReportError: there are as many as a report takes, or they hold as much text.
+        ReportError: the draft has too many views or too much text.
     """
-    take(replace(held(), entries=(*held().entries, DraftEntry(view))))
+    replace_draft(replace(current(), entries=(*current().entries, DraftEntry(view))))
 
 
-def take(tray: Draft) -> None:
-    """Make this what was picked.
+def replace_draft(draft: Draft) -> None:
+    """Replace the draft.
 
     Raises:
-        ReportError: more than a report takes.
+        ReportError: the draft has too many views or too much text.
     """
-    if len(tray.entries) > MOST_VIEWS:
-        raise ReportError(f"A report takes at most {MOST_VIEWS} views. Take one out first.")
-    written = tray.to_bytes()
-    if len(written) > MOST_BYTES:
+    if len(draft.entries) > MOST_VIEWS:
+        raise ReportError(f"A report takes at most {MOST_VIEWS} views. Remove one first.")
+    content = draft.to_bytes()
+    if len(content) > MAX_BYTES:
         raise ReportError(
-            f"The views' texts and notes would be more than {MOST_BYTES / 1e6:.0f} MB. Take one out first."
+            f"The texts and notes of the views would be larger than {MAX_BYTES / 1e6:.0f} MB. Remove a view "
+            "first."
         )
-    st.session_state[_KEY] = tray
-    state.hold(_KEY)
+    st.session_state[_KEY] = draft
+    state.preserve(_KEY)
     publish()
 
 
 def publish() -> None:
-    """See to it that the address names what was picked, also after a step back."""
-    tray = st.session_state.get(_KEY)
-    if tray is not None:
-        # By name even where it is short: a link is to show a view, and not what somebody collects.
-        written = None if tray == Draft() else tray.to_bytes().decode()
-        url_texts.remember(_KEY, written, named=True)
+    """Store the draft and write its name to the URL, also after going back."""
+    draft = st.session_state.get(_KEY)
+    if draft is not None:
+        # By name even if it is short: a link shows a view, not the reader's draft.
+        text = None if draft == Draft() else draft.to_bytes().decode()
+        url_texts.remember(_KEY, text, named=True)
 
 
-def put(entries: Sequence[DraftEntry]) -> None:
-    """The same title, other views or notes."""
-    take(replace(held(), entries=tuple(entries)))
+def set_entries(entries: Sequence[DraftEntry]) -> None:
+    """Replace the views and notes and keep the title."""
+    replace_draft(replace(current(), entries=tuple(entries)))
 
 
-def move(place: int, by: int) -> None:
-    """Exchange a view, from 0, with one beside it."""
-    entries = list(held().entries)
-    if 0 <= place + by < len(entries):
-        entries[place], entries[place + by] = entries[place + by], entries[place]
-        put(entries)
+def move(index: int, by: int) -> None:
+    """Swap a view, from 0, with the one at ``index + by``."""
+    entries = list(current().entries)
+    if 0 <= index + by < len(entries):
+        entries[index], entries[index + by] = entries[index + by], entries[index]
+        set_entries(entries)
 
 
-def remove(place: int) -> None:
-    """Take a view out, from 0."""
-    entries = list(held().entries)
-    del entries[place]
-    put(entries)
+def remove(index: int) -> None:
+    """Remove a view, from 0."""
+    entries = list(current().entries)
+    del entries[index]
+    set_entries(entries)
 
 
-def note(place: int, text: str) -> None:
-    """Write the note of a view, from 0."""
-    entries = list(held().entries)
-    entries[place] = replace(entries[place], note=text)
-    put(entries)
+def set_note(index: int, text: str) -> None:
+    """Set the note of a view, from 0."""
+    entries = list(current().entries)
+    entries[index] = replace(entries[index], note=text)
+    set_entries(entries)

@@ -1,4 +1,4 @@
-"""Texts to begin with, each showing something."""
+"""Example texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ Relation = Literal["compare", "pair"]
 
 @dataclass(frozen=True)
 class Example:
-    """A text, or two.
+    """One example text, or two.
 
     Attributes:
-        title: what it is about.
         a, b: the texts; ``b`` may be empty.
-        relation: whether B is a text of its own to compare, or the second segment of A's input.
+        relation: whether B is a separate text to compare, or the second segment of A's input.
     """
 
     title: str
@@ -26,7 +25,7 @@ class Example:
 
 EXAMPLES = (
     Example(
-        "A pronoun: what was full, what was empty?",
+        "Pronoun: what was full, what was empty?",
         "I poured water from the bottle into the cup until it was full.",
         "I poured water from the bottle into the cup until it was empty.",
     ),
@@ -36,7 +35,7 @@ EXAMPLES = (
         "Python can be aggressive sometimes during hunting",
     ),
     Example(
-        "Other words, same meaning",
+        "Paraphrase: different words, same meaning",
         "President greets the press in Chicago",
         "Obama speaks to media in Illinois",
     ),
@@ -50,7 +49,9 @@ EXAMPLES = (
         "Emperor penguins balance their only egg on their feet and cover it with a fold of skin.",
         "pair",
     ),
-    Example("A name that splits into pieces", "Mehdi Wolpertinger moved to Tallahassee unexpectedly."),
+    Example(
+        "A name that splits into subword tokens", "Mehdi Wolpertinger moved to Tallahassee unexpectedly."
+    ),
 )
 
 CONTEXT: tuple[tuple[str, str], ...] = (
@@ -59,7 +60,7 @@ CONTEXT: tuple[tuple[str, str], ...] = (
     ("The snake swallowed its prey whole", "snake"),
     ("She learned programming at school", "programming"),
 )
-"""Sentences, and the word of each to look at: python the language, python the snake, snake, programming."""
+"""Sentences with a word each: Python the language, Python the snake, snake, programming."""
 
 SENTENCES = (
     "Global warming is happening",
@@ -73,4 +74,4 @@ SENTENCES = (
     "People say I am a bookworm, in fact, I do not want to waste my time on TV",
     "AI has transformed the way the world works",
 )
-"""Ten sentences on five subjects, to be compared with each other."""
+"""Ten sentences on five subjects."""

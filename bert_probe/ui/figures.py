@@ -1,4 +1,4 @@
-"""Plotly figures and small tables. Nothing here knows Streamlit."""
+"""Plotly figures that pages share. Independent of Streamlit."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from bert_probe.views.scale import Scale
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 MAP_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["autoScale2d"]}
-"""For pictures in which points are selected."""
+"""For figures in which points can be selected."""
 
-MOST_NUMBERED = 40
-"""Points that can bear their numbers without covering each other."""
+MAX_NUMBERED = 40
+"""Maximum number of points that are numbered without overlap."""
 
 ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
-"""Readable on both themes."""
+"""Readable in both themes."""
 
 
 def ink(dark: bool) -> str:
-    """Colour of writing on the page, or on something pale."""
+    """Return the text color of the theme."""
     return "#ECEBF2" if dark else "#1C1B22"
 
 
-def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
-    """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
+def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
+    """Return at most ``count`` columns in order: the ``required`` ones, then those with the largest
+    values."""
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
-    return sorted(list(dict.fromkeys([*sorted(wanted), *by_size]))[: max(count, len(wanted))])
+    return sorted(list(dict.fromkeys([*sorted(required), *by_size]))[: max(count, len(required))])
 
 
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """A bar for each token, from 0; tokens in the order of the text."""
+    """Return bars from 0, one per token in text order."""
     positions = list(range(len(tokens)))
-    shown = [as_text(token) for token in tokens]
+    labels = [as_text(token) for token in tokens]
     figure = go.Figure(
         go.Bar(
             x=positions,
             y=values,
-            customdata=shown,
+            customdata=labels,
             marker={"color": ACCENT},
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
-    # So many labels have their own place, even on a narrow page; hovering names every token.
+    # So many labels fit even on a narrow page; the hover text names every token.
     step = math.ceil(len(tokens) / 24)
     figure.update_layout(
         height=320,
@@ -71,7 +72,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """`token_bars` for values of either sign; a gap where there is none."""
+    """Return `token_bars` for values of either sign; NaN is a gap."""
     figure = token_bars(tokens, np.nan_to_num(values), name)
     ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
     room = 0.05 * (ends[1] - ends[0] or 1.0)
@@ -81,21 +82,21 @@ def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def class_bars(
-    names: Sequence[str], values: Array, logits: Array, name: str, most: float | None = 1.0
+    names: Sequence[str], values: Array, logits: Array, name: str, maximum: float | None = 1.0
 ) -> Any:
-    """A bar for each name, the first at the top.
+    """Return horizontal bars, the first at the top.
 
     Args:
-        logits: what is told of a bar besides.
-        most: the end of the scale; None for numbers of any size and sign.
+        logits: shown in the hover text.
+        maximum: end of the axis; None for values of any size and sign.
     """
-    shown = [as_text(name) for name in names]
+    labels = [as_text(name) for name in names]
     figure = go.Figure(
         go.Bar(
             x=values,
             y=list(range(len(names))),
             orientation="h",
-            customdata=np.array([shown, [f"{logit:.4f}" for logit in logits]]).T,
+            customdata=np.array([labels, [f"{logit:.4f}" for logit in logits]]).T,
             marker={"color": ACCENT},
             text=[f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1e}" for value in values],
             textposition="outside",
@@ -107,7 +108,7 @@ def class_bars(
         height=56 + 32 * len(names),
         margin={"l": 0, "r": 56, "t": 8, "b": 0},
         bargap=0.3,
-        xaxis={"title": name, "range": None if most is None else [0, most]},
+        xaxis={"title": name, "range": None if maximum is None else [0, maximum]},
         yaxis=named_rows([truncate_text(name, 24) for name in names]),
         showlegend=False,
     )
@@ -115,7 +116,7 @@ def class_bars(
 
 
 def named_rows(names: Sequence[str]) -> dict[str, Any]:
-    """The y axis of rows 0, 1, … with a name each, the first at the top."""
+    """Return a y axis for rows 0, 1, … with a name each, the first at the top."""
     return {
         "tickvals": list(range(len(names))),
         "ticktext": [as_text(name) for name in names],
@@ -125,14 +126,14 @@ def named_rows(names: Sequence[str]) -> dict[str, Any]:
 
 
 def as_text(text: str) -> str:
-    """Text for a Plotly label, which reads a little HTML and templates."""
+    """Escape text for a Plotly label, which interprets some HTML and templates."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
 def sentence_map(plane: SentenceMapResult) -> Any:
-    """Sentences as points, each with its number where there are few, and its text on hover."""
+    """Return sentences as points, numbered if there are few, with the text on hover."""
     sentences, layout = plane.sentences, plane.layout
-    few = len(sentences) <= MOST_NUMBERED
+    few = len(sentences) <= MAX_NUMBERED
     figure = go.Figure()
     figure.add_scatter(
         x=layout.points[:, 0],
@@ -146,16 +147,16 @@ def sentence_map(plane: SentenceMapResult) -> Any:
         selected={"marker": {"color": SECOND, "opacity": 1}},
         unselected={"marker": {"opacity": 0.35}},
     )
-    named = [{"title": "", "showticklabels": False}] * 2
+    axes = [{"title": "", "showticklabels": False}] * 2
     if layout.explained is not None:
         shares = zip(("First", "Second"), layout.explained, strict=True)
-        named = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
+        axes = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
     figure.update_layout(
         height=520,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        xaxis={**named[0], "zeroline": False},
-        # One scale for both axes, so that a distance looks the same in each direction.
-        yaxis={**named[1], "zeroline": False, "scaleanchor": "x"},
+        xaxis={**axes[0], "zeroline": False},
+        # The same scale on both axes, so that distances can be compared.
+        yaxis={**axes[1], "zeroline": False, "scaleanchor": "x"},
         dragmode="lasso",
         showlegend=False,
     )
@@ -163,6 +164,6 @@ def sentence_map(plane: SentenceMapResult) -> Any:
 
 
 def _wrapped(sentence: str) -> str:
-    """A sentence for a hover label, which does not break lines itself."""
-    shown = textwrap.shorten(sentence, 400, placeholder=" …")
-    return "<br>".join(as_text(line) for line in textwrap.wrap(shown, 60))
+    """Break a sentence into lines for a hover label."""
+    short = textwrap.shorten(sentence, 400, placeholder=" …")
+    return "<br>".join(as_text(line) for line in textwrap.wrap(short, 60))

@@ -1,28 +1,22 @@
-"""A text in which parts are marked with a colour and a name. Nothing here knows Streamlit."""
+"""Text with highlighted spans as Markdown. Independent of Streamlit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bert_probe.ui.state import plain
+from bert_probe.ui.state import escape
 
 COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")
-"""Of parts that differ; after the last the first again, as every part also bears its name."""
+"""Colors of spans with different names; they repeat, as each span also bears its name."""
 
-_MOST_BETWEEN = 400
-"""Characters of text without a mark that are shown; of more, the two ends."""
+_MAX_PLAIN = 400
+"""Maximum length of text between two spans; from longer text the middle is cut out."""
 
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """A part of a text.
-
-    Attributes:
-        start, end: its characters.
-        name: what it is called, beside it.
-        colour: one of `COLOURS`.
-    """
+    """A span of characters with a name that is drawn next to it and a color from `COLOURS`."""
 
     start: int
     end: int
@@ -31,46 +25,46 @@ class HighlightSpan:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, in the order of the alphabet, so that a name keeps its own."""
+    """Return a color for each name, assigned in alphabetical order."""
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(sorted(set(names)))}
 
 
 def markdown(text: str, marks: Sequence[HighlightSpan]) -> str:
-    """The text as Markdown; whatever it holds stands there as text. Marks must not overlap.
+    """Return the text as escaped Markdown with highlighted spans, which must not overlap.
 
-    Those of one name that touch become one, and neighbours bear their name once, after the last.
+    Adjacent spans with the same name are joined, and the name follows the last of them.
     """
-    ordered = _joined(marks)
-    done, parts = 0, []
-    for number, mark in enumerate(ordered, start=1):
-        parts.append(_between(text[done : mark.start]))
-        parts.append(f":{mark.colour}-background[{_kept(text[mark.start : mark.end])}]")
-        done = mark.end
-        after = ordered[number] if number < len(ordered) else None
-        if after is None or after.name != mark.name or text[mark.end : after.start].strip():
-            parts.append(f" :{mark.colour}[**{plain(mark.name)}**] ")
-    parts.append(_between(text[done:]))
+    spans = _join_spans(marks)
+    end, parts = 0, []
+    for number, span in enumerate(spans, start=1):
+        parts.append(_plain_text(text[end : span.start]))
+        parts.append(f":{span.colour}-background[{_escape(text[span.start : span.end])}]")
+        end = span.end
+        following = spans[number] if number < len(spans) else None
+        if following is None or following.name != span.name or text[span.end : following.start].strip():
+            parts.append(f" :{span.colour}[**{escape(span.name)}**] ")
+    parts.append(_plain_text(text[end:]))
     return "".join(parts)
 
 
-def _joined(marks: Sequence[HighlightSpan]) -> list[HighlightSpan]:
+def _join_spans(marks: Sequence[HighlightSpan]) -> list[HighlightSpan]:
     joined: list[HighlightSpan] = []
-    for mark in sorted(marks, key=lambda one: (one.start, one.end)):
-        if joined and joined[-1].name == mark.name and joined[-1].end == mark.start:
-            joined[-1] = replace(joined[-1], end=mark.end)
+    for span in sorted(marks, key=lambda span: (span.start, span.end)):
+        if joined and joined[-1].name == span.name and joined[-1].end == span.start:
+            joined[-1] = replace(joined[-1], end=span.end)
         else:
-            joined.append(mark)
+            joined.append(span)
     return joined
 
 
-def _between(text: str) -> str:
-    if len(text) <= _MOST_BETWEEN:
-        return _kept(text)
-    half = _MOST_BETWEEN // 2
-    return f"{_kept(text[:half])} … {_kept(text[-half:])}"
+def _plain_text(text: str) -> str:
+    if len(text) <= _MAX_PLAIN:
+        return _escape(text)
+    half = _MAX_PLAIN // 2
+    return f"{_escape(text[:half])} … {_escape(text[-half:])}"
 
 
-def _kept(text: str) -> str:
-    """As text, with the spaces at its ends, which Markdown needs between words."""
+def _escape(text: str) -> str:
+    """Escape text for Markdown, with a space at each end that has whitespace."""
     before, after = (" " if end.isspace() else "" for end in (text[:1], text[-1:]))
-    return f"{before}{plain(text, len(text))}{after}" if text.strip() else before
+    return f"{before}{escape(text, len(text))}{after}" if text.strip() else before

@@ -1,6 +1,7 @@
-"""Long work behind a page: a button that starts it, then progress with a Cancel button, then its result.
+"""Long-running work behind a page: a button that starts it, progress with a Cancel button, then the result.
 
-A job belongs to one session and one cause: it ends when its inputs change or the session's browser is gone.
+A job belongs to one session and one cause: it ends when its inputs change or the session's browser
+disconnects.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from bert_probe.ui import state
 
 T = TypeVar("T")
 
-KEPT = 8
-"""Jobs that a session holds at most, running or done; the one longest unasked for goes first."""
+MAX_JOBS = 8
+"""Maximum number of jobs of a session, running or done; the least recently used one is dropped first."""
 PATIENCE = 0.3
-"""Seconds between looks at a running job. One that is done within the first is never seen running."""
+"""Seconds between checks of a running job. A job that is done within the first interval shows no progress."""
 
 _JOBS = "jobs"
-_FINAL = (SelectionError, TextError, UnavailableError)
-"""Errors that come again however often the same is tried."""
+_PERMANENT = (SelectionError, TextError, UnavailableError)
+"""Errors that occur again when the same work is repeated."""
 
 
 def run(
@@ -42,63 +43,63 @@ def run(
     note: str = "",
     *,
     start: bool = False,
-    about: Callable[[], str] = lambda: "",
+    describe: Callable[[], str] = lambda: "",
     patience: float | None = None,
     **limits: Any,
 ) -> T | None:
-    """The result of ``work`` for this ``cause``, or None while there is none.
+    """Return the result of ``work`` for this ``cause``, or None while there is none.
 
-    Until it is started a button with ``label`` is drawn, with ``note`` beneath it; while it runs, its
-    progress and a Cancel button. The page is run again when it is over.
+    Before the start, a button with ``label`` and ``note`` is drawn; while the work runs, its progress and a
+    Cancel button. The page runs again when the work is done.
 
     Args:
-        key: names the job in its session; a page may have several.
-        cause: all inputs of the work. A job with another cause is given up, its result dropped.
-        work: runs in a thread that must not draw; reports often, as it can be stopped only then.
-        unit: what is counted, for "24 of 72 heads"; "B" for bytes, which are shown as MB.
-        start: begin at once. The button is then drawn only to begin again, where that can help.
-        about: what is said above the progress.
+        key: name of the job in its session; a page may have several.
+        cause: all inputs of the work. A job with another cause is cancelled.
+        work: runs in a thread that must not draw. It can be cancelled only when it reports progress.
+        unit: what is counted, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
+        start: start at once; the button is drawn only if starting again can help.
+        describe: returns a line to show above the progress.
         patience: seconds for which the page waits before it shows progress.
-        limits: of the `ShardJob`, see there.
+        limits: see `Job`.
 
     Raises:
-        ProbeError: what the work raised, on every run until it is started again or the cause changes.
+        ProbeError: the error of the work, on every run until it is started again or the cause changes.
     """
-    held = _held()
-    job = held.pop(key, None)
+    jobs = _session_jobs()
+    job = jobs.pop(key, None)
     if job is not None and job.cause != cause:
         job.cancel()
         job = None
-    place = st.container()
-    clicked = offered = False
+    container = st.container()
+    is_clicked = is_offered = False
     if job is None:
-        clicked = not start and _start_button(place, key, label, note)
-    elif _may_begin_again(job, start):
-        offered = not (clicked := _start_button(place, key, label, _cancelled(job, unit)))
-    begins = clicked or (start and job is None)
-    if begins:
-        job = Job(cause, work, _alive(), **limits)
+        is_clicked = not start and _start_button(container, key, label, note)
+    elif _can_restart(job, start):
+        is_clicked = _start_button(container, key, label, _cancelled_note(job, unit))
+        is_offered = not is_clicked
+    if is_clicked or (start and job is None):
+        job = Job(cause, work, partial(sessions.is_here, sessions.current()), **limits)
     if job is None:
         return None
-    held[key] = job  # the last one asked for stands last
-    while len(held) > KEPT:
-        held.pop(next(iter(held))).cancel()
-    if not _waited(job, PATIENCE if patience is None else patience):
-        with place:
-            _watch(job, key, unit, about)  # which runs the page again when the job is over
+    jobs[key] = job  # most recently used last
+    while len(jobs) > MAX_JOBS:
+        jobs.pop(next(iter(jobs))).cancel()
+    if not _wait(job, PATIENCE if patience is None else patience):
+        with container:
+            _watch(job, key, unit, describe)
         return None
-    if not offered and _may_begin_again(job, start):  # it ended during this very run
-        if clicked:
-            st.rerun()  # with the button that is gone now
-        # Not by running again: what the first run put into text fields may not have reached the browser yet.
-        _start_button(place, key, label, _cancelled(job, unit))
+    if not is_offered and _can_restart(job, start):  # it ended during this run
+        if is_clicked:
+            st.rerun()  # the button is gone in this run
+        # No rerun here: the browser may not have received yet what the first run put into text fields.
+        _start_button(container, key, label, _cancelled_note(job, unit))
     return None if job.state == "cancelled" else job.value()
 
 
-def answered(
+def answer(
     key: str,
     of: Callable[..., T],
-    *subjects: Any,
+    *inputs: Any,
     label: str,
     unit: str = "",
     note: str = "",
@@ -106,22 +107,19 @@ def answered(
     patience: float | None = None,
     limits: tuple[Any, ...] = (),
 ) -> T | None:
-    """The answer to a question that takes a while, kept for all who ask it; None while there is none.
+    """Return the result of a question, cached for all sessions; None while there is none.
 
     Args:
         key, label, unit, note, start, patience: see `run`.
-        of: the question's own, such as ``Relations().of``.
-        subjects: what it is asked of.
-        limits: what else it is given, which changes no answer.
-
-    Raises:
-        ProbeError: see `run`.
+        of: method of the question, such as ``Relations().of``.
+        inputs: its inputs.
+        limits: further arguments that do not change the result.
     """
     return run(
         key,
-        key_of(of, *subjects),
+        key_of(of, *inputs),
         label,
-        lambda report: shared_cache.answers.of(of, *subjects, *limits, report=report),
+        lambda progress: shared_cache.answers.of(of, *inputs, *limits, report=progress),
         unit,
         note,
         start=start,
@@ -129,42 +127,42 @@ def answered(
     )
 
 
-def _waited(job: Job[Any], seconds: float) -> bool:
-    """Wait for a job; whether it is over. Meanwhile the reader can go elsewhere, or run something else."""
-    place, end = st.empty(), time.monotonic() + seconds
+def _wait(job: Job[Any], seconds: float) -> bool:
+    """Wait for a job and return whether it is over; a newer run of the script interrupts the wait."""
+    placeholder, end = st.empty(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
-        place.empty()  # where Streamlit ends a script that is not wanted any more
+        placeholder.empty()  # here Streamlit stops a script that was superseded
     return job.over
 
 
-def _held() -> dict[str, Job[Any]]:
-    state.hold(_JOBS)
-    held: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
-    return held
+def _session_jobs() -> dict[str, Job[Any]]:
+    state.preserve(_JOBS)
+    jobs: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
+    return jobs
 
 
-def _may_begin_again(job: Job[Any], start: bool) -> bool:
-    failed = job.state == "failed" and not (start and isinstance(job.error, _FINAL))
+def _can_restart(job: Job[Any], start: bool) -> bool:
+    failed = job.state == "failed" and not (start and isinstance(job.error, _PERMANENT))
     return failed or job.state == "cancelled"
 
 
-def _cancelled(job: Job[Any], unit: str) -> str:
-    """What to say beneath the button of a job that is over."""
+def _cancelled_note(job: Job[Any], unit: str) -> str:
+    """Return the note for the button of a cancelled job; "" for a failed one."""
     if job.state != "cancelled":
         return ""
-    reached = "" if job.progress is None else f" after {_counted(*job.progress, unit)}"
+    reached = "" if job.progress is None else f" after {_count(*job.progress, unit)}"
     return f"Cancelled{reached}. Nothing was kept."
 
 
-def _counted(done: int, total: int, unit: str) -> str:
+def _count(done: int, total: int, unit: str) -> str:
     if unit == "B":
         done, total, unit = round(done / 1e6), round(total / 1e6), "MB"
     return f"{done:,} of {total:,} {unit}".strip()
 
 
-def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> bool:
-    """Whether the work is to start now; the button is gone then."""
-    with place:
+def _start_button(container: DeltaGenerator, key: str, label: str, note: str) -> bool:
+    """Draw the start button and return whether it was clicked, which removes it."""
+    with container:
         button, below = st.empty(), st.empty()
     if button.button(label, type="primary", key=f"{key} start"):
         button.empty()
@@ -175,20 +173,16 @@ def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> boo
 
 
 @st.fragment(run_every=PATIENCE)
-def _watch(job: Job[Any], key: str, unit: str, about: Callable[[], str]) -> None:
-    """Progress, drawn again and again without the rest of the page, until the job is over."""
+def _watch(job: Job[Any], key: str, unit: str, describe: Callable[[], str]) -> None:
+    """Draw the progress repeatedly until the job is over, then run the page again."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
-        said = _counted(done, total, unit) if total else "Working …"
+        status = _count(done, total, unit) if total else "Working …"
         if job.state == "waiting":
-            said = "Waiting for other work on this machine …"
-        st.progress(min(done / total, 1.0) if total else 0.0, "  \n".join(filter(None, [about(), said])))
+            status = "Waiting for other work on this machine …"
+        text = "  \n".join(filter(None, [describe(), status]))
+        st.progress(min(done / total, 1.0) if total else 0.0, text)
         if st.button("Cancel", key=f"{key} cancel"):
             job.cancel()
     if job.wait(0):
         st.rerun()
-
-
-def _alive() -> Callable[[], bool]:
-    """Whether this session's browser is there, as a function that threads may call."""
-    return partial(sessions.is_here, sessions.current())

@@ -1,177 +1,190 @@
-"""The part of Answer that shows what the output head makes of each layer."""
+"""The part of Answer about the logit lens and the tuned lens: the output head applied to every layer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.lens import CAVEAT, Lens, LensResult
-from bert_probe.errors import UnavailableError, WeightsError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
+from bert_probe.analyses.outputs.tuned_lens import TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, usual_folder
+from bert_probe.errors import ProbeError, UnavailableError, WeightsError
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.runtime.cache import key_of
+from bert_probe.text.sentence_files import lines
 from bert_probe.text.truncation import truncate_text
-from bert_probe.ui import blocks, figures, state, tuned_lens
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state
 from bert_probe.ui.export import export
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shown
 
+MAX_LINES = 5_000
+"""Maximum number of lines that train a tuned lens on the page."""
+STEPS = TuneLens().steps
+
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
-_MOST_CURVES = 8
-_MOST_TOKENS = 60
-"""Rows of a picture of tokens; it would be long, and slow."""
-_FADING = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
-"""From any paper to the accent, so that text in the theme's ink is readable on all of it."""
+_MAX_CURVES = 8
+_MAX_TOKENS = 60
+"""Maximum number of rows in the grid of tokens."""
+_COLORSCALE = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
+"""From transparent to the accent color, so that text in the theme's color is readable on all of it."""
+_SOURCES = {"paste": "Paste", "file": "Upload a file"}
+_LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
 
 def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool = False) -> None:
-    """Draw it.
+    """Draw the part.
 
     Args:
-        word: the token whose word is masked, if any.
-        truncate: cut lines that are too long for a tuned lens to learn from.
+        word: the token that is masked, if any.
+        truncate: truncate long lines when a tuned lens is trained.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.header("From which layer on?", anchor=False)
+        st.header("Logit lens: predictions by layer", anchor=False)
         st.space("stretch")
         corner = st.container(width="content")
-    choosers, pictures = (
+    options, pictures = (
         st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
         st.container(),
     )
-    # Before what it changes is drawn, though it stands below.
-    kept = tuned_lens.training(trace.checkpoint, truncate) if task == FILLING else None
-    with choosers:
-        tuned = tuned_lens.choose(kept)
+    # Drawn below the pictures, but run first: it may train the lens that they use.
+    trained = _tuned_lens(trace.checkpoint, truncate) if task == FILLING else None
+    with options:
+        tuned = _choose_lens(trained)
     try:
-        found: LensResult = shared_cache.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
+        result: LensResult = shared_cache.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
     except (UnavailableError, WeightsError) as error:
-        st.info(state.plain(str(error), 400))
+        st.info(state.escape(str(error), 400))
         return
     with corner:
-        export(found, f"lens-{task}", label="Export this part")
-    by, shared = "probability", not np.isnan(found.probabilities).all()  # a number has no rank
-    if task != LABELLING and shared:
-        with choosers:
-            by = state.pick("lens_by", "Curves", _CURVES, "probability")
+        export(result, f"lens-{task}", label="Export this part")
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # a regression does not
+    if task != LABELLING and has_ranks:
+        with options:
+            by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
     with pictures:
         if task == FILLING:
-            _masks(trace, found, by)
-            if kept is not None and tuned is not None:
-                tuned_lens.losses(kept[1], kept[0])
+            _masks(trace, result, by)
+            if trained is not None and tuned is not None:
+                _losses(trained[1], trained[0])
         elif task == CLASSIFYING:
-            everything = shared_cache.answers.of(
+            all_classes = shared_cache.answers.of(
                 Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace
             )
-            st.markdown(_said(everything, 0))
-            _curves(everything, 0, by)
+            st.markdown(_settled(all_classes, 0))
+            _curves(all_classes, 0, by)
         else:
-            _tokens(found, "label")
+            _tokens(result, "label")
         blocks.caveat(
             f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
             "(nostalgebraist 2020, “logit lens”)."
         )
 
 
-def _masks(trace: Trace, found: LensResult, by: str) -> None:
-    """Each mask, and beneath them all tokens where the mask is for the question."""
-    for number in range(len(found.places)):
-        _mask(found, _followed(trace, found, number), number, by)
-    asked = found.question
-    if asked.mask is not None:
-        plain = "" if asked.tuned is None else ", by the plain lens: the tuned one has learned at masks alone"
-        st.markdown(f"**The same at every token**, of which the model has read each here{plain}.")
-        _tokens(shared_cache.answers.of(Lens(asked.task, top=1).of, trace), "word")
+def _masks(trace: Trace, result: LensResult, by: str) -> None:
+    """Draw each mask; if the mask belongs to the question and not to the text, also all tokens of the
+    text."""
+    for number in range(len(result.places)):
+        _mask(result, _top_words(trace, result, number), number, by)
+    question = result.question
+    if question.mask is not None:
+        lens = (
+            "" if question.tuned is None else ", by the logit lens: the tuned lens was trained on masks only"
+        )
+        st.markdown(f"**All tokens of the text, without a mask**{lens}.")
+        _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
 
 
-def _followed(trace: Trace, found: LensResult, number: int) -> LensResult:
-    """The same for the words that the last layer likes best, at every layer."""
-    asked = found.question
-    words = found.names[-1][number]
-    followed: LensResult = shared_cache.answers.of(
-        Lens(asked.task, targets=words, mask=asked.mask, tuned=asked.tuned).of, trace
+def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
+    """Return the result for the top words of the last layer, at every layer."""
+    question = result.question
+    words = result.names[-1][number]
+    top: LensResult = shared_cache.answers.of(
+        Lens(question.task, targets=words, mask=question.mask, tuned=question.tuned).of, trace
     )
-    return followed
+    return top
 
 
-def _mask(found: LensResult, followed: LensResult, number: int, by: str) -> None:
-    mask = found.places[number]
-    st.markdown(f"**Token {mask.position}.** {_said(found, number)}")
-    _curves(followed, number, by)
-    layers, count = found.ids.shape[0], found.ids.shape[2]
+def _mask(result: LensResult, top_words: LensResult, number: int, by: str) -> None:
+    mask = result.places[number]
+    st.markdown(f"**Token {mask.position}.** {_settled(result, number)}")
+    _curves(top_words, number, by)
+    layers, count = result.ids.shape[0], result.ids.shape[2]
     _grid(
-        [[shown(name) for name in found.names[layer][number]] for layer in range(layers)],
-        found.probabilities[:, number],
+        [[shown(name) for name in result.names[layer][number]] for layer in range(layers)],
+        result.probabilities[:, number],
         [str(layer) for layer in range(layers)],
         [str(rank + 1) for rank in range(count)],
         ("layer", "rank"),
-        f"The likeliest words of each layer at token {mask.position}",
+        f"Top words of each layer at token {mask.position}",
     )
 
 
-def _tokens(found: LensResult, what: str) -> None:
-    """The likeliest word or label of every token in every layer."""
-    layers, places = found.ids.shape[0], found.places[:_MOST_TOKENS]
-    if len(places) < len(found.places):
-        st.caption(f"The first {_MOST_TOKENS} of {len(found.places):,} tokens; the files have all.")
+def _tokens(result: LensResult, unit: str) -> None:
+    """Draw the top word or label of every token at every layer."""
+    layers, tokens = result.ids.shape[0], result.places[:_MAX_TOKENS]
+    if len(tokens) < len(result.places):
+        st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens; the export has all.")
     _grid(
-        [[shown(found.names[layer][place][0]) for layer in range(layers)] for place in range(len(places))],
-        found.probabilities[:, : len(places), 0].T,
-        blocks.labels(places),
+        [[shown(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
+        result.probabilities[:, : len(tokens), 0].T,
+        blocks.labels(tokens),
         [str(layer) for layer in range(layers)],
         ("token", "layer"),
-        f"The likeliest {what} of each token in each layer",
+        f"Top {unit} of each token at each layer",
     )
 
 
-def _said(found: LensResult, number: int) -> str:
-    """From which layer on the last layer's answer is the likeliest."""
-    name, layer = state.plain(shown(found.names[-1][number][0])), int(found.settled[number])
-    last = len(found.ids) - 1
+def _settled(result: LensResult, number: int) -> str:
+    """Return from which layer on the model's answer ranks first."""
+    name, layer = state.escape(shown(result.names[-1][number][0])), int(result.settled[number])
+    last = len(result.ids) - 1
     if layer == last:
-        return f"Only the last layer, {last}, puts **{name}** first."
-    return f"**{name}** is first from layer {layer} on, of {last}."
+        return f"**{name}** ranks first only at the last layer, {last}."
+    return f"**{name}** ranks first from layer {layer} of {last} on."
 
 
-def _curves(found: LensResult, number: int, by: str) -> None:
-    """What the last layer puts first, by layer: probability, of a number the number itself, or rank; or how
-    undecided each layer is."""
+def _curves(result: LensResult, number: int, by: str) -> None:
+    """Draw probability or rank (or the number itself, for a regression) of the last layer's top words by
+    layer, or the entropy of each layer."""
     figure = go.Figure()
-    values, axis, name = found.probabilities, "probability", "Probability by layer"
+    values, axis, title = result.probabilities, "probability", "Probability by layer"
     if np.isnan(values).all():
-        values, axis = found.logits, "value"
+        values, axis = result.logits, "value"
     if by == "rank":
-        values, axis, name = found.ranks, "rank", "Rank by layer"
+        values, axis, title = result.ranks, "rank", "Rank by layer"
     if by == "entropy":
-        _line(figure, found.entropy[:, number], "entropy", HEADS[0])
-        axis, name = "bits", "Entropy by layer"
+        _add_line(figure, result.entropy[:, number], "entropy", HEADS[0])
+        axis, title = "bits", "Entropy by layer"
     else:
-        last = {int(one): place for place, one in enumerate(found.ids[-1, number])}
-        for one in list(last)[:_MOST_CURVES]:
-            each = [
-                row[int(np.flatnonzero(ids == one)[0])]
-                for row, ids in zip(values[:, number], found.ids[:, number], strict=True)
+        for index, id_ in enumerate(result.ids[-1, number][:_MAX_CURVES].tolist()):
+            by_layer = [
+                row[int(np.flatnonzero(ids == id_)[0])]
+                for row, ids in zip(values[:, number], result.ids[:, number], strict=True)
             ]
-            named = figures.as_text(shown(found.names[-1][number][last[one]]))
-            _line(figure, each, named, HEADS[last[one] % len(HEADS)])
-    # The first rank is the best, and most of what happens is among the first few.
-    ranked = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
+            name = figures.as_text(shown(result.names[-1][number][index]))
+            _add_line(figure, by_layer, name, HEADS[index % len(HEADS)])
+    # Rank 1 is the best, and most changes are among the first ranks.
+    scale = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
     figure.update_layout(
         height=300,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        xaxis={"title": "layer", "dtick": max(1, len(found.ids) // 12), "zeroline": False},
-        yaxis={"title": axis, **ranked},
+        xaxis={"title": "layer", "dtick": max(1, len(result.ids) // 12), "zeroline": False},
+        yaxis={"title": axis, **scale},
         legend={"orientation": "v", "x": 1.01, "y": 1},
         hovermode="closest",
     )
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=name)
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
 
 
-def _line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
-    """A point a layer, from 0."""
+def _add_line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
+    """Add a curve with one point per layer, from 0."""
     figure.add_scatter(
         x=list(range(len(values))),
         y=values,
@@ -190,29 +203,29 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Names in cells, [row, column], the likelier the darker."""
-    places = np.indices(shares.shape)
-    cells = [figures.as_text(name) for row in names for name in row]
+    """Draw names in cells [row, column]; the more probable, the darker the cell."""
+    indices = np.indices(shares.shape)
+    full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
     figure = go.Figure()
     figure.add_heatmap(
         z=np.sqrt(shares),
         zmin=0,
         zmax=1,
-        colorscale=_FADING,
+        colorscale=_COLORSCALE,
         xgap=2,
         ygap=2,
         showscale=False,
         hoverinfo="skip",
     )
-    # Written by itself, in the theme's ink: in the cells it would take a colour that fits a white page.
+    # The text is a trace of its own in the theme's color: a heatmap's text would be colored for a white page.
     figure.add_scatter(
-        x=places[1].ravel(),
-        y=places[0].ravel(),
+        x=indices[1].ravel(),
+        y=indices[0].ravel(),
         mode="text",
         text=short,
-        textfont={"color": figures.ink(blocks.dark())},
-        customdata=np.array([cells, [f"{share:.4f}" for share in shares.ravel()]]).T,
+        textfont={"color": figures.ink(blocks.is_dark())},
+        customdata=np.array([full, [f"{share:.4f}" for share in shares.ravel()]]).T,
         hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: "
         "%{customdata[0]}, %{customdata[1]}<extra></extra>",
     )
@@ -230,5 +243,127 @@ def _grid(
         },
         showlegend=False,
     )
-    st.markdown(f"**{title}** · the stronger the colour, the likelier", help="Colours go by the square root.")
+    st.markdown(f"**{title}**", help="Color intensity is the square root of the probability.")
     st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
+
+
+# ---------------------------------------------------------------- tuned lens
+
+
+def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
+    """Draw the training of a tuned lens; return the newest lens of this model and its file, if any."""
+    with st.expander("Train a tuned lens"):
+        st.markdown(
+            ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et al. "
+            "2023) first maps a layer's vectors to the last layer's basis by an affine map. The maps are "
+            "trained on your lines: some words are masked, and each layer learns to predict the model's own "
+            "output. A fifth of the lines is held out for evaluation. Some hundred lines similar to the "
+            "texts that you look at are a good start.]"
+        )
+        source = state.segmented_control("tune_from", "Source of the lines", _SOURCES, "paste")
+        try:
+            texts = (
+                tuple(
+                    lines(
+                        sentence_input.paste_text(
+                            "tune_pasted", "Lines of text", "The first line\nThe second line", 140
+                        )
+                    )
+                )
+                if source == "paste"
+                else sentence_input.upload_sentences("tune", "A text file in UTF-8, one text per line")
+            )
+            if texts:
+                _train(checkpoint, texts, truncate)
+        except ProbeError as error:
+            blocks.error_box(error, "Empty lines are skipped. Your input is unchanged.")
+    return newest(checkpoint)
+
+
+def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
+    """Draw a button, then progress, then the path of the lens."""
+    sentence_input.check_count(texts, MAX_LINES)
+    question = TuneLens(STEPS)
+    path = jobs.run(
+        "tuned lens",
+        key_of(question, checkpoint, texts, truncate),
+        f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
+        lambda progress: keep(question.of(checkpoint, texts, truncate, progress), checkpoint),
+        "parts",
+        "A minute or two for a small model. You can cancel at any time. The lens is saved in "
+        f"{state.escape(str(usual_folder(checkpoint)), 400)}.",
+    )
+    if path is not None:
+        st.success(
+            f"The lens was trained and saved as {state.escape(str(path), 400)}. Choose “Tuned lens” above.",
+            icon=":material/check:",
+        )
+
+
+def _choose_lens(trained: tuple[Path, TuneLensResult] | None) -> str | None:
+    """Draw the choice of the lens; return the file of the tuned lens, or None for the logit lens."""
+    if trained is None:
+        return None
+    help_text = "The tuned lens first maps each layer to the last layer's basis by a trained affine map."
+    lens = state.segmented_control("lens_through", "Lens", _LENSES, "plain", help_text)
+    return str(trained[0]) if lens == "tuned" else None
+
+
+def _losses(lens: TuneLensResult, file: Path) -> None:
+    """Draw the held-out losses of the tuned lens and the logit lens."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.subheader("Held-out loss by layer", anchor=False)
+        st.space("stretch")
+        more = [("The lens, safetensors", file.name, lambda _: file.read_bytes())]
+        export(lens, "tuned-lens", more, label="Export the lens")
+    st.markdown(
+        f"{lens.verdict} It was trained on {lens.learned:,} masked words of "
+        f"{lens.inputs.sentences['sentences']:,} lines."
+    )
+    picture, numbers = st.columns([3, 2], gap="large", vertical_alignment="center")
+    with picture:
+        st.plotly_chart(
+            _loss_curves(lens), width="stretch", config=figures.CONFIG, alt="Loss of each lens by layer"
+        )
+    with numbers:
+        st.dataframe(
+            lens.table().rename(columns={"plain_loss_bits": "logit lens", "tuned_loss_bits": "tuned lens"}),
+            hide_index=True,
+            width="stretch",
+            column_config={
+                name: st.column_config.NumberColumn(f"{name}, bits", format="%.4f")
+                for name in ("logit lens", "tuned lens")
+            },
+            alt="Loss of each lens by layer",
+        )
+    blocks.caveat(
+        "The Kullback-Leibler divergence between the lens's prediction at a layer and the model's output, "
+        "mean over masked words of held-out lines; 0 is the same prediction. A tuned lens shows what an "
+        "affine map can read from a layer on similar text, not that the model uses it."
+    )
+
+
+def _loss_curves(lens: TuneLensResult) -> go.Figure:
+    figure = go.Figure()
+    layers = np.arange(len(lens.logit_lens)).tolist()
+    curves = (
+        ("logit lens", lens.logit_lens, figures.GRAY, "dot"),
+        ("tuned lens", lens.tuned, figures.ACCENT, "solid"),
+    )
+    for name, values, colour, dash in curves:
+        figure.add_scatter(
+            x=layers,
+            y=values,
+            mode="lines+markers",
+            name=name,
+            line={"color": colour, "width": 2.5, "dash": dash},
+            hovertemplate=f"layer %{{x}}: %{{y:.4f}} bits<extra>{name}</extra>",
+        )
+    return figure.update_layout(
+        height=240,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis={"title": "layer", "dtick": max(1, len(layers) // 12), "zeroline": False},
+        yaxis={"title": "bits", "rangemode": "tozero"},
+        legend={"orientation": "h", "y": 1.15, "x": 0},
+        hovermode="closest",
+    )

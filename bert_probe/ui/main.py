@@ -1,4 +1,4 @@
-"""The script that Streamlit runs on every interaction: navigation, workbench, the page."""
+"""The script that Streamlit runs on every interaction: navigation, workbench and the current page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _STATIC = Path(__file__).with_name("static")
 
 
 def main() -> None:
-    """Draw the chosen page around the workbench."""
-    # Not before the browser has its scripts: both would share one processor's time.
-    preload.begin()
+    """Draw the workbench and the current page."""
+    # Started here and not earlier: the browser's first requests come first.
+    preload.start()
     page = st.navigation(
         {
             section: [
-                # No icons: for Material ones the browser would ask a server outside.
+                # No icons: the browser would fetch Material icons from another server.
                 st.Page(paths.page(name), title=name.title(), url_path=name, default=name == asgi.FRONT_PAGE)
                 for name in names
             ]
@@ -34,19 +34,19 @@ def main() -> None:
     st.logo(_STATIC / "logo.svg", size="large", icon_image=_STATIC / "favicon.svg")
     state.enter(page.url_path or asgi.FRONT_PAGE)
     try:
-        view_files.arrive()
-        workbench.sidebar()
+        view_files.open_pending()
+        workbench.draw_sidebar()
         with st.sidebar:
             view_files.uploader()
         if not preload.is_done():
             with st.spinner("Starting …"):
                 preload.wait()
         page.run()
-        view_files.other_weights()
+        view_files.warn_other_weights()
     except ProbeError as error:
-        blocks.refusal(error)
+        blocks.error_box(error)
     finally:
-        workbench.model_line()
+        workbench.draw_model_line()
         drafts.publish()
         state.publish(asgi.OF_ATTENTION if page.url_path in ("", asgi.FRONT_PAGE) else frozenset())
     workbench.confirm_drafts()

@@ -1,4 +1,5 @@
-"""The overview's cards: what was found in a text, each with its picture and a link to the view behind it."""
+"""The page Overview: the most unusual observations about a text, each with a picture and a link to its
+page."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.server.asgi import OF_ATTENTION
-from bert_probe.ui import blocks, jobs, state
+from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.workbench import TracedRequest
 from bert_probe.views import small
@@ -25,48 +26,66 @@ _OWN: Final = {
     "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
     "answer": frozenset(("task", "of")),
 }
-"""Of each page that is linked to, what a link chooses; all else in the address stays as it is."""
+"""Parameters that a link to each page sets; all other parameters stay as they are."""
 
 
-def draw(study: TracedRequest) -> None:
-    """All of it: what is quick at first, in the order of the kinds; ranked once it is known what is usual."""
-    wanted = forms(study.a, study.b)
-    known = all(shared_cache.answers.has(usual, study.checkpoint, form) for form in wanted)
-    found: HighlightsResult = shared_cache.answers.of(look, study.a, study.b, quick=not known)
-    if known:
-        found = found.ranked(_measured(study, wanted))
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Overview",
+        "The most unusual observations about your text, each with a picture and a link to the page with the "
+        "details.",
+    )
+    traced = workbench.trace_request()
+    blocks.truncation_notice(traced.a)
+    if traced.b is not None:
+        blocks.truncation_notice(traced.b)
+    _draw(traced)
+
+
+def _draw(traced: TracedRequest) -> None:
+    """Draw the cards: quick ones first, in fixed order; ranked once the reference numbers are known."""
+    pair_forms = forms(traced.a, traced.b)
+    is_measured = all(shared_cache.answers.has(usual, traced.checkpoint, form) for form in pair_forms)
+    result: HighlightsResult = shared_cache.answers.of(look, traced.a, traced.b, quick=not is_measured)
+    if is_measured:
+        result = result.ranked(_reference_numbers(traced, pair_forms))
     with st.container(key="findings", gap="small"):
-        if not found.findings:
-            st.info("Nothing in this text stands out. Write a sentence or two.")
-        for number, finding in enumerate(found.findings):
+        if not result.findings:
+            st.info("Nothing stands out in this text. Write one or two sentences.")
+        for number, finding in enumerate(result.findings):
             _card(finding, number)
-    if known:
-        _foot(found)
+    if is_measured:
+        _footer(result)
     else:
-        _measure(study, wanted)
+        _measure_reference(traced, pair_forms)
 
 
-def _measured(
-    study: TracedRequest, wanted: Sequence[Form], report: Progress = no_progress
+def _reference_numbers(
+    traced: TracedRequest, text_forms: Sequence[Form], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """The numbers of the shipped sentences, measured once for each model."""
+    """Return the numbers of the reference sentences, measured once per model."""
     parts = [
-        shared_cache.answers.of(usual, study.checkpoint, form, report=part_of(report, number, len(wanted)))
-        for number, form in enumerate(wanted)
+        shared_cache.answers.of(
+            usual, traced.checkpoint, form, report=part_of(progress, number, len(text_forms))
+        )
+        for number, form in enumerate(text_forms)
     ]
     return parts[0] if len(parts) == 1 else parts[0] | parts[1]
 
 
-def _measure(study: TracedRequest, wanted: Sequence[Form]) -> None:
-    """Measure them, and draw the page anew."""
+def _measure_reference(traced: TracedRequest, text_forms: Sequence[Form]) -> None:
+    """Measure the reference sentences in a job, and run the page again."""
     done = jobs.run(
         "usual",
-        (study.checkpoint.cause, *wanted),
-        "Compare with the shipped sentences",
-        lambda report: _measured(study, wanted, report),
-        "shipped sentences",
+        (traced.checkpoint.cause, *text_forms),
+        "Compare with the reference sentences",
+        lambda progress: _reference_numbers(traced, text_forms, progress),
+        "reference sentences",
         start=True,
-        about=lambda: "How unusual is each of these? This model reads the shipped sentences.",
+        describe=lambda: (
+            "How unusual is each observation? The model reads the reference sentences for comparison."
+        ),
     )
     if done is not None:
         st.rerun()
@@ -75,46 +94,47 @@ def _measure(study: TracedRequest, wanted: Sequence[Form]) -> None:
 def _card(finding: Highlight, number: int) -> None:
     with st.container(key=f"finding_{number}", horizontal=True, gap="medium", border=True):
         st.image(
-            small.svg(finding.picture, blocks.dark()),
+            small.svg(finding.picture, blocks.is_dark()),
             width=small.WIDTH,
             alt=small.described(finding.picture),
         )
         with st.container(gap="small"):
-            st.markdown(state.plain(finding.said, 1_000))
+            st.markdown(state.escape(finding.said, 1_000))
             if finding.of:
                 st.caption(f"{finding.place} {_capital(finding.kind.measure)}: {finding.value:.4g}")
             st.page_link(
-                paths.page(finding.page), label=f"{_label(finding)} →", query_params=_address(finding)
+                paths.page(finding.page), label=f"{_label(finding)} →", query_params=_url_parameters(finding)
             )
 
 
-def _address(finding: Highlight) -> dict[str, str]:
-    """All parameters that the page will have then: one that it would write anew is one step back too many."""
+def _url_parameters(finding: Highlight) -> dict[str, str]:
+    """Return all parameters of the linked page; one that it added itself would be another step in the
+    history."""
     own = _OWN[finding.page]
-    kept = {name: value for name, value in state.address().items() if name not in own}
-    return {**kept, **finding.choices}
+    other = {name: value for name, value in state.url_parameters().items() if name not in own}
+    return {**other, **finding.choices}
 
 
 def _label(finding: Highlight) -> str:
-    """The page, and what is to be seen there."""
-    chosen = [
+    """Return the page's name with the layer and head."""
+    parts = [
         f"{name.removeprefix('vector_')} {finding.choices[name]}"
         for name in ("layer", "head", "vector_layer")
         if finding.choices.get(name, "mean") != "mean"
     ]
-    return " · ".join([finding.page.title(), ", ".join(chosen)] if chosen else [finding.page.title()])
+    return " · ".join([finding.page.title(), ", ".join(parts)] if parts else [finding.page.title()])
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _foot(found: HighlightsResult) -> None:
-    assert found.tokens is not None  # it is ranked
-    export(found, "overview")
+def _footer(result: HighlightsResult) -> None:
+    assert result.tokens is not None  # it is ranked
+    export(result, "overview")
     blocks.caveat(
-        "The most unusual comes first: each number is compared with the same number of the short English "
-        f"sentences shipped with the package, of {found.tokens[0]} to {found.tokens[1]} tokens, read by the "
-        "same model. Another kind of text, or a longer one, may differ from them by that alone. Attention "
-        "says where a head reads from, not what the model's output depends on (Jain and Wallace 2019)."
+        "The most unusual observation comes first. Each number is compared with the same number of short "
+        f"English reference sentences of {result.tokens[0]} to {result.tokens[1]} tokens, read by the same "
+        "model. A text of another kind or length may differ for that reason alone. Attention says where a "
+        "head reads from, not what the model's output depends on (Jain and Wallace 2019)."
     )

@@ -1,4 +1,5 @@
-"""A model's parameters as a Plotly figure and as small tables. Nothing here knows Streamlit."""
+"""The page Parameters: all parameters of the model as a treemap and as tables, and those that training
+updates."""
 
 from __future__ import annotations
 
@@ -9,15 +10,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import streamlit as st
 
 from bert_probe.analyses.comparison.parameter_change import ParameterChangeResult
-from bert_probe.analyses.weights.parameters import Inventory, Parameter
-from bert_probe.training.trainable_parameters import TrainableParameters
+from bert_probe.analyses.weights.parameters import Inventory, Parameter, Parameters
+from bert_probe.errors import UnavailableError
+from bert_probe.model.checkpoint import FILLING, Checkpoint
+from bert_probe.model.module_tree import module_tree
+from bert_probe.training.models import TASKS
+from bert_probe.training.trainable_parameters import TrainableParameters, counts, updated
+from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.ui.blocks import TASK_LABELS
+from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, ink
+from bert_probe.ui.train import settings
 from bert_probe.views import palette
 from bert_probe.views.scale import Scale
 
-_CLEAR = "rgba(0,0,0,0)"
+_TRANSPARENT = "rgba(0,0,0,0)"
+_MAX_LABELS = 1_000
 
 PART_COLOURS = {
     "embeddings": "#5D57A6",
@@ -26,18 +37,128 @@ PART_COLOURS = {
     "feed-forward": "#B3652B",
     "pooler": "#5F6B7A",
 }
-"""A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
+"""Colors of the parts of a layer. White text on the large ones has a contrast of at least 4:1."""
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Parameters",
+        "All learned weights of the model by layer and module. They are the same for every text.",
+    )
+    checkpoint = workbench.checkpoint()
+    model = checkpoint.description
+    result = Parameters().of(checkpoint)
+    inventory = result.inventory
+    _totals(inventory, checkpoint)
+    trainable = _choose_trainable(checkpoint)
+    dark = blocks.is_dark()
+    st.plotly_chart(
+        treemap(inventory, dark) if trainable is None else trainable_treemap(trainable, dark),
+        width="stretch",
+        config=figures.CONFIG,
+        alt="Area by number of parameters: embeddings, each layer with its parts, pooler"
+        + ("" if trainable is None else "; parameters that training updates are colored"),
+    )
+    if trainable is not None:
+        blocks.caveat(
+            f"Colored: the {trainable.count():,} parameters that training updates. Hatched: some parameters "
+            "of the block are updated, as with LoRA, whose low-rank matrices are added to the model's own. "
+            "No color: frozen. More trainable parameters take more memory and time, and do not always give a "
+            "better model."
+        )
+    blocks.caveat(
+        "Area is the number of parameters, which says nothing about importance. Parts of a layer: "
+        "feed-forward, attention (queries, keys and values) and, palest, attention output. Click a block to "
+        "zoom in, its title to zoom out."
+    )
+    table = result.table()
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header("All tensors", anchor=False)
+        export(result, "parameters")
+    st.dataframe(
+        table if inventory.tied else table.drop(columns="tied_to"),
+        hide_index=True,
+        width="stretch",
+        height=480,
+        column_config={
+            "count": st.column_config.NumberColumn("count", format="localized"),
+            "bytes": st.column_config.NumberColumn("bytes", format="localized"),
+            "share": st.column_config.ProgressColumn("share", format="percent", min_value=0, max_value=1),
+            "name": st.column_config.TextColumn("name", help="As in the file, where layers count from 0."),
+            "kind": st.column_config.TextColumn("kind", help="The type of module that uses it."),
+        },
+        alt="All parameters with group, shape and count",
+    )
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("By group", anchor=False)
+        st.dataframe(subtotals(inventory.by_group(), inventory.total), hide_index=True, width="stretch")
+    with right:
+        st.header("By module type", anchor=False)
+        st.dataframe(subtotals(inventory.by_kind(), inventory.total), hide_index=True, width="stretch")
+    with st.expander("Module tree"):
+        st.code(
+            "\n".join(
+                f"{'  ' * depth}{name + ': ' if name else ''}{kind}" + (f"  ({count:,})" if count else "")
+                for depth, name, kind, count in module_tree(checkpoint.model)
+            ),
+            language=None,
+        )
+    st.caption(f"{model.architecture} · SHA-256 of the weights {model.weights_sha256}")
+
+
+def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
+    model = checkpoint.description
+    with st.container(horizontal=True, gap="large"):
+        st.metric("Parameters", f"{inventory.total:,}", help="Weights of the model; tied weights count once.")
+        st.metric("Tensors", f"{len(inventory.rows):,}", help="Named arrays of parameters.")
+        st.metric(
+            "Memory", f"{inventory.megabytes:,.1f} MB", help=f"The weights in {model.dtype}, nothing else."
+        )
+        st.metric("Layers × heads", f"{model.layers} × {model.heads}", help="Attention heads of each layer.")
+        st.metric("Vocabulary", f"{model.vocabulary_size:,}", help="Number of tokens in the vocabulary.")
+    if inventory.tied:
+        st.caption(f"{inventory.tied} tensors are tied to another tensor and counted there.")
+
+
+def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
+    """Draw the choice of a training method; return the parameters that it updates, if they are to be
+    marked."""
+    if not state.toggle(
+        "training",
+        "Mark trainable parameters",
+        False,
+        "Show which parameters a training on the page Train would update, in the model with an output head.",
+    ):
+        return None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        labels = {task: TASK_LABELS[task] for task in TASKS}
+        task = state.segmented_control("head_for", "Head", labels, TASKS[0], "The task to train.")
+        label_count = 2
+        if task != FILLING:
+            with st.container(width=150):
+                label_count = settings.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
+    try:
+        update = settings.choose_update([*counts(checkpoint, task, label_count)])
+        return updated(checkpoint, task, update, label_count)
+    except UnavailableError as error:
+        st.info(state.escape(str(error), 600))
+        return None
+
+
+# ---------------------------------------------------------------- treemaps
 
 
 @dataclass(frozen=True)
 class TreemapArea:
-    """A part of a treemap.
+    """An area of a treemap.
 
     Attributes:
-        id, label, within: its own name, what is written on it, the name of the area that it lies in.
-        count: numbers in it.
-        part: the part of a model that it is, or that it belongs to.
-        of: whether a parameter is one of its own.
+        id, label, within: its id, its text, and the id of the area that contains it.
+        count: number of parameters in it.
+        part: the part of a layer or model that it belongs to.
+        contains: returns whether a parameter belongs to it.
     """
 
     id: str
@@ -45,27 +166,27 @@ class TreemapArea:
     within: str
     count: int
     part: str
-    of: Callable[[Parameter], bool]
+    contains: Callable[[Parameter], bool]
 
 
-def areas(found: Inventory) -> list[TreemapArea]:
-    """The model, its groups, their parts, and the tensors of these."""
-    made = [TreemapArea("model", "model", "", found.total, "", lambda _: True)]
-    groups = found.by_group()
-    for (group, part), count in found.by_part().items():
+def areas(inventory: Inventory) -> list[TreemapArea]:
+    """Return the areas of the model, its groups, their parts, and their tensors."""
+    result = [TreemapArea("model", "model", "", inventory.total, "", lambda _: True)]
+    groups = inventory.by_group()
+    for (group, part), count in inventory.by_part().items():
         if group in groups:
-            made.append(TreemapArea(group, group, "model", groups.pop(group), group, _in(group)))
+            result.append(TreemapArea(group, group, "model", groups.pop(group), group, _in(group)))
         if part != group:
-            made.append(TreemapArea(f"{group}/{part}", part, group, count, part, _in(group, part)))
-    for row in found.rows:
+            result.append(TreemapArea(f"{group}/{part}", part, group, count, part, _in(group, part)))
+    for row in inventory.rows:
         if row.count:
             within = row.group if row.part == row.group else f"{row.group}/{row.part}"
             label = row.name.removesuffix(".weight")
-            made.append(TreemapArea(row.name, label, within, row.count, row.part, _called(row.name)))
-    return made
+            result.append(TreemapArea(row.name, label, within, row.count, row.part, _has_name(row.name)))
+    return result
 
 
-def _called(name: str) -> Callable[[Parameter], bool]:
+def _has_name(name: str) -> Callable[[Parameter], bool]:
     return lambda row: row.name == name
 
 
@@ -73,52 +194,52 @@ def _in(group: str, part: str | None = None) -> Callable[[Parameter], bool]:
     return lambda row: row.group == group and part in (None, row.part)
 
 
-def treemap(found: Inventory, dark: bool) -> Any:
-    """Area by count: group, then part, then tensor."""
-    ground, ink = _ground(dark)
-    inks = {_CLEAR: ink, ground: ink, PART_COLOURS["attention output"]: "#1C1B22"}
-    made = areas(found)
-    named = {row.name for row in found.rows}
+def treemap(inventory: Inventory, dark: bool) -> Any:
+    """Return areas by number of parameters: group, then part, then tensor."""
+    background, text = _neutral_colours(dark)
+    text_colours = {_TRANSPARENT: text, background: text, PART_COLOURS["attention output"]: "#1C1B22"}
+    model_areas = areas(inventory)
+    tensors = {row.name for row in inventory.rows}
 
     def colour(area: TreemapArea) -> str:
         if area.id == "model":
-            return _CLEAR
-        return PART_COLOURS.get(area.part, GRAY if area.id in named else ground)
+            return _TRANSPARENT
+        return PART_COLOURS.get(area.part, GRAY if area.id in tensors else background)
 
-    colours = [colour(area) for area in made]
-    return _drawn(
-        made,
+    colours = [colour(area) for area in model_areas]
+    return _figure(
+        model_areas,
         dark,
         marker={"colors": colours, "line": {"width": 0}},
-        textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
+        textfont={"color": [text_colours.get(colour, "#FFFFFF") for colour in colours]},
     )
 
 
-def updated_treemap(found: TrainableParameters, dark: bool) -> Any:
-    """The same areas, with those of a head; what training leaves as it is has no colour, and what it updates
-    in part is hatched."""
-    ground, writing = _ground(dark)
-    made = areas(found.inventory)
-    counts = [found.count(area.of) for area in made]
-    named = {row.name for row in found.inventory.rows}
-    whole = [count == area.count for area, count in zip(made, counts, strict=True)]
-    # Of a layer its parts are seen, which are coloured themselves; of a part not what it is made of.
-    parted = [
-        0 < count < area.count and area.part in PART_COLOURS and area.id not in named
-        for area, count in zip(made, counts, strict=True)
+def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
+    """Return the same areas and those of a head; trainable areas are colored, partly trainable ones
+    hatched."""
+    background, text = _neutral_colours(dark)
+    model_areas = areas(trainable.inventory)
+    updates = [trainable.count(area.contains) for area in model_areas]
+    tensors = {row.name for row in trainable.inventory.rows}
+    is_full = [count == area.count for area, count in zip(model_areas, updates, strict=True)]
+    # Only parts are hatched: of a layer its parts are visible, of a part its tensors are not.
+    is_partial = [
+        0 < count < area.count and area.part in PART_COLOURS and area.id not in tensors
+        for area, count in zip(model_areas, updates, strict=True)
     ]
-    own = [PART_COLOURS.get(area.part, GRAY) for area in made]
-    colours = [colour if all_of_it else ground for colour, all_of_it in zip(own, whole, strict=True)]
-    return _drawn(
-        made,
+    part_colours = [PART_COLOURS.get(area.part, GRAY) for area in model_areas]
+    colours = [colour if full else background for colour, full in zip(part_colours, is_full, strict=True)]
+    return _figure(
+        model_areas,
         dark,
-        customdata=[f"{count:,} of them updated" for count in counts],
+        customdata=[f"{count:,} of them updated" for count in updates],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
         marker={
-            "colors": [_CLEAR, *colours[1:]],
+            "colors": [_TRANSPARENT, *colours[1:]],
             "pattern": {
-                "shape": ["/" if part else "" for part in parted],
-                "fgcolor": own,
+                "shape": ["/" if partial else "" for partial in is_partial],
+                "fgcolor": part_colours,
                 "fgopacity": 0.45,
                 "solidity": 0.35,
                 "size": 8,
@@ -127,35 +248,38 @@ def updated_treemap(found: TrainableParameters, dark: bool) -> Any:
         },
         textfont={
             "color": [
-                writing,
-                *(writing if colour == ground else _readable(colour) for colour in colours[1:]),
+                text,
+                *(text if colour == background else _text_colour(colour) for colour in colours[1:]),
             ]
         },
     )
 
 
-def changed_treemap(found: ParameterChangeResult, dark: bool) -> Any:
-    """The same areas; the colour is how much of each changed, ‖B − A‖ ÷ ‖A‖, grey where it is not in both."""
-    ground, ink = _ground(dark)
-    made = areas(found.inventory)
-    changes = np.array([found.relative(area.of) for area in made])
-    tensors = [change for area, change in zip(made, changes, strict=True) if area.within]
-    end = Scale.from_zero(np.nan_to_num(np.array(tensors)), 0.0).high
+def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
+    """Return the same areas colored by relative change ‖B − A‖ ÷ ‖A‖, gray for tensors without a
+    counterpart."""
+    background, text = _neutral_colours(dark)
+    model_areas = areas(change.inventory)
+    changes = np.array([change.relative(area.contains) for area in model_areas])
+    inner = [value for area, value in zip(model_areas, changes, strict=True) if area.within]
+    high = Scale.from_zero(np.nan_to_num(np.array(inner)), 0.0).high
     scale = palette.sequential(dark)
 
-    def colour(change: float) -> str:
-        return ground if np.isnan(change) else scale[round(min(change / end, 1.0) * (len(scale) - 1))]
+    def colour(value: float) -> str:
+        if np.isnan(value):
+            return background
+        return scale[round(min(value / high, 1.0) * (len(scale) - 1))]
 
-    colours = [colour(change) for change in changes]
-    figure = _drawn(
-        made,
+    colours = [colour(value) for value in changes]
+    figure = _figure(
+        model_areas,
         dark,
-        customdata=["not in both" if np.isnan(change) else f"changed by {change:.3%}" for change in changes],
+        customdata=["not in both" if np.isnan(value) else f"changed by {value:.3%}" for value in changes],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
-        marker={"colors": [_CLEAR, *colours[1:]], "line": {"width": 1, "color": ground}},
-        textfont={"color": [ink, *map(_readable, colours[1:])]},
+        marker={"colors": [_TRANSPARENT, *colours[1:]], "line": {"width": 1, "color": background}},
+        textfont={"color": [text, *map(_text_colour, colours[1:])]},
     )
-    # A treemap with colours of its own has no scale to show: a point that is not seen bears it.
+    # A treemap with explicit colors has no color bar, so an invisible point carries it.
     figure.add_scatter(
         x=[None],
         y=[None],
@@ -164,8 +288,8 @@ def changed_treemap(found: ParameterChangeResult, dark: bool) -> Any:
         marker={
             "color": [0],
             "cmin": 0,
-            "cmax": end,
-            "colorscale": [[place / 8, scale[round(place / 8 * (len(scale) - 1))]] for place in range(9)],
+            "cmax": high,
+            "colorscale": [[step / 8, scale[round(step / 8 * (len(scale) - 1))]] for step in range(9)],
             "showscale": True,
             "colorbar": {"tickformat": "~%", "thickness": 12, "title": {"text": "changed"}},
         },
@@ -173,33 +297,33 @@ def changed_treemap(found: ParameterChangeResult, dark: bool) -> Any:
     return figure.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
 
 
-def _ground(dark: bool) -> tuple[str, str]:
-    """Colours of what has none of its own, and of writing."""
+def _neutral_colours(dark: bool) -> tuple[str, str]:
+    """Return the colors of areas without a color of their own, and of text on them."""
     return "#2D2C38" if dark else "#E6E1D6", ink(dark)
 
 
-def _readable(colour: str) -> str:
-    """Ink that can be read on a colour."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+def _text_colour(colour: str) -> str:
+    """Return a text color that is readable on a color."""
+    red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
 
-def _drawn(made: Sequence[TreemapArea], dark: bool, **look: Any) -> Any:
+def _figure(model_areas: Sequence[TreemapArea], dark: bool, **style: Any) -> Any:
     figure = go.Figure(
         go.Treemap(
-            ids=[area.id for area in made],
-            labels=[area.label for area in made],
-            parents=[area.within for area in made],
-            values=[area.count for area in made],
+            ids=[area.id for area in model_areas],
+            labels=[area.label for area in model_areas],
+            parents=[area.within for area in model_areas],
+            values=[area.count for area in model_areas],
             branchvalues="total",
             maxdepth=3,
             texttemplate="%{label}<br>%{value:,}",
             tiling={"pad": 2, "packing": "binary"},
-            pathbar={"visible": True, "textfont": {"color": _ground(dark)[1]}},
+            pathbar={"visible": True, "textfont": {"color": _neutral_colours(dark)[1]}},
             **{
                 "hovertemplate": "%{label}<br>%{value:,} parameters<br>"
                 "%{percentRoot:.2%} of the model<extra></extra>",
-                **look,
+                **style,
             },
         )
     )
@@ -212,7 +336,7 @@ def _drawn(made: Sequence[TreemapArea], dark: bool, **look: Any) -> Any:
 
 
 def subtotals(sums: dict[str, int], total: int) -> pd.DataFrame:
-    """Subtotals with their share of the whole, as text for reading."""
+    """Return subtotals and their shares as formatted text."""
     return pd.DataFrame(
         {
             "": list(sums),

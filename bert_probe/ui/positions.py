@@ -1,4 +1,4 @@
-"""What a model has for positions as Plotly figures, and in a sentence. Nothing here knows Streamlit."""
+"""The page Positions: learned position embeddings, sinusoids, rotary embeddings, and biases by distance."""
 
 from __future__ import annotations
 
@@ -7,112 +7,195 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+import streamlit as st
 
+from bert_probe.analyses.weights import positions as kinds
 from bert_probe.analyses.weights.position_encodings import DistanceBias, Rotary
-from bert_probe.analyses.weights.positions import PositionsResult, directions
+from bert_probe.analyses.weights.positions import Positions, PositionsResult, directions
 from bert_probe.model.trace import Array
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
+from bert_probe.ui.vectors import numbers
 from bert_probe.views.palette import HEADS
+from bert_probe.views.positions import of_positions
 
+_LABELS = {
+    kinds.COSINES: "Cosines",
+    kinds.DISTANCE: "By distance",
+    kinds.SPECTRUM: "Spectrum",
+    kinds.TABLE: "Table",
+    kinds.FREQUENCIES: "Frequencies",
+    kinds.BIAS: "Bias",
+    kinds.RELATIVE: "Relative distances",
+}
+_CAVEATS = {
+    kinds.COSINES: "The cosine of two sinusoids depends on their distance only, so it is constant along each "
+    "diagonal. That of learned embeddings need not be. Positions that few training texts reached may still "
+    "be near their random initialization.",
+    kinds.DISTANCE: "The mean over all pairs of positions at that distance. For rotary models: the cosine of "
+    "a vector with itself rotated by that many positions, if all its pairs of dimensions had the same norm; "
+    "in a text the queries and keys decide.",
+    kinds.SPECTRUM: "Cumulative shares of the squared singular values of the centered table. Few directions "
+    "mean that positions lie on a curve with few degrees of freedom. A sinusoid with a wavelength much "
+    "longer than the table hardly varies in it and contributes little.",
+    kinds.TABLE: "One row per position, one column per dimension; each picture has its own color range. The "
+    "order of learned dimensions has no meaning. Sinusoids are sorted from short wavelengths on the left to "
+    "long ones on the right.",
+    kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions, those "
+    "with a long one distant positions. A wavelength longer than any text never completes a rotation.",
+    kinds.BIAS: "At positive distances the key comes after the query. The bias is the same in all layers; "
+    "large distances share a value. It is added to the score before the softmax and does not depend on the "
+    "words.",
+    kinds.RELATIVE: "One row per distance, or per bucket of large distances; − means before the query. What "
+    "a distance adds to a score depends on the words too, so there is no bias by distance alone.",
+}
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
-_EXACT = 1e-6
-"""A table this near to the sinusoids holds them: it was rounded to float32."""
+_TOLERANCE = 1e-6
+"""A table within this distance of the sinusoids contains them, rounded to float32."""
 
 
-def has(found: PositionsResult) -> str:
-    """What the model has, in a sentence or two."""
-    said = []
-    if found.learned is not None:
-        count, size = found.learned.vectors.shape
-        learned = f"This model adds a vector of {size:,} numbers for each of {count:,} positions. "
-        if found.learned.off_sinusoids <= _EXACT:
-            said.append(f"{learned}They are the sinusoids of Vaswani et al. 2017 themselves.")
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Positions",
+        "Attention alone is independent of the order of tokens. This page shows how the model encodes "
+        "positions.",
+    )
+    checkpoint = workbench.checkpoint()
+    result = shared_cache.answers.of(Positions().of, checkpoint)
+    st.markdown(_summary(result))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        options = {name: _LABELS[name] for name in result.available}
+        view = state.segmented_control("positions_show", "View", options, result.available[0])
+        st.space("stretch")
+        result = result.showing(show=view)
+        export(result, f"positions-{view}")
+    _draw(result)
+    blocks.caveat(_CAVEATS[view])
+
+
+def _draw(result: PositionsResult) -> None:
+    """Draw the selected view."""
+    view = result.question.show
+    if view == kinds.DISTANCE:
+        st.markdown(_distance_summary(result))
+        figure, alt = distance_curves(result), "Mean cosine of two positions by their distance"
+    elif view == kinds.SPECTRUM:
+        st.markdown(_spectrum_summary(result))
+        figure, alt = spectrum_curves(result), "Share of the variance by principal direction"
+    elif view == kinds.FREQUENCIES:
+        figure = wavelength_curves(result.rotary, result.positions)
+        alt = "Wavelength of each pair of dimensions"
+    elif view == kinds.BIAS and result.bias is not None:
+        figure, alt = bias_curves(result.bias), "What each head adds to a score, by distance"
+    else:
+        heatmaps = of_positions(result)
+        columns = st.columns(len(heatmaps), gap="large")
+        for number, (column, data) in enumerate(zip(columns, heatmaps, strict=True)):
+            with column:
+                heatmap(data, key=f"positions_{view}_{number}")
+        return
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=alt)
+    numbers(result.frame())
+
+
+def _summary(result: PositionsResult) -> str:
+    """Return how the model encodes positions."""
+    sentences = []
+    if result.learned is not None:
+        count, size = result.learned.vectors.shape
+        table = (
+            f"This model adds one of {count:,} position embeddings with {size:,} dimensions to each token. "
+        )
+        if result.learned.off_sinusoids <= _TOLERANCE:
+            sentences.append(f"{table}They are the sinusoids of Vaswani et al. 2017.")
         else:
-            said.append(
-                f"{learned}They were **learned**; nothing in the model says which positions are neighbours. "
-                "The **sinusoids** of Vaswani et al. 2017 are computed here for the same size, to compare: "
+            sentences.append(
+                f"{table}They were **learned**; nothing in the model defines which positions are adjacent. "
+                "For comparison, the **sinusoids** of Vaswani et al. 2017 are computed in the same size; "
                 "this model does not use them."
             )
-    if found.rotary:
-        said.append(
-            "This model turns pairs of dimensions of queries and keys by an angle that grows with the "
-            "position (**rotary**; Su et al. 2021), in every layer, so that their product depends on the "
-            "distance."
+    if result.rotary:
+        sentences.append(
+            "This model uses **rotary** position embeddings (Su et al. 2021): in every layer, pairs of "
+            "dimensions of queries and keys are rotated by an angle that grows with the position, so that "
+            "their dot product depends on the distance."
         )
-    if found.bias is not None:
-        said.append(
-            "It adds a **bias** to each score that depends on the distance of query and key, in all layers."
+    if result.bias is not None:
+        sentences.append(
+            "In all layers, a **bias** that depends on the distance of query and key is added to each score."
         )
-    if found.relative is not None:
-        said.append(
-            f"It has {len(found.relative.vectors):,} learned vectors for **distances** of query and key, "
-            "which every layer multiplies with its queries and keys (He et al. 2021)."
+    if result.relative is not None:
+        sentences.append(
+            f"It has {len(result.relative.vectors):,} learned embeddings of **distances** between query and "
+            "key, which every layer multiplies with its queries and keys (He et al. 2021)."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def of_distance(found: PositionsResult) -> str:
-    """What the curves by distance say of neighbours."""
+def _distance_summary(result: PositionsResult) -> str:
     parts = [
-        f"{name}: **{values[1]:.2f}** next to each other, **{values[near]:.2f}** at a distance of {near}"
-        for name, values in found.by_distance.items()
-        if (near := min(10, len(values) - 1)) > 1
+        f"{name}: **{values[1]:.2f}** for adjacent positions, **{values[distance]:.2f}** at distance "
+        f"{distance}"
+        for name, values in result.by_distance.items()
+        if (distance := min(10, len(values) - 1)) > 1
     ]
     return "Mean cosine, " + "; ".join(parts) + "." if parts else ""
 
 
-def of_spectrum(found: PositionsResult) -> str:
-    """In how many directions most of the variance lies."""
-    learned, fixed = (directions(one) for one in found.spectra)
-    size = found.table_of_positions.vectors.shape[1]
+def _spectrum_summary(result: PositionsResult) -> str:
+    """Return the number of directions that contain most of the variance."""
+    learned, sinusoids = (directions(spectrum) for spectrum in result.spectra)
+    size = result.table_of_positions.vectors.shape[1]
     return (
-        f"90% of the variance over positions lies in **{learned}** of {size:,} directions for what was "
-        f"learned, in **{fixed}** for the sinusoids."
+        f"90% of the variance over positions is in **{learned}** of {size:,} directions for the learned "
+        f"embeddings and in **{sinusoids}** for the sinusoids."
     )
 
 
-def distance_curves(found: PositionsResult) -> Any:
-    """Mean cosine by distance."""
+def distance_curves(result: PositionsResult) -> Any:
+    """Return the mean cosine by distance."""
     return _curves(
-        {name: (np.arange(len(values)), values) for name, values in found.by_distance.items()},
+        {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
         {"title": "distance of two positions"},
         {"title": "mean cosine"},
         "distance %{x}: %{y:.4f}",
     )
 
 
-def spectrum_curves(found: PositionsResult) -> Any:
-    """The share of the variance by direction, and how the shares add up."""
-    learned, fixed = found.spectra
-    drawn = {
-        name: (np.arange(1, len(shares) + 1), np.cumsum(shares))
-        for name, shares in (("learned", learned), ("sinusoids", fixed))
-    }
+def spectrum_curves(result: PositionsResult) -> Any:
+    """Return the cumulative share of the variance by direction."""
+    learned, sinusoids = result.spectra
     return _curves(
-        drawn,
-        {"title": "principal directions, the largest first", "type": "log"},
-        {"title": "share of the variance up to it", "range": [0, 1.02], "tickformat": ".0%"},
+        {
+            name: (np.arange(1, len(shares) + 1), np.cumsum(shares))
+            for name, shares in (("learned", learned), ("sinusoids", sinusoids))
+        },
+        {"title": "number of principal directions", "type": "log"},
+        {"title": "cumulative share of the variance", "range": [0, 1.02], "tickformat": ".0%"},
         "%{x} directions: %{y:.1%}",
     )
 
 
-def wavelength_curves(rotary: tuple[Rotary, ...], longest: int) -> Any:
-    """Wavelength by pair of dimensions, and the longest text."""
-    most = max(len(one.frequencies) for one in rotary)
-    drawn = {one.name: (np.arange(len(one.wavelengths)), one.wavelengths) for one in rotary}
+def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
+    """Return the wavelength of each pair of dimensions, with the maximum text length."""
+    pairs = max(len(kind.frequencies) for kind in rotary)
     figure = _curves(
-        drawn,
-        {"title": "pair of dimensions", "rangemode": "tozero", "dtick": max(1, most // 12)},
+        {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},
+        {"title": "pair of dimensions", "rangemode": "tozero", "dtick": max(1, pairs // 12)},
         {"title": "wavelength in positions", "type": "log", "exponentformat": "power", "dtick": 1},
-        "pair %{x}: once round in %{y:,.1f} positions",
+        "pair %{x}: full rotation in %{y:,.1f} positions",
         mode="lines+markers",
     )
     figure.add_scatter(
-        x=[0, most - 1],
-        y=[longest, longest],
+        x=[0, pairs - 1],
+        y=[max_positions, max_positions],
         mode="lines",
-        name=f"longest text, {longest:,}",
+        name=f"maximum text length, {max_positions:,}",
         line={"color": GRAY, "width": 1, "dash": "dot"},
         hoverinfo="skip",
     )
@@ -120,7 +203,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], longest: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """What each head adds to a score, by distance."""
+    """Return what each head adds to a score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(
@@ -131,20 +214,20 @@ def bias_curves(bias: DistanceBias) -> Any:
             line={"color": HEADS[head % len(HEADS)], "width": 1.5, "dash": _DASHES[head // len(HEADS) % 4]},
             hovertemplate=f"distance %{{x}}: %{{y:.4f}}<extra>head {head + 1}</extra>",
         )
-    return _laid_out(
+    return _set_layout(
         figure, {"title": "key's position − query's"}, {"title": "added to the score"}, height=420
     )
 
 
 def _curves(
-    drawn: Mapping[str, tuple[Array, Array]],
+    curves: Mapping[str, tuple[Array, Array]],
     xaxis: dict[str, Any],
     yaxis: dict[str, Any],
     hover: str,
     mode: str = "lines",
 ) -> Any:
     figure = go.Figure()
-    for number, (name, (x, y)) in enumerate(drawn.items()):
+    for number, (name, (x, y)) in enumerate(curves.items()):
         figure.add_scatter(
             x=x,
             y=y,
@@ -153,10 +236,10 @@ def _curves(
             line={"color": _COLOURS[number % 3], "width": 2.5, "dash": _DASHES[number % 4]},
             hovertemplate=f"{hover}<extra>{name}</extra>",
         )
-    return _laid_out(figure, xaxis, yaxis)
+    return _set_layout(figure, xaxis, yaxis)
 
 
-def _laid_out(figure: Any, xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 380) -> Any:
+def _set_layout(figure: Any, xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 380) -> Any:
     return figure.update_layout(
         height=height,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},

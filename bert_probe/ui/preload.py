@@ -1,4 +1,4 @@
-"""What takes seconds to import comes while the browser shows the first things already."""
+"""Imports that take seconds run in a thread while the browser loads the first page."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from streamlit import delta_generator
 from bert_probe.runtime.imports import imported_for_good
 
 
-def begin() -> None:
-    """Import it in a thread of its own, once for the process."""
-    # At the first element Streamlit looks whether this is a Python prompt, to warn of it, and for that at the
-    # files of all modules: half a second, while thousands are being imported.
+def start() -> None:
+    """Start the imports in a thread, once per process."""
+    # For its first element Streamlit checks whether it runs in a Python prompt by looking at the files of all
+    # modules, which takes half a second during imports.
     delta_generator._use_warning_has_been_displayed = True
-    _begun()
+    _imports()
 
 
 def wait() -> None:
-    """Until it is imported; what went wrong with that is raised here."""
-    _begun().result()
+    """Wait for the imports; an import error is raised here."""
+    _imports().result()
 
 
 def is_done() -> bool:
-    """Whether `wait` would return at once."""
-    return _begun().done()
+    """Return whether the imports are done."""
+    return _imports().done()
 
 
 @cache
-def _begun() -> Future[None]:
-    imported: Future[None] = Future()
+def _imports() -> Future[None]:
+    future: Future[None] = Future()
 
     def work() -> None:
         try:
-            # What opens a model, and what the front page is made of.
-            with imported_for_good(), _taking_turns():
+            # The modules that open a model and those of the front page.
+            with imported_for_good(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401
         except BaseException as error:
-            imported.set_exception(error)
+            future.set_exception(error)
         else:
-            imported.set_result(None)
+            future.set_result(None)
 
-    # A daemon, as Ctrl+C should not wait for it.
+    # A daemon thread, so that Ctrl+C does not wait for it.
     threading.Thread(target=work, name="imports", daemon=True).start()
-    return imported
+    return future
 
 
 @contextmanager
-def _taking_turns() -> Iterator[None]:
-    """Let threads that answer the browser's first requests have their turn ten times as often as usual."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(usual / 10)
+def _shorter_switch_interval() -> Iterator[None]:
+    """Switch threads ten times as often, so that the browser's first requests are answered during imports."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 10)
     try:
         yield
     finally:
-        sys.setswitchinterval(usual)
+        sys.setswitchinterval(interval)

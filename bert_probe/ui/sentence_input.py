@@ -1,6 +1,7 @@
-"""Where pages get sentences from: a field to type in, or a file. Both are kept.
+"""Sentence input: a text field or an uploaded file, kept while other pages are open.
 
-Also how many sentences, and how large a file, a page takes; the library has no such bounds.
+Also the limits on the number of sentences and the size of files. They hold for pages only, not for the
+library.
 """
 
 from __future__ import annotations
@@ -19,43 +20,36 @@ from bert_probe.ui.examples import SENTENCES
 T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
-"""Of a file; `server.maxUploadSize` in Streamlit's settings says the same in its own units."""
+"""Maximum size of a file; the same as `server.maxUploadSize` in Streamlit's settings."""
 
 _DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Typed or pasted", "file": "A file"}
 
 
-def chosen() -> tuple[str, ...] | None:
-    """The sentences to compare; None where a file is yet to be given.
+def choose_sentences() -> tuple[str, ...] | None:
+    """Draw the input and return the sentences; None while a file is missing.
 
     Raises:
-        TextError, SelectionError: a file that cannot be read; see `parse_sentences`.
+        TextError, SelectionError: the file cannot be read; see `parse_sentences`.
     """
-    source = state.pick("sentences_from", "Where the sentences are", _SOURCES, "typed")
-    return _typed() if source == "typed" else _from_file()
+    source = state.segmented_control("sentences_from", "Source of the sentences", _SOURCES, "typed")
+    return _typed_sentences() if source == "typed" else _sentences_from_file()
 
 
 def check_size(name: str, content: bytes | str) -> None:
-    """Refuse a file, or a text, that is too large for a page.
-
-    Raises:
-        TextError: larger than `MAX_BYTES`.
-    """
+    """Raise TextError if a file or a text is larger than `MAX_BYTES`."""
     if len(content) > MAX_BYTES or (isinstance(content, str) and len(content.encode()) > MAX_BYTES):
-        raise TextError(
-            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a part of it, or use the command line."
-        )
+        raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split it, or use the command line.")
 
 
-def kept_file(
-    key: str, label: str, types: Sequence[str], about: str, read: Callable[[str, bytes], T]
+def upload_file(
+    key: str, label: str, types: Sequence[str], help_text: str, read: Callable[[str, bytes], T]
 ) -> T | None:
-    """Ask for a file, which is kept while other pages are shown: the widget itself would forget it.
+    """Draw a file uploader and return what `read` made of the file; it is kept while other pages are open.
 
     Args:
-        key: of the widget and of what is kept.
-        about: which files, and where they stay.
-        read: name and content → what is kept; called once for each file.
+        key: prefix of the session keys of the widget and of the file.
+        read: called once per file with its name and content.
     """
     upload, kept = f"{key}_upload", f"{key}_file"
 
@@ -65,93 +59,91 @@ def kept_file(
             st.session_state.pop(kept, None)
         elif not is_deleted(file):
             st.session_state[kept] = read(file.name, file.getvalue())
-            state.hold(kept, upload)
+            state.preserve(kept, upload)
 
-    st.file_uploader(label, types, key=upload, on_change=keep, help=about)
-    found: T | None = st.session_state.get(kept)
-    return found
+    st.file_uploader(label, types, key=upload, on_change=keep, help=help_text)
+    value: T | None = st.session_state.get(kept)
+    return value
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader holds a file that the server has deleted to make room.
+    """Return whether an uploader returned a file that the server has deleted to free memory.
 
-    What was read from the file is kept; only the content is gone.
+    Only the content is gone: what was read from the file is kept.
     """
     return isinstance(file, DeletedFile)
 
 
-def hand_in(key: str, kept: object) -> None:
-    """Keep what was read of a file, as if it had been chosen in `kept_file`."""
-    st.session_state[f"{key}_file"] = kept
-    state.hold(f"{key}_file")
+def store_file(key: str, value: object) -> None:
+    """Keep a value under `key` as if it had been uploaded with `upload_file`."""
+    st.session_state[f"{key}_file"] = value
+    state.preserve(f"{key}_file")
 
 
-def take(name: str, content: bytes) -> None:
-    """Keep a file of sentences, as if it had been chosen here."""
-    hand_in("sentences", (name, content))
+def use_file(name: str, content: bytes) -> None:
+    """Use a file of sentences as if it had been uploaded."""
+    store_file("sentences", (name, content))
 
 
-def pasted(key: str, label: str, placeholder: str, height: int = 180, about: str | None = None) -> str:
-    """Ask for lines, which are kept while other pages are shown.
+def paste_text(
+    key: str, label: str, placeholder: str, height: int = 180, help_text: str | None = None
+) -> str:
+    """Draw a text area whose text is kept while other pages are open.
 
     Raises:
-        TextError: larger than `MAX_BYTES`.
+        TextError: the text is larger than `MAX_BYTES`.
     """
-    state.hold(key)
-    written = st.text_area(
-        label, key=key, height=height, placeholder=placeholder, help=about, persist_state="session"
+    state.preserve(key)
+    text = st.text_area(
+        label, key=key, height=height, placeholder=placeholder, help=help_text, persist_state="session"
     )
-    check_size("What is pasted here", written or "")
-    return written or ""
+    check_size("The pasted text", text or "")
+    return text or ""
 
 
-def uploaded(key: str, label: str) -> tuple[str, ...]:
-    """Ask for a text file, which is kept as it is; its sentences, none while there is no file.
+def upload_sentences(key: str, label: str) -> tuple[str, ...]:
+    """Draw an uploader for a text file and return its sentences; empty without a file.
 
     Raises:
-        TextError: larger than `MAX_BYTES`, or it cannot be read; see `parse_sentences`.
+        TextError: the file is larger than `MAX_BYTES` or cannot be read; see `parse_sentences`.
     """
     kept = f"{key}_file"
-    given = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
-    if given is not None and not is_deleted(given):
-        st.session_state[kept] = (given.name, given.getvalue())
-        state.hold(kept)
+    upload = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
+    if upload is not None and not is_deleted(upload):
+        st.session_state[kept] = (upload.name, upload.getvalue())
+        state.preserve(kept)
     if kept not in st.session_state:
         return ()
     name, content = st.session_state[kept]
     check_size(name, content)
-    if given is None:
-        blocks.caveat(f"{state.plain(name)}, as uploaded before.")
+    if upload is None:
+        blocks.caveat(f"{state.escape(name)}, uploaded before.")
     return parse_sentences(content, name)
 
 
-def check_number(sentences: Sized, most: int) -> None:
-    """Refuse more sentences than a page takes.
-
-    Raises:
-        TextError: more than ``most``.
-    """
-    if len(sentences) > most:
+def check_count(sentences: Sized, maximum: int) -> None:
+    """Raise TextError if there are more sentences than a page accepts."""
+    if len(sentences) > maximum:
         raise TextError(
-            f"{len(sentences):,} sentences; this page takes at most {most:,}. "
-            "Give fewer, or use the command line."
+            f"{len(sentences):,} sentences, but this page accepts at most {maximum:,}. "
+            "Remove some, or use the command line."
         )
 
 
-def _typed() -> tuple[str, ...]:
+def _typed_sentences() -> tuple[str, ...]:
     if _TYPED not in st.session_state:
-        if url_texts.gone("sentences"):
+        if url_texts.missing("sentences"):
             st.session_state[_TYPED] = ""
         else:
-            _take(url_texts.recall("sentences") or "\n".join(SENTENCES))
+            _set_typed(url_texts.recall("sentences") or "\n".join(SENTENCES))
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = st.session_state[_TYPED]
-    # No form: that would lose what is typed when another page is opened.
+    # Not a form, which would lose the draft when another page is opened.
     st.text_area(
-        "Sentences, one a line",
+        "Sentences, one per line",
         key=_DRAFT,
         height=180,
-        placeholder="Type or paste two sentences or more, one a line",
+        placeholder="Type or paste at least two sentences, one per line",
         persist_state="session",
     )
     with st.container(horizontal=True):
@@ -160,12 +152,12 @@ def _typed() -> tuple[str, ...]:
     typed = st.session_state[_TYPED]
     if not typed:
         url_texts.check("sentences")
-    check_size("What is typed here", typed)
+    check_size("The typed text", typed)
     return tuple(lines(typed))
 
 
 def _submit() -> None:
-    _take(st.session_state[_DRAFT])
+    _set_typed(st.session_state[_DRAFT])
 
 
 def _example() -> None:
@@ -173,47 +165,46 @@ def _example() -> None:
     _submit()
 
 
-def _take(typed: str) -> None:
+def _set_typed(typed: str) -> None:
     st.session_state[_TYPED] = typed
     url_texts.remember("sentences", typed if typed and typed != "\n".join(SENTENCES) else None)
 
 
-def _from_file() -> tuple[str, ...] | None:
+def _sentences_from_file() -> tuple[str, ...] | None:
     st.file_uploader(
-        "A text file with a sentence a line, or a table with a header",
+        "A text file with one sentence per line, or a table with a header",
         ["txt", "csv", "tsv", "jsonl"],
         key=_UPLOAD,
-        on_change=_keep,
-        help=f"In UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",
+        on_change=_keep_file,
+        help=f"UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine.",
     )
     if _FILE not in st.session_state:
         return None
     name, content = st.session_state[_FILE]
     check_size(name, content)
     columns = columns_of(content, name)
-    column = _column(columns, name) if columns else None
-    found = parse_sentences(content, name, column)
-    of = f", column {state.plain(column)}" if column is not None else ""
-    st.caption(f"{len(found):,} sentences of {state.plain(name)}{of}. Empty lines are left out.")
-    return found
+    column = choose_column("sentences_column", columns, name) if columns else None
+    sentences = parse_sentences(content, name, column)
+    of_column = f", column {state.escape(column)}" if column is not None else ""
+    st.caption(f"{len(sentences):,} sentences from {state.escape(name)}{of_column}. Empty lines are skipped.")
+    return sentences
 
 
-def _keep() -> None:
-    """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
+def _keep_file() -> None:
+    """Keep the uploaded file: the widget itself forgets it when another page is opened."""
     file = st.session_state[_UPLOAD]
     if file is None:
         st.session_state.pop(_FILE, None)
     elif not is_deleted(file):
         st.session_state[_FILE] = (file.name, file.getvalue())
-        state.hold(_FILE, _UPLOAD)
+        state.preserve(_FILE, _UPLOAD)
 
 
-def _column(columns: tuple[str, ...], name: str) -> str:
-    usual = usual_column(columns)
-    key = "sentences_column"
+def choose_column(key: str, columns: tuple[str, ...], name: str) -> str:
+    """Draw a select box for the column of a table that contains the texts."""
     if st.session_state.get(key) not in columns:
-        st.session_state[key] = columns[usual or 0]
-    picked: str = st.selectbox(
-        f"Column of {state.plain(name)}", list(dict.fromkeys(columns)), key=key, persist_state="session"
+        st.session_state[key] = columns[usual_column(columns) or 0]
+    column: str = st.selectbox(
+        f"Column of {state.escape(name)}", list(dict.fromkeys(columns)), key=key, persist_state="session"
     )
-    return picked
+    return column

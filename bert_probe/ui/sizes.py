@@ -1,4 +1,4 @@
-"""The models whose sizes are compared, and their sizes as a figure."""
+"""The page Sizes: the sizes of several models, computed from their configs without weights."""
 
 from __future__ import annotations
 
@@ -8,60 +8,121 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.weights.model_sizes import ModelSizesResult
+from bert_probe.analyses.weights.model_sizes import MEMORY, ModelSizes, ModelSizesResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED, ModelConfig, open_config
-from bert_probe.ui import consent, state
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, consent, figures, state, workbench
+from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
 
 OPEN = "this"
-"""Stands for the model of the workbench in the address."""
+"""URL value of the model of the workbench."""
 _KEY = "sizes"
-"""Of the address and of the list of models."""
-_FETCHED = "configs of the hub"
-"""Session key of those that were read: the hub is asked once."""
-_LONGEST = 28
-"""Letters of a name beside its bar."""
+"""URL parameter and widget key of the list of models."""
+_HUB_CONFIGS = "configs of the hub"
+"""Session key of the configs that were fetched from the hub."""
+_MAX_LETTERS = 28
+"""Maximum length of a name next to its bar."""
+_FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 
-def chosen(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
-    """Let the reader choose; of what cannot be read it is said why, and the rest stays."""
-    wanted = state.several(
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Sizes",
+        "Compare the number of parameters, the layers and the memory of models. Only their configs are read, "
+        "so a model need not be downloaded.",
+    )
+    models = choose_models(workbench.checkpoint())
+    if not models:
+        st.info("Choose a model above, or type the path of a config.json.")
+        return
+    result = shared_cache.answers.of(ModelSizes().of, *models)
+    with st.container(key="finding"):
+        st.markdown(state.escape(result.finding, 1000))
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        scales = {"numbers": "Numbers", "shares": "Shares of each"}
+        scale = state.segmented_control("bars", "Bars", scales, "numbers")
+        export(result, "sizes")
+    st.plotly_chart(
+        bars(result, scale == "shares"),
+        width="stretch",
+        config=figures.CONFIG,
+        alt="A bar for each model: its parameters by part",
+    )
+    blocks.caveat(
+        "The encoder with its pooler, without an output head; tied weights count once. Parts of a layer: "
+        "attention (queries, keys and values), attention output and feed-forward, with biases and norms. The "
+        "number of parameters does not say how good a model is."
+    )
+    st.header("Side by side", anchor=False)
+    counts = {name: st.column_config.NumberColumn(format="localized") for name in result.frame().columns}
+    memory = {
+        f"bytes_{dtype}": st.column_config.NumberColumn(
+            "float16, bfloat16" if dtype == "float16" else dtype, format="bytes"
+        )
+        for dtype in MEMORY
+    }
+    st.dataframe(
+        result.table(),
+        hide_index=True,
+        width="stretch",
+        column_order=list(dict.fromkeys([*_FIRST_COLUMNS, *memory, *counts])),
+        column_config={
+            **counts,
+            "name": st.column_config.TextColumn("name", pinned=True),
+            "family": st.column_config.TextColumn("family"),
+            "hidden_size": st.column_config.NumberColumn("dimensions", format="localized"),
+            "vocabulary_size": st.column_config.NumberColumn("vocabulary", format="localized"),
+            **memory,
+        },
+        alt="A row for each model: layers, heads, dimensions, parameters by part, memory of the weights",
+    )
+    blocks.caveat(
+        "Memory of the weights only; inference takes more, and training several times as much. "
+        f"Sources of the configs: {_sources(result)}."
+    )
+
+
+def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
+    """Draw the list of models and return their configs; a config that cannot be read is a warning."""
+    names = state.multiselect(
         _KEY,
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · open here"},
         [*PUBLISHED, OPEN],
         "Choose, or type a config.json, a folder or a hub id",
-        "You can also type the path of a config.json or of a folder on this machine, or a hub id, of which "
-        "config.json alone is fetched.",
-        own=True,
-        on_change=_choose,
+        "You can also type the path of a config.json or of a folder on this machine, or a hub id. From the "
+        "hub only config.json is downloaded.",
+        accept_new_options=True,
+        on_change=_on_change,
     )
-    unknown = [name for name in wanted if name not in (*PUBLISHED, OPEN) and not consent.is_agreed(name)]
+    unknown = [name for name in names if name not in (*PUBLISHED, OPEN) and not consent.is_agreed(name)]
     if unknown:
-        consent.question(
+        consent.ask(
             [(name, "") for name in unknown],
             "sizes",
             "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
-            "Named by the address of this page. Of a model on the hub, config.json alone is downloaded.",
+            "The URL of this page names them. From the hub only config.json is downloaded.",
             cancel=("Leave out", partial(_leave_out, unknown)),
         )
-    found: list[ModelConfig | Checkpoint] = []
-    for name in wanted:
+    models: list[ModelConfig | Checkpoint] = []
+    for name in names:
         if name in unknown:
             continue
         try:
-            found.append(checkpoint if name == OPEN else _config(name))
+            models.append(checkpoint if name == OPEN else _config(name))
         except ProbeError as error:
-            st.warning(state.plain(str(error), 600))
-    return found
+            st.warning(state.escape(str(error), 600))
+    return models
 
 
-def _choose() -> None:
-    """Remember the names that the reader added; those before may come from a link."""
-    before = state.address().get(_KEY, "").split(",")
+def _on_change() -> None:
+    """Remember the names that the reader added; earlier ones may come from a link."""
+    before = state.url_parameters().get(_KEY, "").split(",")
     consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
 
 
@@ -70,52 +131,53 @@ def _leave_out(names: list[str]) -> None:
 
 
 def _config(name: str) -> ModelConfig:
-    """A config; one of the hub is held, as another look at it would have to wait.
+    """Return a config; one from the hub is fetched once per session.
 
     Raises:
-        ProbeError: it cannot be had.
+        ProbeError: the config cannot be read.
     """
-    held: dict[str, ModelConfig] = st.session_state.setdefault(_FETCHED, {})
-    if name in held:
-        return held[name]
-    with st.spinner(f"Reading {state.plain(name)} …", show_time=False):
-        found = open_config(name)
-    if found.origin == "hub":
-        held[name] = found
-    return found
+    configs: dict[str, ModelConfig] = st.session_state.setdefault(_HUB_CONFIGS, {})
+    if name in configs:
+        return configs[name]
+    with st.spinner(f"Reading {state.escape(name)} …", show_time=False):
+        config = open_config(name)
+    if config.origin == "hub":
+        configs[name] = config
+    return config
 
 
-def bars(found: ModelSizesResult, shares: bool) -> Any:
-    """A bar for each model, the first at the top, made of its parts.
+def bars(result: ModelSizesResult, is_shares: bool) -> Any:
+    """Return a stacked bar for each model, the first at the top.
 
     Args:
-        shares: all bars are of one length, and a part is its share of the model.
+        is_shares: draw parts as shares of the model, so that all bars have the same length.
     """
-    figure, places = go.Figure(), list(range(len(found.sizes)))
-    for part in found.part_names:
-        counts = [size.parts.get(part, 0) for size in found.sizes]
-        parted = [count / size.parameters for count, size in zip(counts, found.sizes, strict=True)]
+    figure, rows = go.Figure(), list(range(len(result.sizes)))
+    for part in result.part_names:
+        counts = [size.parts.get(part, 0) for size in result.sizes]
+        shares = [count / size.parameters for count, size in zip(counts, result.sizes, strict=True)]
         figure.add_bar(
-            x=parted if shares else counts,
-            y=places,
+            x=shares if is_shares else counts,
+            y=rows,
             orientation="h",
             name=part,
-            customdata=[[f"{count:,}", f"{share:.1%}"] for count, share in zip(counts, parted, strict=True)],
+            customdata=[[f"{count:,}", f"{share:.1%}"] for count, share in zip(counts, shares, strict=True)],
             marker={"color": PART_COLOURS.get(part, GRAY), "line": {"width": 0}},
             hovertemplate=f"{part}: %{{customdata[0]}}<br>%{{customdata[1]}} of the model<extra></extra>",
         )
     names = [
-        size.name if len(size.name) <= _LONGEST else f"…{size.name[1 - _LONGEST :]}" for size in found.sizes
+        size.name if len(size.name) <= _MAX_LETTERS else f"…{size.name[1 - _MAX_LETTERS :]}"
+        for size in result.sizes
     ]
     figure.update_layout(
         barmode="stack",
-        height=110 + 40 * len(places),
+        height=110 + 40 * len(rows),
         margin={"l": 0, "r": 16, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={
-            "title": "share of the model" if shares else "parameters",
-            "tickformat": ".0%" if shares else "~s",
-            "range": [0, 1] if shares else None,
+            "title": "share of the model" if is_shares else "parameters",
+            "tickformat": ".0%" if is_shares else "~s",
+            "range": [0, 1] if is_shares else None,
         },
         yaxis=named_rows(names),
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
@@ -123,10 +185,10 @@ def bars(found: ModelSizesResult, shares: bool) -> Any:
     return figure
 
 
-def sources(found: ModelSizesResult) -> str:
-    """Where the sizes come from, as Markdown."""
-    held: dict[str, list[str]] = {}
-    for config in found.inputs.configs:
-        where = config["source"] if config["origin"] == "published" else config["origin"]
-        held.setdefault(where, []).append(config["model"])
-    return state.plain("; ".join(f"{where}: {', '.join(names)}" for where, names in held.items()), 2_000)
+def _sources(result: ModelSizesResult) -> str:
+    """Return where the configs come from, as Markdown."""
+    models: dict[str, list[str]] = {}
+    for config in result.inputs.configs:
+        source = config["source"] if config["origin"] == "published" else config["origin"]
+        models.setdefault(source, []).append(config["model"])
+    return state.escape("; ".join(f"{source}: {', '.join(names)}" for source, names in models.items()), 2_000)

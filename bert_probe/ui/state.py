@@ -1,7 +1,8 @@
-"""What a person chose: kept over pages, and in the address, so that a copied link opens the same view.
+"""View state: session state that survives page changes, mirrored in the URL so that a link opens the same
+view.
 
-Everything that comes out of an address is checked here; what cannot be had is said, never replaced in
-silence.
+Every value that comes from the URL is checked here. An invalid value is reported on the page and replaced by
+the default.
 """
 
 from __future__ import annotations
@@ -14,150 +15,158 @@ import streamlit as st
 
 T = TypeVar("T")
 
-_ADDRESS = "address"
-"""Session key of the parameters to be shown in the address, those of other pages included."""
-_PAGE, _DRAWN = "page shown", "drawn by page"
-"""Session keys of the page that is drawn, and of the page that last drew each widget."""
-_WENT = "went"
-"""Parameter by which the browser tells of a step back or forward, and session key of the last one told."""
-_SHOWN = "shown in the browser"
-"""Session key of the parameters that the browser's address was given last."""
-_TEXTS = ("a", "b", "relation", "model", "revision", "truncate")
-"""Parameters of the texts and the model; those that are too long for an address are named by others."""
-_HELD = "held over"
-"""Session key of the names of all session keys that no address can hold."""
+_URL_PARAMETERS = "address"
+"""Session key of the URL parameters of all pages."""
+_PAGE, _WIDGET_PAGES = "page shown", "drawn by page"
+"""Session keys of the current page, and of the page that last drew each widget."""
+_NAVIGATION = "went"
+"""URL parameter that the browser sets on back and forward; also the session key of its last value."""
+_PUBLISHED = "shown in the browser"
+"""Session key of the parameters that were last written to the browser's URL."""
+_TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "truncate")
+"""Parameters of the texts and the model. A text that is too long for the URL has another name, see
+`url_texts`."""
+_PRESERVED = "held over"
+"""Session key of the names of the session keys that `reset` keeps."""
 
 
 def enter(page: str) -> None:
-    """A page is drawn from here on."""
-    for name in _repeated():
-        last = plain(st.query_params[name])
-        st.caption(f":orange[The address gives {plain(name)} more than once; showing the last, {last}.]")
-    went = st.query_params.get(_WENT)
-    if went is not None and went != st.session_state.get(_WENT):
-        begin(_given())
-        st.session_state[_WENT] = went
+    """Start a run of `page`: follow back, forward and links."""
+    for name in _repeated_parameters():
+        last = escape(st.query_params[name])
+        st.caption(f":orange[The URL gives {escape(name)} more than once; showing the last, {last}.]")
+    navigation = st.query_params.get(_NAVIGATION)
+    if navigation is not None and navigation != st.session_state.get(_NAVIGATION):
+        reset(_query_parameters())
+        st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
-        # The navigation opens a page by its bare address; a link says more.
-        given = _given()
-        if given and given != st.session_state.get(_SHOWN):
-            _follow(given)
+        # The navigation menu opens a page without parameters; a link has some.
+        parameters = _query_parameters()
+        if parameters and parameters != st.session_state.get(_PUBLISHED):
+            _follow_link(parameters)
     st.session_state[_PAGE] = page
 
 
-def _repeated() -> list[str]:
-    """Return the parameters that the browser's address gives more than once."""
+def _repeated_parameters() -> list[str]:
+    """Return the parameters that the browser's URL gives more than once."""
     return [name for name in st.query_params if len(st.query_params.get_all(name)) > 1]
 
 
-def _given() -> dict[str, str]:
-    """Parameters that the browser came with, as far as they are of the pages."""
-    return {name: value for name, value in st.query_params.items() if name != _WENT}
+def _query_parameters() -> dict[str, str]:
+    return {name: value for name, value in st.query_params.items() if name != _NAVIGATION}
 
 
-def page() -> str:
-    """The page that is drawn."""
-    drawn: str = st.session_state.get(_PAGE, "")
-    return drawn
+def current_page() -> str:
+    """Return the name of the page that is drawn; "" before the first."""
+    page: str = st.session_state.get(_PAGE, "")
+    return page
 
 
-def begin(given: dict[str, str]) -> None:
-    """Begin anew with an address, as a visit with it would; only what no address holds is kept."""
-    kept: set[str] = st.session_state.get(_HELD, set())
-    for key in [key for key in st.session_state if key not in kept | {_HELD}]:
+def reset(parameters: dict[str, str]) -> None:
+    """Clear the session, except for preserved keys, and use these URL parameters."""
+    preserved: set[str] = st.session_state.get(_PRESERVED, set())
+    for key in [key for key in st.session_state if key not in preserved | {_PRESERVED}]:
         del st.session_state[key]
-    st.session_state[_ADDRESS] = given
+    st.session_state[_URL_PARAMETERS] = parameters
 
 
-def _follow(given: dict[str, str]) -> None:
-    """Take over what a link says, which is all that stands in the address; of the same texts what is typed
-    and not run stays."""
-    if of_texts(given) != of_texts(address()):
-        begin(given)
+def _follow_link(parameters: dict[str, str]) -> None:
+    """Apply the parameters of a link; for the same texts, text that was typed but not run is kept."""
+    if text_parameters(parameters) != text_parameters(url_parameters()):
+        reset(parameters)
         return
-    for name in {*given, *address()}:
-        if address().get(name) != given.get(name):
-            remember(name, given.get(name))
-            st.session_state.pop(name, None)  # a control that is drawn begins with the address
+    for name in {*parameters, *url_parameters()}:
+        if url_parameters().get(name) != parameters.get(name):
+            remember(name, parameters.get(name))
+            st.session_state.pop(name, None)  # so that the widget takes its value from the URL
 
 
-def of_texts(given: dict[str, str]) -> dict[str, str]:
-    """What parameters say of the texts and the model that reads them."""
-    return {name: value for name, value in given.items() if name.removesuffix("_kept") in _TEXTS}
+def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
+    """Return the parameters that describe the texts and the model."""
+    return {
+        name: value for name, value in parameters.items() if name.removesuffix("_kept") in _TEXT_PARAMETERS
+    }
 
 
-def hold(*keys: str) -> None:
-    """These session keys outlive going back in the browser: uploaded files, work that is done."""
-    st.session_state.setdefault(_HELD, set()).update(keys)
+def preserve(*keys: str) -> None:
+    """Keep session keys, such as uploaded files and results of jobs, when the reader goes back."""
+    st.session_state.setdefault(_PRESERVED, set()).update(keys)
 
 
-def address() -> dict[str, str]:
-    """Parameters of the address, from the first visit on; change them with `remember`."""
-    if _ADDRESS not in st.session_state:
-        st.session_state[_ADDRESS] = _given()
-    held: dict[str, str] = st.session_state[_ADDRESS]
-    return held
+def url_parameters() -> dict[str, str]:
+    """Return the URL parameters of all pages; change them with `remember`."""
+    if _URL_PARAMETERS not in st.session_state:
+        st.session_state[_URL_PARAMETERS] = _query_parameters()
+    parameters: dict[str, str] = st.session_state[_URL_PARAMETERS]
+    return parameters
 
 
 def remember(key: str, value: str | None) -> None:
-    """Put a parameter into the address; None takes it out, as for a default."""
+    """Set a URL parameter; None removes it, as for a default."""
     if value is None:
-        address().pop(key, None)
+        url_parameters().pop(key, None)
     else:
-        address()[key] = value.encode("utf-8", "replace").decode()  # no address holds half a surrogate pair
+        url_parameters()[key] = value.encode(
+            "utf-8", "replace"
+        ).decode()  # a URL cannot hold a lone surrogate
 
 
 def publish(without: Collection[str] = ()) -> None:
-    """Show the parameters in the browser's address.
+    """Write the parameters to the browser's URL.
 
     Args:
-        without: those that the page has nothing to do with, and another one is known by.
+        without: parameters that the page does not use.
     """
-    wanted = {name: value for name, value in address().items() if name not in without}
-    if dict(st.query_params) != wanted or _repeated():
-        st.query_params.from_dict(wanted)
-    st.session_state[_SHOWN] = wanted
+    parameters = {name: value for name, value in url_parameters().items() if name not in without}
+    if dict(st.query_params) != parameters or _repeated_parameters():
+        st.query_params.from_dict(parameters)
+    st.session_state[_PUBLISHED] = parameters
 
 
 def prepare(
-    key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep: bool = False
+    key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep_default: bool = False
 ) -> None:
-    """Give a widget its value before it is drawn: from the session, else the address, else the default.
+    """Set a widget's value before it is drawn: from the session, else from the URL, else the default.
 
     Args:
-        key: of the widget and of the parameter in the address.
-        options: all values that can be had now; a model with fewer layers has fewer.
+        key: widget key, which is also the name of the URL parameter.
+        options: all allowed values.
         default: one of them.
-        write: how a value stands in the address.
-        keep: the default stays in an address that names it, for a page where to say nothing means another.
+        write: converts a value to its form in the URL.
+        keep_default: leave a parameter that equals the default in the URL. For a page on which a missing
+            parameter has another meaning.
     """
-    held: Any = st.session_state.get(key)
-    asked = write(held) if held is not None else address().get(key)
-    known = {write(option): option for option in options}
-    if asked is not None and asked not in known:
+    current: Any = st.session_state.get(key)
+    requested = write(current) if current is not None else url_parameters().get(key)
+    by_text = {write(option): option for option in options}
+    if requested is not None and requested not in by_text:
         st.caption(
-            f":orange[There is no {key.replace('_', ' ')} {plain(asked)} here; showing {write(default)}.]"
+            f":orange[There is no {key.replace('_', ' ')} {escape(requested)} here; showing "
+            f"{write(default)}.]"
         )
-    chosen = known.get(asked, default) if asked is not None else default
-    _give(key, chosen)
-    goes_without_saying = chosen == default and not (keep and key in address())
-    remember(key, None if goes_without_saying else write(chosen))
+    value = by_text.get(requested, default) if requested is not None else default
+    _set_widget(key, value)
+    is_implied = value == default and not (keep_default and key in url_parameters())
+    remember(key, None if is_implied else write(value))
 
 
-def _give(key: str, value: object) -> None:
-    """A widget's value, where it does not have it already.
+def _set_widget(key: str, value: object) -> None:
+    """Set a widget's value if it differs, or if another page drew the widget last.
 
-    A widget of another page with the same key is another one to Streamlit: it would begin anew.
+    Streamlit treats a widget of another page with the same key as a new one, which starts with its default.
     """
-    drawn: dict[str, str] = st.session_state.setdefault(_DRAWN, {})
+    pages: dict[str, str] = st.session_state.setdefault(_WIDGET_PAGES, {})
     page = st.session_state.get(_PAGE, "")
-    if st.session_state.get(key) != value or drawn.get(key) != page:
+    if st.session_state.get(key) != value or pages.get(key) != page:
         st.session_state[key] = value
-    drawn[key] = page
+    pages[key] = page
+
+
+# Streamlit makes links, icons and arrows of these after Markdown is parsed, so a backslash does not help.
 
 
 # What Streamlit makes links, icons and arrows of when Markdown has been read, so that no backslash helps.
-_MADE_LATER = re.compile(
+_STREAMLIT_MARKUP = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
     r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",
     re.IGNORECASE,
@@ -165,28 +174,28 @@ _MADE_LATER = re.compile(
 _WORD_JOINER = "\u2060"
 
 
-def plain(text: str, limit: int = 200) -> str:
-    """Text of a person for a place that reads Markdown: shown as it is, whatever it holds, up to a limit."""
-    parted = _MADE_LATER.sub(_WORD_JOINER, text[:limit])  # which nobody sees
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in parted)
+def escape(text: str, limit: int = 200) -> str:
+    """Escape text for Markdown, on one line and cut to `limit` characters."""
+    joined = _STREAMLIT_MARKUP.sub(_WORD_JOINER, text[:limit])
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in joined)
     return " ".join(escaped.split())
 
 
-def layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
-    """A slider over layers, counted from 1; 0, where it is offered, is the output of the embeddings."""
-    prepare(key, range(first, last + 1), last, keep=key == "layer")
+def select_layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
+    """Draw a slider over layers, counted from 1; layer 0 is the output of the embeddings."""
+    prepare(key, range(first, last + 1), last, keep_default=key == "layer")
     if first == last:
         st.caption(f"{label} {last}, the only one")
         return last
-    chosen: int = st.slider(label, first, last, key=key, help=help_text, persist_state="session")
-    return chosen
+    layer: int = st.slider(label, first, last, key=key, help=help_text, persist_state="session")
+    return layer
 
 
-def head(key: str, count: int) -> int | str:
-    """Pills for the mean over the heads and each head, counted from 1."""
+def select_head(key: str, count: int) -> int | str:
+    """Draw pills for "mean" and for each head, counted from 1."""
     options: list[int | str] = ["mean", *range(1, count + 1)]
     prepare(key, options, "mean")
-    chosen = st.pills(
+    head = st.pills(
         "Head",
         options,
         required=True,
@@ -194,70 +203,70 @@ def head(key: str, count: int) -> int | str:
         format_func=lambda option: "Mean of all" if option == "mean" else str(option),
         key=key,
         persist_state="session",
-        help="Each layer looks at the text through several heads at once, each with weights of its own. "
-        "The mean over them is a summary that hides what single heads do.",
+        help="Each layer has several attention heads with their own weights. "
+        "The mean is a summary that hides what single heads do.",
     )
-    return "mean" if chosen is None else chosen
+    return "mean" if head is None else head
 
 
-def single_head(key: str, count: int) -> int:
-    """Pills for each head, counted from 1: the choice of `head`, where that is one.
+def select_single_head(key: str, count: int) -> int:
+    """Draw pills for each head, counted from 1, with the value of `select_head`.
 
-    While the mean is chosen there, the first head is shown and the choice is left as it is.
+    While the mean is selected there, this shows the first head and leaves that choice as it is.
     """
     prepare(key, ["mean", *range(1, count + 1)], "mean")
-    shown = f"single_{key}"
-    st.session_state[shown] = 1 if st.session_state[key] == "mean" else st.session_state[key]
+    single_key = f"single_{key}"
+    st.session_state[single_key] = 1 if st.session_state[key] == "mean" else st.session_state[key]
 
     def keep() -> None:
-        st.session_state[key] = st.session_state[shown]
+        st.session_state[key] = st.session_state[single_key]
 
-    chosen = st.pills(
+    head = st.pills(
         "Head",
         range(1, count + 1),
         required=True,
         wrap=True,
-        key=shown,
+        key=single_key,
         on_change=keep,
-        help="Each layer looks at the text through several heads at once, each with q, k and v of its own.",
+        help="Each layer has several attention heads with their own query, key and value projections.",
     )
-    return 1 if chosen is None else chosen
+    return 1 if head is None else head
 
 
-def token(key: str, tokens: Sequence[str], default: int) -> int:
-    """Position of a token that the address asks for, from 0, else the default.
+def token_position(key: str, tokens: Sequence[str], default: int) -> int:
+    """Return the token position of a URL parameter, from 0, else the default.
 
-    It is asked for in the text of the first visit, and in no other; `remember` what is chosen later.
+    The parameter counts only for the text of the first visit. Pass later choices to `remember`.
     """
-    first = f"first_{key}"
-    if first not in st.session_state:
-        st.session_state[first] = (address().get(key), tuple(tokens))
-    asked, of = st.session_state[first]
-    if asked is None or of != tuple(tokens):
+    first_visit = f"first_{key}"
+    if first_visit not in st.session_state:
+        st.session_state[first_visit] = (url_parameters().get(key), tuple(tokens))
+    position, first_tokens = st.session_state[first_visit]
+    if position is None or first_tokens != tuple(tokens):
         return default
-    if asked in map(str, range(len(tokens))):
-        return int(asked)
-    st.caption(f":orange[There is no token {plain(asked)} here; showing {default}.]")
-    st.session_state[first] = (None, of)
+    if position in map(str, range(len(tokens))):
+        return int(position)
+    st.caption(f":orange[There is no token {escape(position)} here; showing {default}.]")
+    st.session_state[first_visit] = (None, first_tokens)
     return default
 
 
-def switch(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
-    """An on-off switch."""
+def toggle(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
+    """Draw a toggle; the URL has "1" or "0"."""
     prepare(key, [False, True], default, lambda value: "1" if value else "0")
     return st.toggle(label, key=key, help=help_text, disabled=disabled, persist_state="session")
 
 
-def pick(
+def segmented_control(
     key: str,
     label: str,
     options: dict[str, str],
     default: str,
     help_text: str | None = None,
 ) -> str:
-    """One of a few named views; ``options`` maps the word in the address to the label."""
+    """Draw a segmented control; ``options`` maps each URL value to its label."""
     prepare(key, list(options), default)
-    chosen = st.segmented_control(
+    value = st.segmented_control(
         label,
         list(options),
         required=True,
@@ -268,70 +277,69 @@ def pick(
         label_visibility="visible" if help_text else "collapsed",
         persist_state="session",
     )
-    return default if chosen is None else chosen
+    return default if value is None else value
 
 
-def choose(key: str, label: str, options: dict[str, str], default: str, labelled: bool = False) -> str:
-    """One of many named views, as a list that opens; otherwise like `pick`.
+def selectbox(key: str, label: str, options: dict[str, str], default: str, show_label: bool = False) -> str:
+    """Draw a select box; ``options`` maps each URL value to its label.
 
     Args:
-        labelled: the label stands above it, where what is chosen does not say what it is.
+        show_label: draw the label above the box.
     """
     prepare(key, list(options), default)
-    chosen = st.selectbox(
+    value = st.selectbox(
         label,
         list(options),
         format_func=options.__getitem__,
         key=key,
-        label_visibility="visible" if labelled else "collapsed",
+        label_visibility="visible" if show_label else "collapsed",
         persist_state="session",
     )
-    return default if chosen is None else chosen
+    return default if value is None else value
 
 
-def words(key: str, label: str, placeholder: str, on_change: Callable[[], None] | None = None) -> str:
-    """A line that a person writes, in the address as it is.
+def text_input(key: str, label: str, placeholder: str, on_change: Callable[[], None] | None = None) -> str:
+    """Draw a text field whose text is a URL parameter.
 
     Args:
-        on_change: called when the reader, and not an address, changed it.
+        on_change: called when the reader, and not a link, changed it.
     """
     if key not in st.session_state:
-        st.session_state[key] = address().get(key, "")
-    written: str = st.text_input(
+        st.session_state[key] = url_parameters().get(key, "")
+    text: str = st.text_input(
         label, key=key, placeholder=placeholder, on_change=on_change, persist_state="session"
     )
-    remember(key, written or None)
-    return written
+    remember(key, text or None)
+    return text
 
 
-def several(
+def multiselect(
     key: str,
     label: str,
     options: dict[str, str],
     default: list[str],
     placeholder: str,
     help_text: str,
-    own: bool = False,
+    accept_new_options: bool = False,
     on_change: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Any number of named things, in the address with commas between; ``options`` maps words to labels.
+    """Draw a multiselect; the URL has the values with commas, ``options`` maps them to labels.
 
     Args:
-        own: words of the reader's own can be given too, which the caller checks.
-        on_change: called when the reader, and not an address, changed the choice.
+        accept_new_options: also accept other values, which the caller checks.
+        on_change: called when the reader, and not a link, changed the selection.
     """
-    held: list[str] | None = st.session_state.get(key)
-    if held is None:
-        written = address().get(key)
-        held = default if written is None else [word for word in written.split(",") if word]
-    unknown = [word for word in held if word not in options]
-    if own:
-        options = options | {word: word for word in unknown}
+    values: list[str] | None = st.session_state.get(key)
+    if values is None:
+        parameter = url_parameters().get(key)
+        values = default if parameter is None else [value for value in parameter.split(",") if value]
+    unknown = [value for value in values if value not in options]
+    if accept_new_options:
+        options = options | {value: value for value in unknown}
     elif unknown:
-        st.caption(f":orange[There is no {plain(', '.join(unknown))} here; left out.]")
-    known = list(dict.fromkeys(word for word in held if word in options))
-    _give(key, known)
-    chosen = st.multiselect(
+        st.caption(f":orange[There is no {escape(', '.join(unknown))} here; left out.]")
+    _set_widget(key, list(dict.fromkeys(value for value in values if value in options)))
+    selected = st.multiselect(
         label,
         list(options),
         format_func=options.__getitem__,
@@ -339,9 +347,9 @@ def several(
         placeholder=placeholder,
         help=help_text,
         select_all=False,
-        accept_new_options=own,
+        accept_new_options=accept_new_options,
         on_change=on_change,
         persist_state="session",
     )
-    remember(key, None if chosen == default else ",".join(chosen))
-    return chosen
+    remember(key, None if selected == default else ",".join(selected))
+    return selected

@@ -1,7 +1,7 @@
-"""Texts in the address; one that is too long for it is kept here, and the address bears its name.
+"""Texts in the URL; a text that is too long for it is stored here, and the URL has its name.
 
-A link is to fit wherever people put one: mail, chats and documents cut longer ones. What does not fit travels
-as a view file (`ui/view_files`). A Chinese character takes nine characters of an address.
+Mail and chat programs cut long links. A view that does not fit is shared as a view file (`ui/view_files`). A
+Chinese character takes nine characters of a URL.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from bert_probe.errors import TextError
 from bert_probe.server.text_store import get, parameter, put
 from bert_probe.ui import state
 
-LINK: Final = 2_000
-"""Characters of a link at most."""
+MAX_LINK: Final = 2_000
+"""Maximum length of a link in characters."""
 
-IN_ADDRESS: Final = 1_500
-"""Characters of an address, with the texts in it; what is left of a link is for the server's name and for
-what is chosen later."""
+MAX_URL: Final = 1_500
+"""Maximum length of the parameters of a URL with their texts; the remainder of a link is for the host name
+and later choices."""
 
 TEXTS: Final = (
     "a",
@@ -34,78 +34,82 @@ TEXTS: Final = (
     "tray",
     "view",
 )
-"""Parameters that may be kept by a name."""
+"""Parameters that may be stored under a name."""
 
 
 def remember(key: str, text: str | None, *, named: bool = False) -> None:
-    """Put a text into the address, by its name if it is long, or in any case; None takes it out."""
-    short = text is None or (not named and fits(key, text))
-    state.remember(key, text if short else None)
-    state.remember(parameter(key), None if text is None or short else put(text))
+    """Set the URL parameter of a text; None removes it.
+
+    Args:
+        named: store the text and write its name to the URL even if the text is short.
+    """
+    is_short = text is None or (not named and fits(key, text))
+    state.remember(key, text if is_short else None)
+    state.remember(parameter(key), None if text is None or is_short else put(text))
 
 
 def recall(key: str) -> str | None:
-    """The text that the address holds or names; None where it does neither, or names one that is gone."""
-    given = state.address()
-    name = given.get(parameter(key))
-    if key in given or name is None:
-        return given.get(key)
+    """Return the text that the URL contains or names; None if there is none or it is no longer stored."""
+    parameters = state.url_parameters()
+    name = parameters.get(parameter(key))
+    if key in parameters or name is None:
+        return parameters.get(key)
     return get(name)
 
 
-def gone(*keys: str) -> dict[str, str]:
-    """Parameters of the address that name a text which is not kept here any more, with their values."""
-    named = {parameter(key): key for key in keys if recall(key) is None}
-    return {name: value for name, value in state.address().items() if name in named}
+def missing(*keys: str) -> dict[str, str]:
+    """Return the URL parameters that name a text which is no longer stored, with their values."""
+    names = {parameter(key): key for key in keys if recall(key) is None}
+    return {name: value for name, value in state.url_parameters().items() if name in names}
 
 
 def check(*keys: str) -> None:
-    """Refuse an address that names a text which is gone, lest another one is shown for it.
-
-    Raises:
-        TextError: it does.
-    """
-    if gone(*keys):
-        raise TextError(_GONE)
+    """Raise TextError if the URL names a text that is no longer stored, so that no other text is shown for
+    it."""
+    if missing(*keys):
+        raise TextError(_MISSING)
 
 
-_GONE: Final = (
-    "The text of this address is too long to stand in it, and is not kept any more: the app was started "
-    "anew, or many long texts came after it. Paste it again, or open its view file."
+_MISSING: Final = (
+    "The text of this URL is too long for a URL and is no longer stored: the app was restarted, or many "
+    "long texts came after it. Paste it again, or open its view file."
 )
 
 
 def fits(key: str, text: str) -> bool:
-    """Whether the address can hold a text whole, and is short enough with it."""
-    if len(text) > IN_ADDRESS or any("\ud800" <= sign <= "\udfff" for sign in text):
+    """Return whether the URL can contain a text and is short enough with it."""
+    if len(text) > MAX_URL or any("\ud800" <= character <= "\udfff" for character in text):
         return False
-    others = {name: value for name, value in state.address().items() if name not in (key, parameter(key))}
-    return length(others | {key: text}) <= IN_ADDRESS
+    other = {
+        name: value for name, value in state.url_parameters().items() if name not in (key, parameter(key))
+    }
+    return length(other | {key: text}) <= MAX_URL
 
 
-def length(address: Mapping[str, str]) -> int:
-    """Characters of an address, as it is written."""
-    return len(urlencode(address, quote_via=quote_plus, errors="replace"))
+def length(parameters: Mapping[str, str]) -> int:
+    """Return the length of the encoded parameters in characters."""
+    return len(urlencode(parameters, quote_via=quote_plus, errors="replace"))
 
 
-def names(address: Mapping[str, str], but: Sequence[str] = ()) -> bool:
-    """Whether an address names a text that is kept here, but for some."""
-    return any(name in address for name, key in _NAMES.items() if key not in but)
+def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
+    """Return whether the parameters name a stored text, other than those of some keys."""
+    return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 
-def whole(address: Mapping[str, str]) -> dict[str, str]:
-    """An address with all its texts, as a view file has it.
+def expand(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters with all stored texts in full, as in a view file.
 
     Raises:
-        TextError: one is gone.
+        TextError: a text is no longer stored.
     """
-    found = {name: value for name, value in address.items() if name not in _NAMES}
-    for name in _NAMES.keys() & address.keys():
-        text = get(address[name])
+    expanded = {name: value for name, value in parameters.items() if name not in _KEYS}
+    for name in _KEYS.keys() & parameters.keys():
+        text = get(parameters[name])
         if text is None:
-            raise TextError(_GONE)
-        found[_NAMES[name]] = text
-    return found
+            raise TextError(_MISSING)
+        expanded[_KEYS[name]] = text
+    return expanded
 
 
-_NAMES: Final = {parameter(key): key for key in TEXTS}
+_KEYS: Final = {parameter(key): key for key in TEXTS}
+"""Names of parameters that name a stored text, and the key of the text."""

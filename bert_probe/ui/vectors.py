@@ -1,4 +1,4 @@
-"""Vectors as strips of colour, and as numbers."""
+"""Vectors as strips of color and as numbers; apart from `blocks`, which is imported before pandas."""
 
 from __future__ import annotations
 
@@ -21,25 +21,19 @@ def strips(
     caption: str,
     row_axis: str = "step",
 ) -> None:
-    """Vectors, a row each and a cell for each dimension.
+    """Draw vectors as rows of colored cells, one cell per dimension.
 
     Args:
         values: [vector, dimension].
-        key: of the picture, and name of the file that it is saved in.
+        key: of the component, and name of its image file.
     """
     heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
 
 
 def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
-    """A table, closed until somebody wants it."""
-    shown = frame.reset_index() if frame.index.name else frame
+    """Draw a table in a closed expander."""
+    table = frame.reset_index() if frame.index.name else frame
     decimals = st.column_config.NumberColumn(format="%.4f")
-    columns = {str(name): decimals for name in shown if shown[name].dtype.kind == "f"}
+    columns = {str(name): decimals for name in table if table[name].dtype.kind == "f"}
     with st.expander(title):
-        st.dataframe(
-            shown,
-            hide_index=True,
-            width="stretch",
-            column_config=columns,
-            alt=title,
-        )
+        st.dataframe(table, hide_index=True, width="stretch", column_config=columns, alt=title)

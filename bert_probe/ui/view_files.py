@@ -1,7 +1,7 @@
-"""View files in the app: taken along from any page, and opened on any.
+"""View files in the app: downloaded from any page and opened on any page.
 
-A file may be a stranger's. Which model it wants is said, and the reader confirms, before another one than the
-built-in or the one in use is opened.
+A file may come from a stranger. Before a model that is neither built in nor in use is opened, the page names
+the model and asks the reader.
 """
 
 from __future__ import annotations
@@ -21,275 +21,281 @@ from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, subject_of
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, text_store
-from bert_probe.ui import consent, drafts, map_texts, sentence_input, state, url_texts, workbench
-from bert_probe.ui.probes import inputs as probed
+from bert_probe.ui import consent, drafts, map_file, sentence_input, state, url_texts, workbench
+from bert_probe.ui.probes import inputs as probe_inputs
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
 
-_COMING, _REFUSED, _LEADS = "view_coming", "view_refused", "view_leads"
-"""Session keys: of a file that waits to be opened, of why one is not, of the page that one leads to."""
-_WANTED, _COUNT = "view_wanted", "view_count"
-"""Of the models that a view was made with, and of how many files were dropped."""
+_PENDING, _ERROR, _TARGET = "view_coming", "view_refused", "view_leads"
+"""Session keys: a file that waits to be opened, why a file cannot be opened, the page that an opened file
+leads to."""
+_MODELS, _COUNT = "view_wanted", "view_count"
+"""Session keys: the models that a view was made with, and the number of files dropped so far."""
 
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
-"""Parameters that are no part of a view."""
+"""URL parameters that are not part of a view."""
 
 
-# ---------------------------------------------------------------- taken along
+# ---------------------------------------------------------------- download
 
 
-def menu(result: Result, name: str, drawn: Mapping[str, str], data: Mapping[str, Any] | None = None) -> None:
-    """The part of an export menu by which a view itself is taken along: to the report, or as a file.
+def menu(
+    result: Result, name: str, display: Mapping[str, str], data: Mapping[str, Any] | None = None
+) -> None:
+    """Draw the part of an export menu that adds the view to the report or downloads it as a file.
 
     Args:
-        drawn: how attention is drawn, see `ViewFile`.
-        data: sentences or files that the result does not hold.
+        display: how attention is displayed, see `ViewFile`.
+        data: sentences or files that the result does not contain.
     """
     try:
-        view, why = replace(_view_of(result, data), drawn=dict(drawn)), ""
+        view, reason = replace(_view_of(result, data), drawn=dict(display)), ""
     except UnavailableError as error:
-        view, why = ViewFile(), str(error)
-    address = state.address()
-    drafts.told()
+        view, reason = ViewFile(), str(error)
+    parameters = state.url_parameters()
+    drafts.show_message()
     with st.container(horizontal=True):
         st.button(
             "Add to report",
             key=f"add {name}",
-            disabled=bool(why),
-            help=why or "Kept with others on the page Report, which makes one file of them.",
+            disabled=bool(reason),
+            help=reason or "Adds this view to the draft on the page Report.",
             on_click=_add,
             args=(view,),
         )
         st.download_button(
             "View file",
-            partial(_file, view, state.page(), address),
+            partial(_file, view, state.current_page(), parameters),
             file_name=f"{name}{ENDING}",
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="Opens this view again in any BERT Probe: under Open a view, or with bert-probe app --view.",
+            help="Opens this view in any BERT Probe: under Open a view, or with bert-probe app --view.",
         )
-    if why:
-        st.caption(f"Not for a report: {state.plain(why, 400)}")
-    st.caption(_link(address))
+    if reason:
+        st.caption(f"Cannot be added to a report: {state.escape(reason, 400)}")
+    st.caption(_link_note(parameters))
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Made once for each answer: a page runs often, and files are written and read again for it."""
-    if result not in _MADE:
-        _MADE[result] = ViewFile.of(result, data)
-    return _MADE[result]
+    """Return the view file of a result, made once per result: files are written and read again for it."""
+    if result not in _VIEWS:
+        _VIEWS[result] = ViewFile.of(result, data)
+    return _VIEWS[result]
 
 
-_MADE: Final[WeakKeyDictionary[Result, ViewFile]] = WeakKeyDictionary()
+_VIEWS: Final[WeakKeyDictionary[Result, ViewFile]] = WeakKeyDictionary()
 
 
 def _add(view: ViewFile) -> None:
     try:
-        drafts.add(view.on(state.page(), _whole(state.address())))
+        drafts.add(view.on(state.current_page(), _expanded(state.url_parameters())))
     except ProbeError as error:
-        drafts.tell(str(error))
+        drafts.set_message(str(error))
         return
-    count = len(drafts.held().entries)
-    drafts.tell(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
+    count = len(drafts.current().entries)
+    drafts.set_message(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
 
 
-def _file(view: ViewFile, page: str, address: Mapping[str, str]) -> bytes:
-    return view.on(page, _whole(address)).to_bytes()
+def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
+    return view.on(page, _expanded(parameters)).to_bytes()
 
 
-def _whole(address: Mapping[str, str]) -> dict[str, str]:
-    """An address as a view has it."""
-    left = {*_LEFT_OUT, *map(text_store.parameter, _LEFT_OUT)}
-    return url_texts.whole({name: value for name, value in address.items() if name not in left})
+def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return URL parameters as a view file stores them: with full texts, without the draft."""
+    left_out = {*_LEFT_OUT, *map(text_store.parameter, _LEFT_OUT)}
+    return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
-def _link(address: Mapping[str, str]) -> str:
-    """Whether the browser's address can be passed on."""
-    if not url_texts.names(address, _LEFT_OUT) and url_texts.length(address) <= url_texts.LINK:
-        return "The browser's address is a link to this view."
+def _link_note(parameters: Mapping[str, str]) -> str:
+    """Return a sentence on whether the browser's URL can be shared."""
+    if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
+        return "The browser's URL is a link to this view."
     return (
-        f"This view is more than the {url_texts.LINK:,} characters of a link. The address opens it as long "
-        "as this app runs; the view file everywhere."
+        f"This view is too long for a link of {url_texts.MAX_LINK:,} characters. Its URL works as long as "
+        "this app runs; the view file works everywhere."
     )
 
 
-# ---------------------------------------------------------------- opened
+# ---------------------------------------------------------------- open
 
 
 def uploader() -> None:
-    """Where a view file is dropped."""
+    """Draw the uploader for view files."""
     with st.expander("Open a view"):
-        # Another one after each file: Streamlit would give the same one again when its state begins anew.
+        # A new key after each file: Streamlit would return the same file again after a reset of the session.
         key = f"view_upload_{st.session_state.get(_COUNT, 0)}"
         st.file_uploader(
             "A view file, or the views of a report",
             ["json"],
             key=key,
-            on_change=_dropped,
+            on_change=_on_upload,
             args=(key,),
-            help="From View file in the export menu of a page. It stays on this machine.",
+            help="A file from View file in the export menu of a page. It stays on this machine.",
         )
 
 
-def _dropped(key: str) -> None:
-    given = st.session_state[key]
-    if given is not None and not sentence_input.is_deleted(given):
+def _on_upload(key: str) -> None:
+    file = st.session_state[key]
+    if file is not None and not sentence_input.is_deleted(file):
         st.session_state[_COUNT] = st.session_state.get(_COUNT, 0) + 1
-        state.hold(_COUNT)
-        _take(given.getvalue(), given.name)
+        state.preserve(_COUNT)
+        _set_pending(file.getvalue(), file.name)
 
 
-def _take(content: bytes, name: str) -> None:
-    _forget()
+def _set_pending(content: bytes, name: str) -> None:
+    _clear()
     try:
-        st.session_state[_COMING] = parsed(content, name)
+        st.session_state[_PENDING] = parse(content, name)
     except ReportError as error:
-        st.session_state[_REFUSED] = str(error)
+        st.session_state[_ERROR] = str(error)
 
 
-def parsed(content: bytes, name: str) -> ViewFile | Draft:
-    """A view, or several for a report.
+def parse(content: bytes, name: str) -> ViewFile | Draft:
+    """Read a view, or the draft of a report.
 
     Raises:
-        ReportError: neither, or a view of a page that there is not.
+        ReportError: the file is neither, or the view belongs to an unknown page.
     """
-    found = read_any(content, name)
-    views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
-    notes = [] if isinstance(found, ViewFile) else [found.title, *(entry.note for entry in found.entries)]
+    parsed = read_any(content, name)
+    views = [parsed] if isinstance(parsed, ViewFile) else [entry.view for entry in parsed.entries]
+    notes = [] if isinstance(parsed, ViewFile) else [parsed.title, *(entry.note for entry in parsed.entries)]
     try:
         json.dumps([notes, *(view.to_json() for view in views)], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ReportError(
-            f"{name} holds half of a surrogate pair, which no page can show. Remove it, or use the command "
-            "line."
+            f"{name} contains a lone surrogate, which a page cannot show. Remove it, or use the command line."
         ) from None
-    if isinstance(found, ViewFile) and found.page and found.page not in asgi.PAGES:
-        raise ReportError(f"{name} is of a page {found.page[:60]!r}, which is not here. Update BERT Probe.")
-    return found
+    if isinstance(parsed, ViewFile) and parsed.page and parsed.page not in asgi.PAGES:
+        raise ReportError(
+            f"{name} is a view of the page {parsed.page[:60]!r}, which this version does not have. "
+            "Update BERT Probe."
+        )
+    return parsed
 
 
-def arrive() -> None:
-    """Open a file that came, or ask first; nothing of the page is drawn yet."""
-    if _LEADS in st.session_state:
-        _lead()
-    _from_address()
-    coming: ViewFile | Draft | None = st.session_state.get(_COMING)
-    unknown = _not_agreed(coming) if isinstance(coming, ViewFile) else set()
-    if isinstance(coming, ViewFile) and unknown:
-        _confirm(coming, unknown)
-    elif coming is not None:
+def open_pending() -> None:
+    """Open a file that was dropped, or ask first; called before the page is drawn."""
+    if _TARGET in st.session_state:
+        _switch_page()
+    _take_from_url()
+    pending: ViewFile | Draft | None = st.session_state.get(_PENDING)
+    unknown = _models_to_confirm(pending) if isinstance(pending, ViewFile) else set()
+    if isinstance(pending, ViewFile) and unknown:
+        _confirm(pending, unknown)
+    elif pending is not None:
         _open()
-        _lead()
-    if _REFUSED in st.session_state:
+        _switch_page()
+    if _ERROR in st.session_state:
         with st.container(border=True, key="view_refused"):
             st.markdown("**This view cannot be opened**")
-            st.text(st.session_state[_REFUSED])
-            st.button("Close", on_click=_forget, key="view_close")
+            st.text(st.session_state[_ERROR])
+            st.button("Close", on_click=_clear, key="view_close")
 
 
-def _from_address() -> None:
-    """A file that the app was started with."""
-    given, gone = url_texts.recall(_PARAMETER), url_texts.gone(_PARAMETER)
+def _take_from_url() -> None:
+    """Take the view file that the app was started with."""
+    text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
-    if given is not None:
-        _take(given.encode(), "The view file")
-    elif gone:
-        st.session_state[_REFUSED] = "The view of this address is not kept any more. Open its file again."
+    if text is not None:
+        _set_pending(text.encode(), "The view file")
+    elif missing:
+        st.session_state[_ERROR] = "The view of this URL is no longer stored. Open its file again."
 
 
-def _not_agreed(view: ViewFile) -> set[consent.Model]:
+def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
     """Return the models that a view opens and that the reader has not agreed to."""
-    address = view.address
+    parameters = view.address
     models = {
-        (address.get("model", ""), address.get("revision", "")),
-        (address.get("other", ""), address.get("other_revision", "")),
+        (parameters.get("model", ""), parameters.get("revision", "")),
+        (parameters.get("other", ""), parameters.get("other_revision", "")),
         *((model.name, model.revision) for model in view.models),
     }
     return {model for model in models if not consent.is_agreed(*model)}
 
 
 def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
-    """Draw the models that a view names, and let the reader decide."""
+    """Draw the models that a view names and ask the reader whether to open them."""
     subject = subject_of(view)
-    consent.question(
+    consent.ask(
         unknown,
         "view",
         "Open the models of this view?" if len(unknown) > 1 else "Open the model of this view?",
-        f"Text of the view: {state.plain(subject, 400)}" if subject else "",
+        f"Text of the view: {state.escape(subject, 400)}" if subject else "",
         on_open=_open,
-        cancel=("Cancel", _forget),
+        cancel=("Cancel", _clear),
     )
 
 
-def _forget() -> None:
-    for key in (_COMING, _REFUSED):
+def _clear() -> None:
+    for key in (_PENDING, _ERROR):
         st.session_state.pop(key, None)
 
 
 def _open() -> None:
-    """Make what came the view of the session, as a visit with its address would; `_lead` goes there."""
-    coming: ViewFile | Draft = st.session_state.pop(_COMING)
+    """Make the pending file the view of the session; `_switch_page` goes to its page."""
+    pending: ViewFile | Draft = st.session_state.pop(_PENDING)
     try:
-        page = _taken(coming)
+        page = _restore(pending)
     except ProbeError as error:
-        st.session_state[_REFUSED] = str(error)
+        st.session_state[_ERROR] = str(error)
         return
-    st.session_state[_LEADS] = page
+    st.session_state[_TARGET] = page
 
 
-def _taken(coming: ViewFile | Draft) -> str:
-    """The page that shows it."""
-    if isinstance(coming, Draft):
-        drafts.take(coming)
+def _restore(pending: ViewFile | Draft) -> str:
+    """Restore the session of a view file and return its page."""
+    if isinstance(pending, Draft):
+        drafts.replace_draft(pending)
         return "report"
-    if not coming.page:
-        drafts.add(coming)
+    if not pending.page:
+        drafts.add(pending)
         return "report"
-    state.begin({})
-    for name, value in coming.address.items():
+    state.reset({})
+    for name, value in pending.address.items():
         if name in url_texts.TEXTS and name not in _LEFT_OUT:
             url_texts.remember(name, value)
         elif name not in {*_LEFT_OUT, *map(text_store.parameter, url_texts.TEXTS)}:
             state.remember(name, value)
-    _hand_in(coming)
-    st.session_state[_WANTED] = coming.models
-    return coming.page
+    _restore_files(pending)
+    st.session_state[_MODELS] = pending.models
+    return pending.page
 
 
-def _hand_in(view: ViewFile) -> None:
-    """Give the page the files that it would else ask for."""
+def _restore_files(view: ViewFile) -> None:
+    """Store the files of a view as if the reader had uploaded them on its page."""
     lines = "".join(f"{sentence}\n" for sentence in view.sentences).encode("utf-8", "surrogatepass")
     files = {
-        name: (one.file, one.content.encode("utf-8", "surrogatepass")) for name, one in view.files.items()
+        name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
     }
     if view.page == "probes":
-        probed.take(list(files.values()))
+        probe_inputs.use_files(list(files.values()))
     elif view.page == "map":
-        map_texts.take(*files.get("rows", (SENTENCES_FILE, lines)))
+        map_file.use_file(*files.get("rows", (SENTENCES_FILE, lines)))
     elif view.sentences:
-        sentence_input.take(SENTENCES_FILE, lines)
+        sentence_input.use_file(SENTENCES_FILE, lines)
 
 
-def _lead() -> None:
-    """Go where an opened view is shown."""
+def _switch_page() -> None:
+    """Go to the page of an opened view."""
     with callbacks.to_the_end():
-        page = st.session_state.pop(_LEADS, None)
-        if page is not None and page != state.page():
+        page = st.session_state.pop(_TARGET, None)
+        if page is not None and page != state.current_page():
             st.switch_page(paths.page(page))
 
 
-def other_weights() -> None:
-    """Say so where a view was made with other weights than those of the model that is open now."""
+def warn_other_weights() -> None:
+    """Warn if the opened view was made with other weights than those of the current model."""
     now = workbench.request()
-    found = shared_cache.opened(now.model, now.revision)
-    for named in st.session_state.get(_WANTED, ()):
+    checkpoint = shared_cache.opened(now.model, now.revision)
+    for model in st.session_state.get(_MODELS, ()):
         current = ModelReference(now.model, now.revision).shown
-        if found is not None and named.shown == current and not named.fits(found):
+        if checkpoint is not None and model.shown == current and not model.fits(checkpoint):
             st.warning(
-                "The view was made with other weights than this model has: its numbers will differ. "
-                f"Then SHA-256 {named.weights_sha256[:12]}…, now {found.description.weights_sha256[:12]}…."
+                "The view was made with other weights than this model has, so its numbers will differ. "
+                f"SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
+                f"{checkpoint.description.weights_sha256[:12]}…."
             )
             return

@@ -1,4 +1,5 @@
-"""The workbench: the input that every page reads, and what the model made of it."""
+"""The workbench in the sidebar: the texts and the model that every page reads, and the traces of these
+texts."""
 
 from __future__ import annotations
 
@@ -26,24 +27,24 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds that a page waits for a model before it shows how far the opening is. At its end the page runs
-again; by then the browser has drawn what was typed, and will not lose it."""
+"""Seconds for which a page waits for a model before it shows progress. Then the page runs again: by that time
+the browser has drawn what was typed and will not lose it."""
 _SEEN, _REPLACED = "opened from", "opened anew"
-"""Session keys: of which files each model was, and those that are of others by now."""
+"""Session keys: the files that each model was opened from, and the models whose files were replaced since."""
 _SILENCE = 300.0
-"""Seconds in which nothing is heard of an opening, neither bytes nor an end, after which it is given up."""
+"""Seconds without any progress after which opening a model is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for. Fields are named as in the address.
+    """What a reader requested. Fields are named as in the URL.
 
     Attributes:
-        a, b: the texts; ``b`` is empty when there is one.
-        relation: whether B is a text of its own, or the second segment of A's input.
-        model, revision: what to open; "" is the built-in, and the hub's default revision.
-        truncate: cut texts that are too long.
+        a, b: the texts; ``b`` is empty if there is only one.
+        relation: whether B is a separate text or the second segment of A's input.
+        model, revision: the model to open; "" is the built-in model, and the hub's default revision.
+        truncate: truncate texts that are too long.
     """
 
     a: str
@@ -55,7 +56,7 @@ class Request:
 
     @property
     def texts(self) -> list[shared_cache.Text]:
-        """Inputs of the model: one, or two to compare."""
+        """Inputs of the model: one text or pair, or two texts to compare."""
         if not self.b.strip():
             return [(self.a, None)]
         return [(self.a, self.b)] if self.relation == "pair" else [(self.a, None), (self.b, None)]
@@ -63,11 +64,11 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class TracedRequest:
-    """A request and what the model made of it.
+    """A request and the traces of its texts.
 
     Attributes:
         a: trace of sentence A, or of the pair.
-        b: trace of sentence B where it is a text of its own, else None.
+        b: trace of sentence B if it is a separate text, else None.
     """
 
     request: Request
@@ -76,43 +77,43 @@ class TracedRequest:
     b: Trace | None
 
 
-_WRITTEN = ("a", "b", "model", "revision")
-"""Fields of a request that a person writes, at any length."""
+_TEXT_FIELDS = ("a", "b", "model", "revision")
+"""Fields of a request with free text of any length."""
 
-_FIRST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
+_DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
 
 def request() -> Request:
-    """What was asked for last; at first what the address holds, else an example."""
+    """Return the current request: the last one submitted, else that of the URL, else an example."""
     if "request" not in st.session_state:
-        lost = url_texts.gone(*_WRITTEN)
-        ask(_from_address())
-        for name, value in lost.items():  # until something else is asked for
+        missing = url_texts.missing(*_TEXT_FIELDS)
+        submit(_request_from_url())
+        for name, value in missing.items():  # until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
 
-def _from_address() -> Request:
-    given = state.address()
-    written = {name: url_texts.recall(name) or "" for name in _WRITTEN}
-    if "a" not in given and not written["a"] and not url_texts.gone("a"):
-        return replace(_FIRST, model=written["model"], revision=written["revision"])
-    relation: Relation = "pair" if given.get("relation") == "pair" else "compare"
-    return Request(**written, relation=relation, truncate=given.get("truncate") == "1")
+def _request_from_url() -> Request:
+    parameters = state.url_parameters()
+    texts = {name: url_texts.recall(name) or "" for name in _TEXT_FIELDS}
+    if "a" not in parameters and not texts["a"] and not url_texts.missing("a"):
+        return replace(_DEFAULT_REQUEST, model=texts["model"], revision=texts["revision"])
+    relation: Relation = "pair" if parameters.get("relation") == "pair" else "compare"
+    return Request(**texts, relation=relation, truncate=parameters.get("truncate") == "1")
 
 
-def ask(asked: Request) -> None:
-    """Make this the request: in the session, in the form and in the address."""
-    st.session_state["request"] = asked
-    plain, drafts = Request(""), {}
-    for name in _WRITTEN:  # what was asked before takes no room from what is asked now
+def submit(new: Request) -> None:
+    """Make this the current request: in the session, in the form and in the URL."""
+    st.session_state["request"] = new
+    empty, drafts = Request(""), {}
+    for name in _TEXT_FIELDS:  # frees the URL of the old texts before the new ones are measured
         url_texts.remember(name, None)
     for field in fields(Request):
-        value = getattr(asked, field.name)
+        value = getattr(new, field.name)
         drafts[f"draft_{field.name}"] = value
-        written = ("1" if value else "0") if isinstance(value, bool) else value
-        url_texts.remember(field.name, None if value == getattr(plain, field.name) else written)
-    _set_drafts(drafts | {"draft_model": asked.model or BUILT_IN})
+        text = ("1" if value else "0") if isinstance(value, bool) else value
+        url_texts.remember(field.name, None if value == getattr(empty, field.name) else text)
+    _set_drafts(drafts | {"draft_model": new.model or BUILT_IN})
 
 
 def _set_drafts(drafts: Mapping[str, Any]) -> None:
@@ -175,20 +176,20 @@ def _run() -> None:
     draft = {field.name: st.session_state[f"draft_{field.name}"] for field in fields(Request)}
     model = (draft["model"] or "").strip()
     draft["model"] = "" if model == BUILT_IN else model
-    asked, now = Request(**draft), request()
-    consent.choose((asked.model, asked.revision), (now.model, now.revision))
-    ask(asked)
+    new, now = Request(**draft), request()
+    consent.choose((new.model, new.revision), (now.model, now.revision))
+    submit(new)
 
 
 def _run_example() -> None:
     title = st.session_state["example"]
-    chosen = next((example for example in EXAMPLES if example.title == title), None)
-    if chosen is not None:
-        ask(replace(request(), a=chosen.a, b=chosen.b, relation=chosen.relation))
+    example = next((example for example in EXAMPLES if example.title == title), None)
+    if example is not None:
+        submit(replace(request(), a=example.a, b=example.b, relation=example.relation))
 
 
-def sidebar() -> None:
-    """Draw the workbench."""
+def draw_sidebar() -> None:
+    """Draw the form with the texts and the model."""
     now = request()
     _restore_drafts()
     with st.sidebar:
@@ -210,8 +211,8 @@ def sidebar() -> None:
                 required=True,
                 format_func=_RELATIONS.__getitem__,
                 key="draft_relation",
-                help="A separate text is read on its own and compared with A. A second segment is read "
-                "together with A, joined by [SEP], so that the words of both can attend to each other.",
+                help="A separate text is processed on its own and compared with A. A second segment is "
+                "joined to A with [SEP], so that tokens of both can attend to each other.",
             )
             with st.expander("Model and length"):
                 st.selectbox(
@@ -229,50 +230,48 @@ def sidebar() -> None:
                     help="Branch, tag or commit on the hub. Leave it empty for the newest.",
                 )
                 st.toggle(
-                    "Cut texts that are too long",
+                    "Truncate long texts",
                     key="draft_truncate",
-                    help="Off: a text longer than the model accepts is refused, and nothing is lost.",
+                    help="Off: a text longer than the model accepts is an error.",
                 )
             st.form_submit_button(
                 "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
             )
 
 
-def model_line() -> None:
-    """Say beneath the workbench what the model is; drawn last, when the page has opened it."""
+def draw_model_line() -> None:
+    """Draw the size of the model below the form; called last, when the page has opened the model."""
     now = request()
-    found = shared_cache.opened(now.model, now.revision)
-    if found is None:
+    checkpoint = shared_cache.opened(now.model, now.revision)
+    if checkpoint is None:
         return
-    about = found.description
+    model = checkpoint.description
     with st.sidebar:
         st.caption(
-            f"{state.plain(about.name)} · {about.layers} layers × {about.heads} heads · "
-            f"{about.hidden_size} dimensions · up to {most_tokens(about.max_tokens):,} tokens"
+            f"{state.escape(model.name)} · {model.layers} layers × {model.heads} heads · "
+            f"{model.hidden_size} dimensions · up to {most_tokens(model.max_tokens):,} tokens"
         )
-        for note in about.notes:
-            st.caption(state.plain(note))
+        for note in model.notes:
+            st.caption(state.escape(note))
         if (now.model, now.revision) in st.session_state.get(_REPLACED, ()):
-            st.caption(
-                "Its files were replaced since this page was opened. What is shown is of the new ones."
-            )
+            st.caption("The model's files were replaced since this page was opened. The new ones are shown.")
 
 
 def checkpoint() -> Checkpoint:
-    """The checkpoint that was asked for, opened if need be with its progress shown.
+    """Return the requested checkpoint; if it is not open yet, open it and show progress.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
     now = request()
-    origin = "It was named by the address of this page."
+    origin = "The URL of this page names it."
     return open_model(
         now.model, now.revision, origin=origin, cancel=("Use the built-in model", _use_built_in)
     )
 
 
 def _use_built_in() -> None:
-    """Replace the model of the request, and leave the texts of the form as they are."""
+    """Replace the model of the request; the drafts of the texts stay."""
     st.session_state["request"] = replace(request(), model="", revision="")
     for name in ("model", "revision"):
         url_texts.remember(name, None)
@@ -286,83 +285,81 @@ def open_model(
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> Checkpoint:
-    """A checkpoint, opened if need be in a job, whose progress stands where the page will be.
+    """Return a checkpoint; if it is not open yet, open it in a job and show progress.
 
-    The script stops with a question where the reader has not agreed to this model, see `consent`.
+    If the reader has not agreed to this model, the page shows a question and stops; see `consent`.
 
     Args:
         key: of the job; a page that opens a second model has two.
         origin: where the name of the model comes from, for the question.
-        cancel: a second button of the question, with what it does.
+        cancel: label and callback of a second button of the question.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
-    there = shared_cache.opened(model, revision)
-    if there is not None:
+    checkpoint = shared_cache.opened(model, revision)
+    if checkpoint is not None:
         consent.agree([(model, revision)])
         _notice_replaced(model, revision)
-        return there
+        return checkpoint
     if not consent.is_agreed(model, revision):
-        consent.question(
-            [(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel
-        )
+        consent.ask([(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel)
         st.stop()
-    name = state.plain(model or BUILT_IN)
+    name = state.escape(model or BUILT_IN)
 
-    def about() -> str:
+    def describe() -> str:
         return f"Opening {name}. {shared_cache.opening(model, revision).notice}".rstrip()
 
-    def work(report: Progress) -> Checkpoint:
-        return shared_cache.open_checkpoint(model, revision, report)
+    def work(progress: Progress) -> Checkpoint:
+        return shared_cache.open_checkpoint(model, revision, progress)
 
     with st.spinner(f"Opening {name} …", show_time=False):
-        found = jobs.run(
+        checkpoint = jobs.run(
             key,
             ("opening", model, revision, stamp(model)),
             f"Open {name}",
             work,
             "B",
             start=True,
-            about=about,
+            describe=describe,
             patience=PATIENCE,
             queued=False,
             silence=_SILENCE,
         )
-    if found is None:
+    if checkpoint is None:
         st.stop()
     _notice_replaced(model, revision)
-    return found
+    return checkpoint
 
 
 def _notice_replaced(model: str, revision: str) -> None:
-    """Say where a folder holds other files than those that this session saw before."""
+    """Show a message if the model's folder contains other files than this session saw before."""
     seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
-    state.hold(_SEEN, _REPLACED)
-    there = shared_cache.opened_from(model, revision)
-    if seen.setdefault((model, revision), there) != there:
-        seen[model, revision] = there
+    state.preserve(_SEEN, _REPLACED)
+    files = shared_cache.opened_from(model, revision)
+    if seen.setdefault((model, revision), files) != files:
+        seen[model, revision] = files
         st.session_state.setdefault(_REPLACED, set()).add((model, revision))
-        st.toast(f"{state.plain(model)} was replaced, and is opened anew.")
+        st.toast(f"The files of {state.escape(model)} were replaced. The model was opened again.")
 
 
-def study() -> TracedRequest:
-    """The request carried out: traces of its text or texts.
+def trace_request() -> TracedRequest:
+    """Return the current request with the traces of its texts.
 
     Raises:
-        ProbeError: the model cannot be opened, or a text cannot be read by it.
+        ProbeError: the model cannot be opened, or it cannot read a text.
     """
     opened = checkpoint()
     now = request()
-    made = traced(opened, now.texts, now.truncate)
-    return TracedRequest(now, opened, made[0], made[1] if len(made) > 1 else None)
+    traces = trace_texts(opened, now.texts, now.truncate)
+    return TracedRequest(now, opened, traces[0], traces[1] if len(traces) > 1 else None)
 
 
-def traced(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
-    """What the model makes of texts of the request, for a page that puts them together in its own way.
+def trace_texts(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
+    """Return the traces of texts of the request, for a page that combines them in its own way.
 
     Raises:
-        ProbeError: a text cannot be read.
+        ProbeError: the model cannot read a text.
     """
     now = request()
     url_texts.check(*(name for name in ("a", "b") if not getattr(now, name)))
@@ -370,9 +367,9 @@ def traced(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: boo
         return shared_cache.traces(opened, texts, truncate)
 
 
-def chosen_text(shown: TracedRequest) -> Trace:
-    """The trace to look at on a page that shows one: a choice between A and B where there are two."""
-    if shown.b is None:
-        return shown.a
-    which = state.pick("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")
-    return shown.a if which == "a" else shown.b
+def choose_trace(traced: TracedRequest) -> Trace:
+    """Return the trace to show on a page for one text; if there are two, draw a choice between A and B."""
+    if traced.b is None:
+        return traced.a
+    text = state.segmented_control("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")
+    return traced.a if text == "a" else traced.b

@@ -14,9 +14,9 @@ from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.thumbnails import thumbnails
 from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
-from bert_probe.ui import map_view, state
-from bert_probe.ui.attention import shared, shown
-from bert_probe.ui.attention.shared import ViewModel
+from bert_probe.ui import state, token_map
+from bert_probe.ui.attention import view_model, view_state
+from bert_probe.ui.attention.view_model import ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
@@ -29,7 +29,7 @@ from bert_probe.views.toolbar import ToolbarOptions
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # no name of a parameter of the address, whose session keys `shown` drops
+HEAD_VIEW = "head view"  # no name of a parameter of the address, whose session keys `view_state` drops
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 
@@ -81,7 +81,7 @@ def main() -> None:
         default = st.toggle("Other default")
         numbers = st.toggle("Other numbers")
     with slowly("native", place):
-        native = state.pick("native", "Native", {name: name for name in "abcdef"}, "a")
+        native = state.segmented_control("native", "Native", {name: name for name in "abcdef"}, "a")
     with slowly("strip", place):
         pieces = [StripToken(name, i, 0, False, False, "") for i, name in enumerate(NAMES)]
         token = strip(pieces, key="strip", label="Tokens", selectable="one", selected=int(default))
@@ -100,10 +100,10 @@ def main() -> None:
             column_positions=range(COUNT),
         )
     with slowly("map", place):
-        marks, looks = map_view.drawn(demo_map())
+        marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
-        drawn = ViewModel.now(trace)
-        shared.choose(drawn, ToolbarOptions.of(trace, drawn.view, (), several=True))
+        drawn = ViewModel.current(trace)
+        view_model.draw_toolbar(drawn, ToolbarOptions.of(trace, drawn.view, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -119,19 +119,21 @@ def main() -> None:
 
 
 def heads(trace: Trace) -> ViewModel:
-    """The head view, as `ui/attention/head` draws it, and what is shown."""
+    """The head view, as `ui/attention/page` draws it, and what is shown."""
     place = st.toggle("Other place")
-    drawn = ViewModel.now(trace)
+    drawn = ViewModel.current(trace)
     said = announced(
         trace,
-        drawn.shown,
+        drawn.versioned,
         offer=ToolbarOptions.of(trace, drawn.view, (), several=True),
-        source=shared.link(drawn).address,
+        source=view_model.layer_link(drawn).address,
         reason=None,
     )
-    data = head_view.payload(drawn.picture, drawn.view.layer - 1, key=shown.KEY, announced=said)
+    data = head_view.payload(drawn.data, drawn.view.layer - 1, key=view_state.KEY, announced=said)
     with slowly("heads", place):
-        head_view.head_view(data, key=HEAD_VIEW, on_change=lambda: shown.report(HEAD_VIEW, trace))
+        head_view.head_view(
+            data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace)
+        )
     return drawn
 
 

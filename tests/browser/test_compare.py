@@ -73,7 +73,7 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
 
     checkpoint = bert_probe.load()
     row = bert_probe.MinimalPairRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
-    _, content = download(page, "Rows of the word, CSV + provenance")
+    _, content = download(page, "Attention of the word, CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = numbers(archive.read("rows.csv"), "a", "b", "difference")
         about = json.loads(archive.read("rows.csv.meta.json"))

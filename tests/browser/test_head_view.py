@@ -292,7 +292,7 @@ def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page, els
 
 def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=reach&residual=0.3")
-    tokens = page.get_by_role("radiogroup", name="The token to follow")
+    tokens = page.get_by_role("radiogroup", name="Token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)
     expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays

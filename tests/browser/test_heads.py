@@ -45,25 +45,31 @@ def best(*pairs: tuple[str, str]) -> HeadScore:
 def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
     part(page, app, "find")
     found = best(("ground", "left"))
-    expect(page.get_by_text(f"attends most: {found.weight:.4f}")).to_be_visible()
+    expect(page.get_by_text(f"has the largest weight: {found.weight:.4f}")).to_be_visible()
     word(page, "From this word", "knew").click()
-    word(page, "to this word", "it").click()
+    word(page, "To this word", "it").click()
     one = best(("knew", "it"))
     expect(
-        page.get_by_text(f"Layer {one.layer + 1}, head {one.head + 1} attends most: {one.weight:.4f}")
+        page.get_by_text(
+            f"Layer {one.layer + 1}, head {one.head + 1} has the largest weight: {one.weight:.4f}"
+        )
     ).to_be_visible()
     expect(page).to_have_url(re.compile("find_pairs=4-5"))
     settled(page)
     page.get_by_role("button", name="Add a pair").click()
     expect(page.get_by_role("button", name="Remove this pair")).to_be_visible()
     word(page, "From this word", "left").click()
-    word(page, "to this word", "had").click()
+    word(page, "To this word", "had").click()
     two = best(("knew", "it"), ("left", "had"))
-    expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
+    expect(
+        page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
+    ).to_be_visible()
     page.reload()
     settled(page)
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
-    expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
+    expect(
+        page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
+    ).to_be_visible()
 
 
 @pytest.mark.prove
@@ -73,7 +79,7 @@ def test_arrow_keys_walk_through_the_words_without_going_back(app: App, page: Pa
     for _ in range(7):
         page.keyboard.press("ArrowLeft")
     one = best(("knew", "left"))
-    expect(page.get_by_text(f"attends most: {one.weight:.4f}")).to_be_visible()
+    expect(page.get_by_text(f"has the largest weight: {one.weight:.4f}")).to_be_visible()
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
 
 
@@ -81,7 +87,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
     app: App, page: Page, elsewhere: Elsewhere
 ) -> None:
     part(page, app, "ablation", off="")
-    page.get_by_role("combobox", name="Heads to switch off").click()
+    page.get_by_role("combobox", name="Heads to ablate together").click()
     page.keyboard.type("3.7")
     page.keyboard.press("Enter")
     page.keyboard.type("layer 5")
@@ -104,7 +110,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
 @pytest.mark.prove
 def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
-    page.get_by_role("button", name="Switch off each head in turn").click()
+    page.get_by_role("button", name="Ablate each head in turn").click()
     first = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table().iloc[0]
     where = f"layer {first['layer']:.0f}, head {first['head']:.0f}"
     expect(page.get_by_text(f"Without {where} the tokens change most")).to_be_visible()
@@ -142,8 +148,8 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
 def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
     lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))
-    page.get_by_label("Sentences, one a line").fill(lines)
-    page.get_by_label("Sentences, one a line").press("Control+Enter")
+    page.get_by_label("Sentences, one per line").fill(lines)
+    page.get_by_label("Sentences, one per line").press("Control+Enter")
     page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     turn_to(page, "Tokens")

@@ -112,7 +112,7 @@ def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app
     page.route_web_socket(re.compile("_stcore/stream"), connect)
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}")
     turn_to(page, "Tokens")
-    expect(page.get_by_text("Every token")).to_be_visible()
+    expect(page.get_by_text("All tokens", exact=True)).to_be_visible()
     settled(page)
     still(page)
     assert sent == 1

@@ -39,7 +39,7 @@ HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** %{x} =1+1"
 
 
 def paste(page: Page, texts: list[str]) -> None:
-    page.get_by_role("textbox", name="Sentences, one a line").fill("\n".join(texts))
+    page.get_by_role("textbox", name="Sentences, one per line").fill("\n".join(texts))
     page.get_by_role("button", name="Compare").click()
     settled(page)
 
@@ -101,7 +101,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
         csv.writer(stream).writerows(rows)
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     show(page, "A file")
-    expect(page.get_by_text("Choose a file: one sentence a line")).to_be_visible()
+    expect(page.get_by_text("Choose a file: one sentence per line")).to_be_visible()
     page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(file)
     settled(page)
     page.get_by_role("combobox", name=re.compile("^Column of")).click()
@@ -120,7 +120,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
         page.get_by_text("wrong.txt is not UTF-8: line 1 cannot be read. Save it as UTF-8.")
     ).to_be_visible()
     show(page, "Typed or pasted")
-    expect(page.get_by_role("textbox", name="Sentences, one a line")).to_have_value("\n".join(SENTENCES))
+    expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
 def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhere) -> None:
@@ -187,5 +187,5 @@ def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, pag
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     page.get_by_role("button", name="Compute the vectors").click()
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
-    expect(page.get_by_text("Most alike first")).to_be_visible(timeout=120_000)
+    expect(page.get_by_text("Most similar pairs")).to_be_visible(timeout=120_000)
     assert "sentences_part=nearest" in page.url, "what was chosen outlives the wait"

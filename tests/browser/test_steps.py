@@ -30,10 +30,10 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()
     expect(page.get_by_text("In layer 2, head 3,")).to_be_visible()
-    strip(page, "This token looks (query)").get_by_role("radio", name="knew").click()
-    expect(page.get_by_text("knew (4) gives")).to_be_visible()
-    strip(page, "at this one (key)").get_by_role("radio", name="left").click()
-    expect(page.get_by_text("knew (4) gives left (9)")).to_be_visible()
+    strip(page, "Query token").get_by_role("radio", name="knew").click()
+    expect(page.get_by_text("knew (4) attends to")).to_be_visible()
+    strip(page, "Key token").get_by_role("radio", name="left").click()
+    expect(page.get_by_text("knew (4) attends to left (9)")).to_be_visible()
     settled(page)
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
@@ -76,15 +76,15 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
 @pytest.mark.prove
 def test_a_copied_link_opens_the_same_steps(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2&head=3&query=4&key=9")
-    expect(page.get_by_text("In layer 2, head 3, knew (4) gives left (9)")).to_be_visible()
-    expect(strip(page, "at this one (key)").get_by_role("radio", checked=True)).to_have_text("left")
+    expect(page.get_by_text("In layer 2, head 3, knew (4) attends to left (9)")).to_be_visible()
+    expect(strip(page, "Key token").get_by_role("radio", checked=True)).to_have_text("left")
 
 
 def test_a_text_of_full_length_shows_the_chosen_token_and_every_step(app: App, page: Page) -> None:
     long = " ".join([TEXT] * 50)
     visit(page, f"{app.origin}/steps?a={quote(long)}&truncate=1&query=400")
     expect(metric(page, "Largest absolute difference")).to_be_visible()
-    box = strip(page, "This token looks (query)")
+    box = strip(page, "Query token")
     chosen = box.get_by_role("radio", checked=True)
     outer, inner = (node.bounding_box() for node in (box, chosen))
     assert outer is not None

@@ -60,7 +60,7 @@ PAGES = (
 )
 BEGINS = {
     "Changes": "Compare A with itself",
-    "Corpus": "Make an example store",
+    "Corpus": "Build a sample store",
     "Train": "Start training",
     "Probes": "Help for To learn",
     "Report": "Run",
@@ -158,8 +158,8 @@ def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> Non
     go_to(page, "Embeddings")
     page.get_by_role("radio", name="ground").click()
     settled(page)
-    expect(page.get_by_label("How the input vector of token 11 is summed")).to_be_visible()
-    expect(page.get_by_text("exactly the model's own numbers")).to_be_visible()
+    expect(page.get_by_label("Sum of the embeddings of token 11")).to_be_visible()
+    expect(page.get_by_text("exactly equal")).to_be_visible()
 
 
 def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:

@@ -41,8 +41,8 @@ component = st.components.v2.component(
 component(data=bytes([1, 2, 3]))
 with st.container(key="plain"):
     for text in MARKDOWN:
-        st.caption(state.plain(text))
-        st.selectbox(state.plain(text), ["a"])
+        st.caption(state.escape(text))
+        st.selectbox(state.escape(text), ["a"])
 with st.sidebar:
     st.header("Sidebar")
     st.metric("Parameters", "22.7 M")

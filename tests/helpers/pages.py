@@ -16,7 +16,7 @@ from bert_probe.core import files
 from bert_probe.core.question import Question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.asgi import FRONT_PAGE
-from bert_probe.ui.attention import shown
+from bert_probe.ui.attention import view_state
 from bert_probe.views.view import View
 from tests.helpers.opening import opened_once
 
@@ -73,7 +73,7 @@ def choose(app: AppTest, **parameters: str) -> AppTest:
 
 def looks_at(app: AppTest) -> View:
     """What the views of attention show."""
-    view = app.session_state[shown.KEY].view
+    view = app.session_state[view_state.KEY].view
     assert isinstance(view, View)
     return view
 

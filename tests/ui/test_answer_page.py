@@ -27,7 +27,8 @@ from bert_probe import (
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.outputs import tuned_lens_files
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui import attribution, highlight, tuned_lens
+from bert_probe.ui import attribution, highlight
+from bert_probe.ui import lens as lens_part
 from tests.helpers import trained
 from tests.helpers.exactness import assert_alike
 from tests.helpers.families import PAIR, TEXT
@@ -41,7 +42,7 @@ Trained = Callable[[str, str], Checkpoint]
 @pytest.fixture(autouse=True)
 def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the answer depends on takes some hundred passes, which most of these tests do not look at."""
-    monkeypatch.setattr(attribution, "AT_ONCE", 0)
+    monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
 def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
@@ -78,9 +79,9 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("text-classification", "One of these classes; the probabilities sum to 1."),
+        ("text-classification", "Single-label classification: the probabilities sum to 1."),
         ("token-classification", "A label for each token."),
-        ("question-answering", "some part is always likeliest"),
+        ("question-answering", "some span always ranks first"),
         ("next-sentence-prediction", "B, then A"),
     ],
 )
@@ -105,8 +106,8 @@ def test_it_is_said_from_which_layer_on_the_answer_is_there(
     word = 5 if task == "fill-mask" else None
     found = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
     name, layer = found.names[-1][0][0], int(found.settled[0])
-    first = f"**{name}** is first from layer {layer} on, of 3."
-    only = f"Only the last layer, 3, puts **{name}** first."
+    first = f"**{name}** ranks first from layer {layer} of 3 on."
+    only = f"**{name}** ranks first only at the last layer, 3."
     assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
         task != "token-classification"
     )
@@ -139,7 +140,7 @@ def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_
 def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     trained_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuned_lens, "STEPS", 2)
+    monkeypatch.setattr(lens_part, "STEPS", 2)
     folder = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
     app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
@@ -164,13 +165,13 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     checkpoint = bert_probe.load(folder)
     lens = tuned_lens_files.opened(file, checkpoint)
     assert lens.verdict in said(app)
-    table = next(one.value for one in app.dataframe if "plain" in one.value)
-    assert table["tuned"].tolist() == lens.tuned.tolist()
+    table = next(one.value for one in app.dataframe if "logit lens" in one.value)
+    assert table["tuned lens"].tolist() == lens.tuned.tolist()
     found = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
     name, layer = found.names[-1][0][0], int(found.settled[0])
-    first = f"**{name}** is first from layer {layer} on, of 3."
-    assert (first if layer < 3 else f"Only the last layer, 3, puts **{name}** first.") in said(app)
-    assert "by the plain lens: the tuned one has learned at masks alone" in said(app)
+    first = f"**{name}** ranks first from layer {layer} of 3 on."
+    assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in said(app)
+    assert "by the logit lens: the tuned lens was trained on masks only" in said(app)
     assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
@@ -220,7 +221,7 @@ def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
 ) -> None:
     app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
     assert not app.exception
-    assert "has no trained output head: it is an encoder alone, and none is made up" in app.info[0].value
+    assert "is an encoder without a trained output head, so it has no predictions" in app.info[0].value
     app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
     assert "There is no task nothing here; showing fill\\-mask" in said(app).replace(
         "showing fill-", "showing fill\\-"
@@ -294,7 +295,7 @@ def test_what_each_answer_depends_on(
     trained_folder: Folders,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     pair = task[0] in "qn"
     text, other = (PAIR, TEXT) if pair else (TEXT, "")
     app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
@@ -306,10 +307,10 @@ def test_what_each_answer_depends_on(
     else:
         one = next(iter(found.explanations.values()))
         assert f"**{one.number}** is {one.value:.4f}." in said(app).replace("\\", "")
-        table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+        table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
         expected = found.table()["comprehensiveness"].to_numpy()
         # Those who read off many passes round as often.
-        assert table["Falls without"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+        assert table["Comprehensiveness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     line = f"{found.question!r}.of(trace).table()"
     assert any(line in code.value for code in app.get("code"))
 
@@ -317,7 +318,7 @@ def test_what_each_answer_depends_on(
 def test_the_built_in_model_says_which_words_its_cosine_depends_on(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     a, b = "Small boats float", "A ship sails"
     app = opened("answer", a=a, b=b, why_method="decompx")
     assert not app.exception
@@ -327,18 +328,18 @@ def test_the_built_in_model_says_which_words_its_cosine_depends_on(
         (unit for unit in best.units if not unit.special),
         key=lambda unit: best.scores[best.units.index(unit)],
     )
-    assert f"“{word}” speaks for it most, says" in said(app)
+    assert f"“{word}” has the largest score by" in said(app)
     assert "scores and biases add up to the number" in said(app)
-    assert "**Attention, measured:**" in said(app)
-    next(button for button in app.button if button.label == "Follow both texts to the input").click().run()
+    assert "**Attention as an explanation:**" in said(app)
+    next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "Together they miss" in said(app)
+    assert "The sum differs from the cosine" in said(app)
 
 
 def test_what_nothing_can_be_taken_away_from_says_so(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
     assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)
@@ -347,10 +348,10 @@ def test_what_nothing_can_be_taken_away_from_says_so(
 def test_a_family_that_hides_its_attention_says_which_methods_it_has(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
     assert not app.exception
-    assert "DecompX is not to be had: DebertaV2Model does not show its layers" in said(app).replace("\\", "")
-    assert "**Attention, measured:**" not in said(app)
-    table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+    assert "DecompX is unavailable: DebertaV2Model does not show its layers" in said(app).replace("\\", "")
+    assert "**Attention as an explanation:**" not in said(app)
+    table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
     assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

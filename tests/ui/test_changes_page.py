@@ -86,7 +86,7 @@ def test_what_changed_is_the_library_s(folders: tuple[str, str]) -> None:
     assert answers.finding in found
     assert sorted(shown[3]["relative"]) == sorted(changed.table()["relative"])
     assert "attention is not an explanation" in found
-    assert "A cosine has a baseline" in found
+    assert "Compare a change with the distance of unrelated tokens" in found
 
 
 def test_the_two_codes_of_the_export_menu_make_the_same_table(
@@ -100,7 +100,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 
 
 def test_a_and_b_are_exchanged(folders: tuple[str, str]) -> None:
-    app = press(page_of(folders), "Exchange A and B")
+    app = press(page_of(folders), "Swap A and B")
     assert not app.exception
     assert address_of(app)["model"] == folders[1]
     assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
@@ -134,7 +134,7 @@ def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
     assert "no head of the one has a counterpart" in found
     assert "no vector of the one has a counterpart" in found
     assert "B no trained head: no task that both answer" in found
-    assert "tensors have no counterpart of that name and shape" in said(app)
+    assert "tensors have no counterpart with the same name and shape" in said(app)
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 
 

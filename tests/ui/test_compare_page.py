@@ -65,8 +65,8 @@ def test_what_is_patched_is_said_with_the_library_s_numbers(what: str) -> None:
     token = f"“full for empty” after layer {layer}"
     head = f"Layer {layer + 1}, head {place + 1}"
     told = said(app).replace("\\", "")
-    assert f"{token if what == 'tokens' else head} alone brings **{found.recovered.max():.0%}**" in told
-    assert ("All tokens together bring back 100%, whatever the layer." in told) == (what == "tokens")
+    assert f"{token if what == 'tokens' else head} alone recovers **{found.recovered.max():.0%}**" in told
+    assert ("All tokens of a layer together recover 100%." in told) == (what == "tokens")
     assert any(
         code.value.endswith(f"{ActivationPatching(what)!r}.of(a, b).table()") for code in app.get("code")
     )
@@ -103,7 +103,7 @@ def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
 
 def test_a_second_segment_is_read_separately_on_request() -> None:
     app = opened("compare", a="we left", b="they left", relation="pair")
-    assert app.header[0].value == "The two sentences are read together"
+    assert app.header[0].value == "The two sentences are one input"
     next(button for button in app.button if button.label == "Read them separately").click().run()
     assert not app.exception
     assert "relation" not in app.query_params

@@ -179,7 +179,7 @@ def test_second_model_can_be_declined(looked_at: list[str]) -> None:
 
 def test_exchange_with_a_model_of_a_link_asks(looked_at: list[str]) -> None:
     app = opened("changes", agrees=False, a=TEXT, other="org/name")
-    press(app, "Exchange A and B")
+    press(app, "Swap A and B")
     assert refusal(app) == "org/name"
     assert looked_at == []
 
@@ -199,9 +199,9 @@ def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
     app.session_state["tray"] = Draft("", (DraftEntry(view),))
     app.switch_page("../../pages/report.py").run()
     assert "org/name" in refusal(app)
-    assert [button.label for button in app.button if button.label == "Make the report"] == []
+    assert [button.label for button in app.button if button.label == "Create the report"] == []
     press(app, "Open it")
-    assert any(button.label == "Make the report" for button in app.button)
+    assert any(button.label == "Create the report" for button in app.button)
     assert looked_at == []
 
 
@@ -244,7 +244,7 @@ def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
     assert not app.exception
     assert refusal(app).isprintable()
     if name == "\ud800":
-        assert "half of a surrogate pair" in refusal(app)
+        assert "lone surrogate" in refusal(app)
         return
     press(app, "Open it")
     assert refusal(app).endswith(".")

@@ -27,7 +27,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 from bert_probe.ui.corpus import build, stores
-from bert_probe.ui.corpus.lines import MOST, NOTHING, OTHER, line, named
+from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.pages import HOSTILE, address_of, choose, refusal, said, table_of_both_codes
 from tests.helpers.pages import opened as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -98,11 +98,11 @@ def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
     monkeypatch.chdir(tmp_path)
     app = page("corpus", store="../../etc")
     assert not app.exception
-    assert "A corpus is many" in said(app)
+    assert "A corpus is a set of sentences" in said(app)
     assert r"There is no store \.\./\.\./etc here" in said(app)
     assert "store" not in address_of(app)
     assert "corpus run" in app.get("code")[0].value
-    assert "Make an example store" in [one.label for one in app.button]
+    assert "Build a sample store" in [one.label for one in app.button]
     (tmp_path / store_paths.USUAL).mkdir()
     assert store_paths.stores() == {}
 
@@ -110,9 +110,9 @@ def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
 def test_an_address_opens_none_but_the_stores_that_are_offered(name: str, shelf: Path) -> None:
     with pytest.raises(StoreError):
-        stores.opened(name)
-    assert set(stores.offered()) >= {LINES, TAGGED, OTHERS}
-    assert stores.opened(TAGGED).folder == shelf / TAGGED
+        stores.open_store(name)
+    assert set(stores.available()) >= {LINES, TAGGED, OTHERS}
+    assert stores.open_store(TAGGED).folder == shelf / TAGGED
 
 
 def test_a_store_is_a_shelf_too_and_names_are_told_apart(
@@ -128,8 +128,8 @@ def test_a_store_is_a_shelf_too_and_names_are_told_apart(
 def test_what_is_gone_broken_or_unfinished_is_said(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = corpus(f"{stores.MADE}0123")
-    assert "is gone" in said(app)
+    app = corpus(f"{stores.PREFIX}0123")
+    assert "was deleted" in said(app)
     assert app.selectbox(key="store").value in store_paths.stores(), "and another can be chosen"
     monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
@@ -156,18 +156,18 @@ def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
     assert folder.parent.parent == stores.new_folder("b").parent.parent, "within the app's own folder"
     (folder / "rows").mkdir(parents=True)
     (folder / "rows" / "a").write_bytes(b"x" * 1000)
-    before = stores.room()
-    name = stores.keep("x", folder, "a")
-    assert stores.room() <= before
-    assert name in stores.offered()
+    before = stores.free_bytes()
+    name = stores.register("x", folder, "a")
+    assert stores.free_bytes() <= before
+    assert name in stores.available()
     here.clear()
     monkeypatch.setattr(stores, "GRACE", 1000.0)
-    stores.room()
+    stores.free_bytes()
     assert folder.exists(), "a reload comes back"
     monkeypatch.setattr(stores, "GRACE", -1.0)
-    stores.room()
+    stores.free_bytes()
     assert not folder.parent.exists()
-    assert name not in stores.offered()
+    assert name not in stores.available()
 
 
 # ---------------------------------------------------------------- made here
@@ -179,10 +179,13 @@ def upload(name: str, content: bytes) -> AppTest:
 
 
 def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
-    app = press(upload("my <b>.txt", f"One boat.\n{'word ' * 600}\n{HOSTILE}".encode()), "Make a store of it")
+    app = press(
+        upload("my <b>.txt", f"One boat.\n{'word ' * 600}\n{HOSTILE}".encode()),
+        "Build a store from this file",
+    )
     assert not app.exception
     name = address_of(app)["store"]
-    assert name.startswith(stores.MADE)
+    assert name.startswith(stores.PREFIX)
     assert "**2** sentences" in said(app)
     assert "**1** refused" in said(app)
     app = corpus(name, corpus_part="about")
@@ -198,14 +201,16 @@ def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
 
 
 def test_tags_of_a_treebank_are_kept_and_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Make a store of it")
-    assert stores.opened(address_of(app)["store"]).has("neighbours")
-    assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Make a store of it"))
-    monkeypatch.setattr(build, "MOST_ROWS", 2)
-    assert "more than 2 sentences" in refusal(press(upload("a.txt", b"a\nb\nc"), "Make a store of it"))
-    monkeypatch.setattr(stores, "ALL_BYTES", 0)
-    assert "left for" in refusal(press(upload("a.txt", b"one\ntwo"), "Make a store of it"))
-    monkeypatch.setattr(build, "MOST_BYTES", 3)
+    app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
+    assert stores.open_store(address_of(app)["store"]).has("neighbours")
+    assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
+    monkeypatch.setattr(build, "MAX_ROWS", 2)
+    assert "more than 2 sentences" in refusal(
+        press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
+    )
+    monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
+    assert "are free for" in refusal(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
+    monkeypatch.setattr(build, "MAX_FILE_BYTES", 3)
     assert "larger than" in refusal(upload("a.txt", b"one\ntwo"))
 
 
@@ -278,7 +283,7 @@ def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
     pages = links(app)
     assert pages["context"]["context"] == f"{TEXTS[1]}\n{first.at.text}"
     assert pages["context"]["context_words"] == f"bank\n{first.at.word}"
-    app = press(app, "Look from this context")
+    app = press(app, "Search from this context")
     assert (address_of(app)["near_text"], address_of(app)["near_word"]) == (first.at.text, first.at.word)
     assert app.text_input(key="near_draft").value == first.at.text
 
@@ -300,7 +305,7 @@ def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_n
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another file of tests may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
-    assert "This store names it" in said(app)
+    assert "This store was built with it" in said(app)
     assert not app.dataframe
     app = press(app, "Open it")
     assert not app.exception
@@ -334,15 +339,15 @@ def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> A
 
 
 def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
-    found = line("We saw, the bank's “Old” boat", 12, 18)
+    found = context_line("We saw, the bank's “Old” boat", 12, 18)
     assert (found.left, found.word, found.right) == ("We saw, the ", "bank's", " “Old” boat")
     assert (found.before, found.after) == ("the", "“")
-    assert line("bank", 0, 4).before == line("bank", 0, 4).after == NOTHING
-    long = line("x" * 10**6 + " bank " + "y" * 10**6, 10**6 + 1, 10**6 + 5)
+    assert context_line("bank", 0, 4).before == context_line("bank", 0, 4).after == NOTHING
+    long = context_line("x" * 10**6 + " bank " + "y" * 10**6, 10**6 + 1, 10**6 + 5)
     assert len(long.left) < 100
     assert len(long.right) < 100
     names = [str(number % 9) for number in range(100)]
-    assert len({*named(names)} - {OTHER}) == MOST
+    assert len({*merge_rare(names)} - {OTHER}) == MAX_NAMES
 
 
 # ---------------------------------------------------------------- find, query, about
@@ -359,7 +364,7 @@ def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
     app.selectbox(key="find_query").select("").run()
     app = app.selectbox(key="find_key").select("").run()
     assert "Choose a tag" in app.info[0].value
-    assert "does not hold where heads look" in corpus(corpus_part="find").info[0].value
+    assert "does not contain which words the heads attend to" in corpus(corpus_part="find").info[0].value
 
 
 def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
@@ -401,7 +406,7 @@ def test_draft_of_a_query_stays_while_the_address_stays() -> None:
 
 def test_about_names_model_files_and_digest(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
-    table = corpus(corpus_part="about").dataframe[0].value.set_index("what")["value"]
+    table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest
     assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]
     assert table["Vectors of layers"] == "3, 6"

@@ -93,7 +93,7 @@ def test_several_pairs_are_added_ranked_by_their_mean_and_removed() -> None:
     found = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
     assert app.dataframe[0].value["weight"].tolist() == [one.weight for one in found]
     assert app.dataframe[0].value["rank_in_row"].tolist() == [one.rank for one in found]
-    assert "on average over 2 pairs" in said(app)
+    assert "the mean over 2 pairs" in said(app)
     button(app, "Add a pair").click().run()
     assert app.query_params["find_pairs"] in ("11-9,4-5,11-9", ["11-9,4-5,11-9"])
     app.get("pills")[0].set_value(1).run()
@@ -119,7 +119,7 @@ def test_pairs_outlast_a_look_at_another_page_but_not_another_text() -> None:
 def test_a_pair_that_does_not_exist_is_said() -> None:
     app = part("find", find_pairs="4-5,77-1")
     assert r"There is no pair of words 77\-1 here" in said(app)
-    assert "on average over" not in said(app)
+    assert "the mean over" not in said(app)
 
 
 def test_a_text_without_words_has_its_pair_too() -> None:
@@ -140,20 +140,20 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers() -> None:
     heads = [(2, 6), *((4, head) for head in range(12))]
     result = bert_probe.HeadAblation(heads, "mean").of(bert_probe.load().trace(TEXT))
     assert metrics(app) == {
-        "Tokens, on average": f"{result.mean_token_change:.4f}",
+        "Tokens, mean change": f"{result.mean_token_change:.4f}",
         "[CLS], the first token": f"{result.cls_change:.4f}",
         "Pooler": f"{result.pooler_change:.4f}",
     }
     frame = app.dataframe[0].value
     assert frame["change"].tolist() == sorted(result.token_change, reverse=True)
     app.multiselect(key="off").set_value(["1.1"]).run()
-    assert metrics(app)["Tokens, on average"] != f"{result.mean_token_change:.4f}"
+    assert metrics(app)["Tokens, mean change"] != f"{result.mean_token_change:.4f}"
     assert app.query_params["off"] in ("1.1", ["1.1"])
 
 
 def test_no_head_and_an_unknown_head_are_said() -> None:
     app = part("ablation", off="")
-    assert "Choose one head or more" in said(app)
+    assert "Select at least one head" in said(app)
     assert not app.metric
     app = part("ablation", off="9.9,1.2")
     assert r"There is no 9\.9 here" in said(app)
@@ -187,7 +187,7 @@ def test_a_model_that_hides_its_heads_is_refused(family_folder: Callable[[str], 
 def test_each_head_in_turn_is_ranked_and_kept() -> None:
     app = part("ablation", ablation="each")
     assert not app.dataframe
-    button(app, "Switch off each head in turn").click().run()
+    button(app, "Ablate each head in turn").click().run()
     finished(app)
     expected = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table()
     assert app.dataframe[0].value["mean_token_change"].tolist() == expected["mean_token_change"].tolist()
@@ -250,7 +250,7 @@ def test_hostile_text_is_never_read_as_markdown(name: str) -> None:
         ("profiles", {"words": "1"}, ""),
         ("find", {"find_pairs": "4-2,10-13"}, ""),
         ("ablation", {"off": "3.7,5", "replacement": "mean"}, ""),
-        ("ablation", {"ablation": "each"}, "Switch off each"),
+        ("ablation", {"ablation": "each"}, "Ablate each"),
         ("many", {"words": "1"}, "Profile 40"),
     ],
 )
@@ -282,7 +282,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
         ("find", bert_probe.FindHeads([("ground", "it"), ("[CLS]", "we:2")]), {}, ""),
         ("ablation", bert_probe.HeadAblation([(2, 6), (4, 0)], "mean"), {}, ""),
-        ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Switch off each"),
+        ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Ablate each"),
         ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
     ],
 )

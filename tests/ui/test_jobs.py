@@ -107,7 +107,7 @@ import streamlit as st
 from bert_probe.ui import jobs
 
 question, subject, limit = st.session_state["asked"]
-found = jobs.answered("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
+found = jobs.answer("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
 st.write("nothing yet" if found is None else found.said)
 """
 
@@ -230,11 +230,11 @@ def test_sessions_share_nothing() -> None:
 
 
 def test_a_session_holds_a_bounded_number() -> None:
-    works = {f"job{i}": ("text", Steps(0)) for i in range(jobs.KEPT + 1)}
+    works = {f"job{i}": ("text", Steps(0)) for i in range(jobs.MAX_JOBS + 1)}
     app = page()
     for name, wanted in works.items():
         app.session_state["wanted"] = {name: wanted}
         app.run()
         click(app, f"Start {name}")
         finished(app, wanted[1])
-    assert list(app.session_state["jobs"]) == [f"job{i}" for i in range(1, jobs.KEPT + 1)]
+    assert list(app.session_state["jobs"]) == [f"job{i}" for i in range(1, jobs.MAX_JOBS + 1)]

@@ -13,7 +13,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.ui import map_view
+from bert_probe.ui import token_map
 from bert_probe.views import layer_map as views
 from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import HOSTILE, address_of, asked_by, refusal, said, table_of_both_codes
@@ -68,14 +68,14 @@ def test_a_file_is_mapped_by_its_labels_and_one_of_its_texts_goes_to_other_pages
     app = page("map", map_from="file")
     assert "Choose a file" in app.info[0].value
     monkeypatch.setattr(
-        map_view,
+        token_map,
         "layer_map",
         lambda *_a, **_k: ({"pinned": 5, "selected": [1, 5]}, {"mode": "all", "layer": 3, "by": "part"}),
     )
     app = given("rows.csv", TABLE)
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = CorpusTokenMap().of(checkpoint, parse_labeled_texts(TABLE, "rows.csv"))
-    assert "3 texts of rows" in said(app)
+    assert "3 texts from rows" in said(app)
     same_places(at_layer(app), expected.some([1, 5], 3))
     assert "2 tokens selected, at layer 3" in said(app)
     assert "**reads** in text 2, storm, position 2" in said(app)
@@ -92,7 +92,7 @@ def test_a_column_is_chosen_and_bad_files_are_refused_with_a_sentence() -> None:
     assert at_layer(app)["token"].tolist() == ["1", "2"]
     assert "broken" in refusal(given("rows.csv", b'text,label\n"A boat,calm\n'))
     assert "is not UTF-8" in refusal(given("texts.txt", b"\xff\xfe"))
-    assert "this page takes at most" in refusal(given("texts.txt", b"One\n" * 5001))
+    assert "this page accepts at most" in refusal(given("texts.txt", b"One\n" * 5001))
     hostile = given("texts.txt", f"{HOSTILE}\nOne".encode())
     assert not hostile.exception
     assert "<img" not in "\n".join(part.value for part in (*hostile.markdown, *hostile.caption))

@@ -144,8 +144,8 @@ def test_a_folder_whose_files_were_replaced_is_opened_anew(
     after = shared_cache.opened(str(folder), "")
     assert after is not None
     assert after.description.weights_sha256 != before.description.weights_sha256
-    assert "Its files were replaced since this page was opened" in said(app)
-    assert "was replaced, and is opened anew" in app.toast[0].value
+    assert "The model's files were replaced since this page was opened" in said(app)
+    assert "were replaced. The model was opened again" in app.toast[0].value
     assert shared_cache.traces(after, [("A boat", None)], False)[0] is not shown[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
     assert shared_cache.opened(str(folder), "") is None, "each file that is read counts"

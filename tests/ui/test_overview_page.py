@@ -49,8 +49,8 @@ def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
     app = opened("overview", a=TEXT)
     assert not app.exception
     found = expected(TEXT).findings
-    assert sentences(app) == [state.plain(one.said, 1_000) for one in found]
-    places = [one.value.partition(". ")[0] for one in app.caption if "igher than in " in one.value]
+    assert sentences(app) == [state.escape(one.said, 1_000) for one in found]
+    places = [one.value.partition(". ")[0] for one in app.caption if " shipped sentences" in one.value]
     assert [f"{place}." for place in places] == [one.place for one in found]
     assert [page for page, _ in links(app)] == [one.page for one in found]
     assert len(app.get("image")) == len(found)
@@ -61,7 +61,7 @@ def test_each_link_names_a_page_and_the_same_texts() -> None:
     told = expected(TEXT, "The dog ran home.")
     for (page, parameters), finding in zip(links(app), told.findings, strict=True):
         assert page in asgi.PAGES
-        assert state.of_texts(parameters) == {"a": TEXT, "b": "The dog ran home."}
+        assert state.text_parameters(parameters) == {"a": TEXT, "b": "The dog ran home."}
         assert finding.choices.items() <= parameters.items()
         # The command line writes the same link for whoever has no page open.
         path, _, query = told.link(finding).partition("?")
@@ -131,14 +131,14 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     monkeypatch.setattr(jobs, "PATIENCE", 0.0)
     app = opened("overview", a=TEXT)
     first = look(shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0])
-    assert sentences(app) == [state.plain(finding.said, 1_000) for finding in first.findings]
-    assert not [one for one in app.caption if "igher than in " in one.value]
+    assert sentences(app) == [state.escape(finding.said, 1_000) for finding in first.findings]
+    assert not [one for one in app.caption if " shipped sentences" in one.value]
     assert "Cancel" in [button.label for button in app.button]
     assert not app.get("download_button"), "files hold percentiles"
     may_go_on.set()
     monkeypatch.setattr(jobs, "PATIENCE", 60.0)
     app.run()
-    assert sentences(app) == [state.plain(finding.said, 1_000) for finding in expected(TEXT).findings]
+    assert sentences(app) == [state.escape(finding.said, 1_000) for finding in expected(TEXT).findings]
     assert [button.label for button in app.get("download_button")][:2] == ["CSV", "JSON"]
 
 

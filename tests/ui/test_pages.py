@@ -115,7 +115,7 @@ def test_bad_text_is_refused_in_a_sentence_and_kept(page: str, text: str) -> Non
 def test_a_text_too_long_is_read_when_truncation_is_on_and_the_cut_is_said() -> None:
     app = opened("tokens", a="word " * 600, truncate="1")
     assert not app.exception
-    assert "90 tokens at the end were cut off" in app.warning[0].value
+    assert "The last 90 tokens were cut off" in app.warning[0].value
     assert app.metric[0].value == "512"
 
 
@@ -300,7 +300,7 @@ def test_similarity_s_address_asks_what_the_page_shows(relation: str) -> None:
 
 
 def test_plain_escapes_what_markdown_would_read() -> None:
-    assert state.plain("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
+    assert state.escape("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
 
 
 @pytest.mark.parametrize(

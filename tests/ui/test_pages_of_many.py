@@ -16,7 +16,7 @@ from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.core import files
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import context_list
+from bert_probe.ui import context
 from bert_probe.ui.examples import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_alike
 from tests.helpers.gate import prove_unless
@@ -62,7 +62,7 @@ def test_sentences_are_added_and_removed_and_bad_ones_said_beside_the_others() -
     for _ in range(4):
         click(app, "Remove")
     assert app.dataframe == []
-    assert "click one in at least two sentences" in app.info[0].value
+    assert "Select a word in at least two sentences" in app.info[0].value
     click(app, "Clear all")
     assert not app.exception
     click(app, "Example")
@@ -81,7 +81,7 @@ def test_more_sentences_than_fit_stay_in_the_field() -> None:
     app.text_area(key="context_draft").set_value("\n".join(f"a python {number}" for number in range(60)))
     click(app, "Add")
     assert app.text_area(key="context_draft").value.splitlines() == [f"a python {n}" for n in range(46, 60)]
-    assert f"{context_list.MOST} sentences, as many as fit here" in said(app)
+    assert f"{context.MAX_SENTENCES} sentences, the maximum of this page" in said(app)
     assert app.selectbox(key="context_pairs").value == "1", "not all of a thousand curves"
     assert "context" not in app.query_params or len(app.query_params["context"]) <= 1500
 

@@ -13,13 +13,13 @@ from bert_probe.ui import preload
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
-    preload._begun.cache_clear()
+    preload._imports.cache_clear()
     yield
-    preload._begun.cache_clear()
+    preload._imports.cache_clear()
 
 
 def test_it_is_imported_when_it_has_been_waited_for() -> None:
-    preload.begin()
+    preload.start()
     preload.wait()
     assert preload.is_done()
     assert {"bert_probe.model.loading", "bert_probe.ui.overview"} <= set(sys.modules)
@@ -35,14 +35,14 @@ def test_waiting_begins_it_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(threading.Thread, "start", watched)
     preload.wait()
-    preload.begin()
+    preload.start()
     preload.wait()
     assert begun == ["imports"]
 
 
 def test_what_goes_wrong_is_raised_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bert_probe.model.loading", None)
-    preload.begin()
+    preload.start()
     for _ in range(2):
         with pytest.raises(ImportError, match="loading"):
             preload.wait()

@@ -44,12 +44,12 @@ def test_texts_of_a_table_are_probed() -> None:
     expected = Probe(pooling="cls").of(shared_cache.open_checkpoint("", ""), data, data)
     assert_alike(app.dataframe[-1].value, expected.frame())
     assert "held-out texts" in said(app)
-    assert "nothing can tell of a text that was not learned from" in said(app)
+    assert "which cannot be predicted for held-out texts" in said(app)
     assert expected.shell in [code.value for code in app.get("code")]
     for part in ("trees", "relations"):
         app.session_state["probes_part"] = part
         app.run()
-        assert "upload CoNLL-U, whose words have heads" in app.info[0].value
+        assert "upload CoNLL-U files, whose words have syntactic heads" in app.info[0].value
 
 
 def click(app: AppTest, label: str) -> AppTest:
@@ -61,7 +61,7 @@ def click(app: AppTest, label: str) -> AppTest:
 def test_without_a_file_it_says_what_to_upload() -> None:
     app = opened("probes")
     assert not app.exception
-    assert "Upload sentences whose words have tags" in app.info[0].value
+    assert "Upload sentences with tagged words" in app.info[0].value
     assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
 
 
@@ -85,14 +85,14 @@ def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = Relations().of(checkpoint, SAILING, SLEEPING)
     app = given("relations", data=SAILING_FILE)
-    assert "upload the second one, too" in app.info[0].value
+    assert "upload the held-out file, too" in app.info[0].value
     app = given("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
     cell = Cell(expected.relations.index("obj"), 2 * 12 + 8)
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)
-    app = click(app, "Look for relations")
+    app = click(app, "Evaluate the heads")
     assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
     assert "layer 3, head 9: right in" in said(app)
-    app = click(app, "Show its attention to this sentence")
+    app = click(app, "Show its attention on this sentence")
     asked = address_of(app)
     assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
     # [CLS] is the first of the words there; the object is the fifth of the sentence.
@@ -126,13 +126,13 @@ def workbench_text(app: AppTest) -> str:
 
 def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
     app = given("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
-    assert "Trees are learned from a treebank" in app.info[0].value
+    assert "Trees need a treebank" in app.info[0].value
     app = click(given("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
     app.session_state["draft_a"] = "Go!"
     app = click(app, "Run")
-    assert "A tree joins two words or more" in app.info[-1].value
+    assert "A tree needs at least two words" in app.info[-1].value
     assert len(app.dataframe) == 1
 
 
@@ -143,6 +143,6 @@ def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> Non
     assert "held_out.conllu has no sentences" in refusal(app)
     hostile = HOSTILE.replace(" ", "_")
     content = SAILING_FILE.replace("\tdet\t", f"\t{hostile}\t").replace("\tThe\t", f"\t{hostile}\t")
-    app = click(given("relations", data=content, held_out=content), "Look for relations")
+    app = click(given("relations", data=content, held_out=content), "Evaluate the heads")
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))

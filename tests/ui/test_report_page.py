@@ -75,7 +75,7 @@ def test_a_view_is_picked_on_a_page_and_listed() -> None:
 def test_nothing_is_picked_at_first() -> None:
     app = opened("report")
     assert not app.exception
-    assert [one.value for one in app.header] == ["Nothing is picked yet"]
+    assert [one.value for one in app.header] == ["The report has no views yet"]
     assert "tray_kept" not in address_of(app)
 
 
@@ -84,7 +84,7 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
-    assert "Written by hand" in said(app)
+    assert "Typed by hand" in said(app)
     click(app, "Remove", "remove 0")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
     assert app.text_area(key="report_note_1").value == "three"
@@ -96,7 +96,7 @@ def test_a_report_is_made_of_them() -> None:
     app = a_report("the first token has the id {{1, id}}")
     # Without the twin in float64, which takes a second to open.
     with patch.object(NamedModels, "float64_references", NamedModels.of):
-        click(app, "Make the report")
+        click(app, "Create the report")
     assert not app.exception
     labels = [one.proto.label for one in app.get("download_button")]
     assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "Everything, ZIP"]
@@ -111,7 +111,7 @@ def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
     for key, content in (("data", SAILING_FILE), ("held_out", SLEEPING_FILE)):
         file = (f"{key}.conllu", content.encode(), "text/plain")
         app.file_uploader(key=f"probes_{key}_upload").set_value(file)
-    click(app.run(), "Look for relations")
+    click(app.run(), "Evaluate the heads")
     click(app, "Add to report")
     view = picked(app)[0].view
     assert [*view.files] == ["chosen", "reported"]
@@ -128,7 +128,7 @@ def test_a_view_brings_the_texts_of_a_map() -> None:
     view = picked(app)[0].view
     assert view.sentences == ("a boat", "the wide river")
     elsewhere = dropped(view.to_bytes())
-    assert "2 texts of sentences" in said(elsewhere)
+    assert "2 texts from sentences" in said(elsewhere)
 
 
 def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
     app = a_report("{{99, id}}")
     with patch.object(NamedModels, "float64_references", NamedModels.of):
-        click(app, "Make the report")
+        click(app, "Create the report")
     assert "View 1: The note refers to row 99" in refusal(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
 
@@ -157,7 +157,7 @@ def test_a_reload_finds_what_was_picked_or_says_that_it_is_gone() -> None:
     assert picked(again) == picked(app)
     text_store._texts.clear()  # as after a new start
     gone = opened("report", **given)
-    assert "are not kept any more" in said(gone)
+    assert "are no longer stored" in said(gone)
 
 
 def test_a_report_takes_so_many_views_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,17 +249,17 @@ def test_the_app_begins_with_a_view_that_it_was_given() -> None:
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == TEXT
     gone = opened("attention", view_kept="0" * 32)
-    assert "not kept any more" in refusal(gone)
+    assert "no longer stored" in refusal(gone)
 
 
 def test_a_link_has_2000_characters_and_no_more() -> None:
     app = opened("tokens", a="x" * 1_400)
-    assert "The browser's address is a link to this view." in said(app)
-    assert url_texts.length(address_of(app)) <= url_texts.LINK
+    assert "The browser's URL is a link to this view." in said(app)
+    assert url_texts.length(address_of(app)) <= url_texts.MAX_LINK
     app.text_area(key="draft_a").set_value("x " * 1_000)
     app.toggle(key="draft_truncate").set_value(True)
     click(app, "Run")
-    assert "more than the 2,000 characters of a link" in said(app)
+    assert "too long for a link of 2,000 characters" in said(app)
     assert "a" not in address_of(app)
     click(app, "Add to report")
     assert picked(app)[0].view.address["a"] == "x " * 1_000
@@ -273,13 +273,13 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        (VIEW | {"address": {"a": SURROGATE}}, "half of a surrogate pair"),
-        (VIEW | {"address": {SURROGATE: "a"}}, "half of a surrogate pair"),
-        (VIEW | {"models": [{"name": SURROGATE}]}, "half of a surrogate pair"),
-        ({"bert_probe_tray": 1, "title": SURROGATE, "views": []}, "half of a surrogate pair"),
-        ({"bert_probe_tray": 1, "views": [{"view": ASKED, "note": SURROGATE}]}, "half of a surrogate pair"),
+        (VIEW | {"address": {"a": SURROGATE}}, "lone surrogate"),
+        (VIEW | {"address": {SURROGATE: "a"}}, "lone surrogate"),
+        (VIEW | {"models": [{"name": SURROGATE}]}, "lone surrogate"),
+        ({"bert_probe_tray": 1, "title": SURROGATE, "views": []}, "lone surrogate"),
+        ({"bert_probe_tray": 1, "views": [{"view": ASKED, "note": SURROGATE}]}, "lone surrogate"),
         (VIEW | {"address": {f"name {number}": "" for number in range(501)}}, "501 names"),
-        (VIEW | {"page": "../../etc/passwd"}, "which is not here"),
+        (VIEW | {"page": "../../etc/passwd"}, "which this version does not have"),
         ({"bert_probe_tray": 1, "views": [{"view": ASKED}] * 51}, "at most 50 views"),
     ],
 )

@@ -15,9 +15,11 @@ def page() -> None:
 
     from bert_probe.ui import sentence_input
 
-    kept = sentence_input.kept_file("demo", "File", ["txt"], "A file", lambda name, content: (name, content))
+    kept = sentence_input.upload_file(
+        "demo", "File", ["txt"], "A file", lambda name, content: (name, content)
+    )
     st.text(f"kept: {kept}")
-    st.text(f"sentences: {sentence_input.uploaded('lines', 'Lines')}")
+    st.text(f"sentences: {sentence_input.upload_sentences('lines', 'Lines')}")
 
 
 def test_deleted_file_leaves_what_was_read_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from bert_probe.analyses.highlights.first_look import first_look
 from bert_probe.runtime import shared_cache
-from bert_probe.ui.attention import shown
+from bert_probe.ui.attention import view_state
 from bert_probe.ui.components import toolbar
 from bert_probe.views.view import Options, Pins, VersionedView, View, described
 from tests.helpers.pages import address_of, choose, looks_at, opened, said
@@ -43,7 +43,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
 
 def test_the_later_choice_counts(browser: Browser) -> None:
     app = opened(a=TEXT, show="table", layer="3", head="2")
-    first = app.session_state[shown.KEY]
+    first = app.session_state[view_state.KEY]
     assert browser.sent == described(first)
     assert first.view == View(3, (1,))
     chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
@@ -58,7 +58,7 @@ def test_the_later_choice_counts(browser: Browser) -> None:
     app.run().run()
     assert looks_at(app) == chosen, "what was reported before came later"
     choose(app, layer="2")
-    held = app.session_state[shown.KEY]
+    held = app.session_state[view_state.KEY]
     assert held == VersionedView(first.revision + 3, first.of, replace(chosen, layer=2)), (
         "chosen on another page"
     )
@@ -69,12 +69,12 @@ def test_the_later_choice_counts(browser: Browser) -> None:
 
 def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None:
     app = opened(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
-    before = app.session_state[shown.KEY]
+    before = app.session_state[view_state.KEY]
     assert before.view.pins == Pins("query", (1,))
     browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
     app.text_area(key="draft_a").set_value("another text")
     next(one for one in app.button if one.label == "Run").click().run()
-    after = app.session_state[shown.KEY]
+    after = app.session_state[view_state.KEY]
     assert after.of != before.of
     assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"
     assert after.revision == before.revision + 1

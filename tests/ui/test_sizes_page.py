@@ -14,7 +14,7 @@ from bert_probe.model.config_alone import PUBLISHED
 from bert_probe.runtime import shared_cache
 from bert_probe.training.trainable_parameters import LORA, updated
 from bert_probe.ui import sizes
-from bert_probe.ui.parameters import areas, updated_treemap
+from bert_probe.ui.parameters import areas, trainable_treemap
 from tests.helpers import families
 from tests.helpers.pages import HOSTILE, address_of, opened, said, table_of_both_codes
 
@@ -72,22 +72,22 @@ def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Fold
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
     count = updated(checkpoint, CLASSIFYING, "top:2", 6).count()
-    assert f"Coloured: the {count:,} numbers" in said(app)
+    assert f"Colored: the {count:,} parameters" in said(app)
     assert captions[1][1].startswith(f"{count:,} of ")
     assert address_of(app)["head_labels"] == "6"
-    assert "Coloured" not in said(opened("parameters", model=folder))
+    assert "Colored" not in said(opened("parameters", model=folder))
 
 
 def test_the_treemap_marks_what_is_updated(family: Callable[[str], Checkpoint]) -> None:
     found = updated(family("bert"), CLASSIFYING, LORA)
     for dark in (False, True):
-        tree = updated_treemap(found, dark).data[0]
+        tree = trainable_treemap(found, dark).data[0]
         told = dict(zip(tree.ids, tree.customdata, strict=True))
         shapes = dict(zip(tree.ids, tree.marker.pattern.shape, strict=True))
         colours = dict(zip(tree.ids, tree.marker.colors, strict=True))
         assert told["model"] == f"{found.count():,} of them updated"
         for area in areas(found.inventory):
-            assert told[area.id] == f"{found.count(area.of):,} of them updated"
+            assert told[area.id] == f"{found.count(area.contains):,} of them updated"
         assert shapes["layer 1/attention"] == "/"
         assert shapes["head"] == shapes["pooler"] == ""
         assert told["embeddings"] == "0 of them updated"

@@ -29,16 +29,16 @@ def test_the_page_shows_the_library_s_numbers() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
-        "Numbers in each": "32",
+        "Head dimension": "32",
         "q · k": shown(steps.dot_products[9]),
         "q · k × scaling": shown(steps.scaled[9]),
         "Score": shown(steps.scores[9]),
         "Attention weight": shown(steps.weights[9]),
-        "Length of weight × v": shown(steps.weighted_lengths[9]),
-        "Length of the output": shown(steps.output_length),
+        "Norm of weight × v": shown(steps.weighted_lengths[9]),
+        "Norm of the output": shown(steps.output_length),
         "Largest absolute difference": f"{steps.difference:.1e}",
     }
-    assert f"gives **left** (9) a weight of **{shown(steps.weights[9])}**" in said(app)
+    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in said(app)
     assert "query" not in app.query_params, "the last word is the default"
     assert app.query_params["key"] == "9"
     assert len(app.header) == 8
@@ -76,7 +76,7 @@ def test_a_token_in_the_address_that_does_not_exist_is_said(asked: str) -> None:
 
 def test_a_token_of_the_address_belongs_to_its_text() -> None:
     app = opened("steps", a=TEXT, query="3")
-    assert "**we** (3) brings" in said(app)
+    assert "**we** (3) has a query vector" in said(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     next(one for one in app.button if one.label == "Run").click().run()
     assert "**ai** (4) brings" in said(app)
@@ -92,7 +92,7 @@ def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
         passes.append(trace)
         return original(trace)
 
-    monkeypatch.setattr(head_outputs, "head_outputs", counted)
+    monkeypatch.setattr("bert_probe.ui.steps.head_outputs", counted)
     app = opened("steps", a="nobody has asked for the steps of this sentence")
     app.slider(key="layer").set_value(1).run()
     app.slider(key="layer").set_value(2).run()
@@ -105,11 +105,11 @@ def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Calla
     plain = said(opened("steps", a=TEXT))
     modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
     grouped = said(opened("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
-    assert "turns q and k" not in plain
+    assert "rotates q and k" not in plain
     assert "may attend to all 14. Nothing else is added." in plain
-    assert "turns q and k by the positions of their tokens" in modern
-    assert "sees only a window around the query" in modern
-    assert "keys may not be attended to: −∞ is added" in modern
+    assert "rotates q and k by an angle that depends on their tokens' positions" in modern
+    assert "attends only to a window around the query" in modern
+    assert "keys are masked: −∞ is added" in modern
     assert "heads 3, 4 share these keys and values" in grouped
 
 

@@ -92,17 +92,17 @@ def test_what_is_chosen_is_in_the_address_and_comes_from_it(family_folder: Folde
     assert "update" not in app.query_params
     app = given(family_folder("bert"), table(), rate="fast")
     assert "Learning rate" in refusal(app) or "rate is 'fast'" in refusal(app)
-    assert "what you chose is still there" in said(app)
+    assert "Your other choices are unchanged" in said(app)
 
 
 def test_a_training_is_what_the_library_gives(family_folder: Folder) -> None:
     app, found = trained(family_folder("bert"), table(), held_out="0.5", rate="0.01", epochs="4")
     checkpoint = bert_probe.load(family_folder("bert"))
     again = Train(epochs=4, rate=0.01, held_out=0.5).of(checkpoint, parse_labeled_texts(table(), "mine.csv"))
-    pd.testing.assert_frame_equal(found.taught.table(), again.table())
+    pd.testing.assert_frame_equal(found.training.table(), again.table())
     judged = Evaluate().of(again.checkpoint, again.held_out, again.data)
     pd.testing.assert_frame_equal(found.evaluation.table(), judged.table())
-    assert f"right in **{judged.main:.1%}**" in said(app)
+    assert f"held-out texts: **{judged.main:.1%}**" in said(app)
     for value in judged.baselines.values():
         assert f"{value:.1%}" in said(app)
     shown = next(one.value for one in app.dataframe if "recall" in one.value)
@@ -113,7 +113,7 @@ def test_a_training_is_what_the_library_gives(family_folder: Folder) -> None:
     assert app.session_state["train_outcome"] is found, "settings may change while the last one is shown"
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/train.py").run()
-    assert "What was learned" in [one.value for one in app.header]
+    assert "Result" in [one.value for one in app.header]
 
 
 def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: Folder) -> None:
@@ -123,7 +123,7 @@ def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: 
     app = press(app, "Open in Answer")
     address = address_of(app)
     assert address["a"] == found.evaluation.texts[first]
-    assert shared_cache.opened(address["model"], "") is found.taught.checkpoint
+    assert shared_cache.opened(address["model"], "") is found.training.checkpoint
     app.switch_page("../../pages/answer.py").run()
     assert not app.exception
     shares = app.dataframe[0].value.set_index("label")["probability"]
@@ -159,7 +159,7 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     assert found.folder == str(place)
     app = press(app, "Open it")
     assert address_of(app)["model"] == str(place)
-    opened_again = Evaluate().of(bert_probe.load(place), found.taught.held_out)
+    opened_again = Evaluate().of(bert_probe.load(place), found.training.held_out)
     np.testing.assert_allclose(opened_again.certainty, found.evaluation.certainty, rtol=1e-5)
 
 
@@ -172,15 +172,15 @@ def test_cancel_keeps_the_best_so_far(family_folder: Folder) -> None:
     stopped: list[int] = []
 
     def report(done: int, _total: int) -> None:
-        if run.reached:
+        if run.history:
             run.stop.set()
             stopped.append(done)
 
     found = run.work(report)
     assert len(stopped) == 1, "the step after is the last that is asked for"
-    assert found.taught.ended == "stopped"
+    assert found.training.ended == "stopped"
     assert found.evaluation is not None
-    assert "of 0 s" not in run.left(1, 2)
+    assert "of 0 s" not in run.time_left(1, 2)
 
 
 def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) -> None:
@@ -212,16 +212,16 @@ def test_other_kinds_of_answers(family_folder: Folder) -> None:
     numbers = table().replace(b"wet", b"1.5").replace(b"dry", b"-0.5")
     app, found = trained(family_folder("bert"), numbers, held_out="0.5")
     assert found.evaluation.kind == "number"
-    assert "mean squared error" in said(app)
-    assert "-0.5 to 1.5, on average 0.5" in said(app)
+    assert "Mean squared error" in said(app)
+    assert "-0.5 to 1.5, mean 0.5" in said(app)
     several = table().replace(b"text,label", b"text,labels").replace(b"wet", b"wet|cold")
     app, found = trained(family_folder("bert"), several, held_out="0.5")
-    assert "has all labels right in" in said(app)
-    assert "What is taken for what" not in [one.value for one in app.header]
+    assert "Exact-match accuracy on" in said(app)
+    assert "Confusion matrix" not in [one.value for one in app.header]
     tags = "".join(f"Anna B-PER\nsees O\nboat{number} O\n\n" for number in range(ROWS)).encode()
     app, found = trained(family_folder("bert"), tags, "mine.conll")
     assert "24 sentences, 2 tags" in said(app)
-    assert "held-out words the model is right in" in said(app)
+    assert "held-out words: **" in said(app)
     assert found.evaluation.kind == "tags"
 
 
@@ -233,22 +233,22 @@ def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> Non
     assert not app.exception
     assert "No labels are needed" in said(app)
     app.text_area(key="train_lines").set_value("\n\n".join(LINES)).run()
-    assert "20 texts, whose words are masked and guessed" in said(app)
+    assert "20 texts for masked-language modeling" in said(app)
     assert address_of(app)["whole_words"] == "1"
     app = press(app, "Start training")
     found = app.session_state["train_outcome"]
     again = Train(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
-    pd.testing.assert_frame_equal(found.taught.table(), again.table())
+    pd.testing.assert_frame_equal(found.training.table(), again.table())
     judged = EvaluateMasks().of(again.checkpoint, again.held_out)
-    pd.testing.assert_frame_equal(found.guessed.table(), judged.table())
-    assert f"the first guess is right for **{judged.measures['first_guess']:.1%}**" in said(app)
+    pd.testing.assert_frame_equal(found.mask_evaluation.table(), judged.table())
+    assert f"held-out texts: **{judged.measures['first_guess']:.1%}**" in said(app)
     assert judged.python in [one.value for one in app.get("code")]
     assert again.shell in [one.value for one in app.get("code")]
     app = press(app, "Open in Answer")
     assert address_of(app)["a"] == again.held_out[0]
     app.switch_page("../../pages/answer.py").run()
     assert not app.exception
-    assert "Words at token" in said(app)
+    assert "Predictions for token" in said(app)
     app.switch_page("../../pages/train.py").run()
     assert app.text_area(key="train_lines").value.startswith("the river 0")
 
@@ -272,12 +272,12 @@ def test_a_cell_of_tags_opens_the_sentence_of_its_words(
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: Cell(true, answered))
     app.run()
     unit = judged.where(true, answered)[0]
-    sentence = found.taught.held_out[judged.rows[unit]]
+    sentence = found.training.held_out[judged.rows[unit]]
     assert sentence.words[judged.words[unit]] == judged.texts[unit]
     assert not unescaped(said(app))
     app.button(key="open cell 0").click().run()
     assert address_of(app)["a"] == sentence.text
-    assert shared_cache.opened(address_of(app)["model"], "") is found.taught.checkpoint
+    assert shared_cache.opened(address_of(app)["model"], "") is found.training.checkpoint
 
 
 def test_the_files_of_the_lines_read_the_same_again() -> None:

@@ -97,10 +97,10 @@ def test_texts_share_the_room_of_a_link() -> None:
 
 
 def test_an_address_at_its_longest_is_a_link() -> None:
-    room = url_texts.IN_ADDRESS - len("a=")
+    room = url_texts.MAX_URL - len("a=")
     for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
         assert ("a" in address(opened("parameters", a=text))) == fits
-    assert url_texts.IN_ADDRESS <= url_texts.LINK - 400, "what is left is for the server's name and choices"
+    assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "what is left is for the server's name and choices"
     assert url_texts.length({"a": "京 b", "c": "&"}) == len("a=%E4%BA%AC+b&c=%26")
 
 
@@ -110,7 +110,7 @@ def test_a_text_that_is_gone_is_said_to_be_and_no_other_is_shown(a: str, b: str)
     text_store._texts.clear()  # as after a new start
     app = opened("tokens", **given)
     assert not app.exception
-    assert "is not kept any more" in refusal(app)
+    assert "is no longer stored" in refusal(app)
     assert len(app.dataframe) == 0
     assert address(app) == given, "another reload says so again"
     app.text_area(key="draft_a").set_value("we left")
@@ -133,7 +133,7 @@ def test_nobody_else_s_name_opens_a_text() -> None:
     ran(LONG)
     (name,) = text_store._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]
-    assert "is not kept any more" in refusal(opened("tokens", a_kept=other))
+    assert "is no longer stored" in refusal(opened("tokens", a_kept=other))
 
 
 def test_what_is_kept_has_a_bound() -> None:
@@ -154,7 +154,7 @@ def test_many_sentences_survive_a_reload_or_are_said_to_be_gone() -> None:
     assert again.text_area(key="sentences_draft").value == many
     text_store._texts.clear()
     gone = opened("sentences", **given)
-    assert "is not kept any more" in refusal(gone)
+    assert "is no longer stored" in refusal(gone)
     assert gone.text_area(key="sentences_draft").value == ""
     assert address(gone)["sentences_kept"] == given["sentences_kept"]
 
@@ -171,6 +171,6 @@ def test_sentences_of_context_survive_a_reload_or_are_said_to_be_gone() -> None:
     assert [line.text for line in again.session_state["context_lines"]] == [text.strip() for text in texts]
     text_store._texts.clear()
     gone = opened("context", **given)
-    assert "is not kept any more" in refusal(gone)
+    assert "is no longer stored" in refusal(gone)
     assert gone.session_state["context_lines"] == ()
     assert address(gone)["context_kept"] == given["context_kept"]

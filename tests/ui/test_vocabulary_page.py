@@ -26,7 +26,7 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
     table, near = (one.value for one in app.dataframe[:2])
     assert table["token"].tolist() == asked.of(checkpoint).table()["token"].tolist()
     assert near["cosine"].tolist() == Neighbors("river").of(checkpoint).cosines.tolist()
-    assert "drawn at random have a cosine of" in said(app)
+    assert "two random tokens have a mean cosine of" in said(app)
     assert "bert_probe.Neighbors(token='river')" in "\n".join(one.value for one in app.get("code"))
 
 
@@ -95,9 +95,9 @@ def test_positions_are_shown_beside_the_sinusoids(show: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("modernbert", "**rotary**; Su et al. 2021"),
-        ("mpnet", "a **bias** to each score"),
-        ("deberta-v2", "learned vectors for **distances**"),
+        ("modernbert", "**rotary** position embeddings (Su et al. 2021)"),
+        ("mpnet", "a **bias** that depends on the distance of query and key is added to each score"),
+        ("deberta-v2", "learned embeddings of **distances**"),
     ],
 )
 def test_other_families_show_what_they_have_instead(

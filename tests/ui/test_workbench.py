@@ -15,21 +15,21 @@ def page() -> None:
     from bert_probe.ui import workbench
 
     def ask() -> None:
-        workbench.ask(replace(workbench.request(), a="set by a button"))
+        workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
         # What the widget states of a request do before the script runs; the test runner sends none of a form.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:
-        workbench.ask(replace(workbench.request(), model="another/model"))
+        workbench.submit(replace(workbench.request(), model="another/model"))
 
     st.button("Set", on_click=ask)
     st.button("Another model", on_click=ask_model)
     st.button("Built-in model", on_click=workbench._use_built_in)
     st.button("Outdated request", on_click=arrive)
     st.button("Another request")
-    workbench.sidebar()
+    workbench.draw_sidebar()
     st.text(workbench.request().a)
     workbench.confirm_drafts()
 

@@ -1,1 +1,1 @@
-"""The views of the attention page, one module each."""
+"""The page Attention; its view state is shared with other pages."""

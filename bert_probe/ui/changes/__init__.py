@@ -1,1 +1,1 @@
-"""The parts of the page on two models."""
+"""The page Changes, and the choice of a second model, which the page Vocabulary uses too."""

@@ -1,11 +1,15 @@
-"""Which heads of two models attend alike on one text, whatever tokens either reads it in."""
+"""The part of Changes about matching heads: heads of two models with similar attention, whatever the
+tokenizers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
+from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.comparison.head_matches import HeadMatches, HeadMatchesResult
@@ -13,20 +17,26 @@ from bert_probe.analyses.comparison.model_change import check_encodings, check_t
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.text.common_spans import common_spans
+from bert_probe.text.common_spans import CommonSpans, common_spans
+from bert_probe.text.truncation import truncate_text
 from bert_probe.ui import blocks, figures, jobs, state
-from bert_probe.ui.changes import parts, second
-from bert_probe.ui.changes.figures import MOST_SPANS, cuts
+from bert_probe.ui.changes import second_model
 from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.export import export, zipped
+from bert_probe.ui.export import ExtraDownload, export, table_zip
+from bert_probe.ui.figures import ACCENT, GRAY, as_text, ink
 from bert_probe.views.changes import of_matched_heads, of_matched_maps
+from bert_probe.views.text import shown
 
 _PATIENCE = 4.0
-"""Seconds that the page waits where it shows nothing else."""
+"""Seconds for which the page waits for the result if it shows nothing else."""
+_MAX_SPANS = 200
+"""Maximum number of spans whose tokens are drawn; the table has all."""
+_MAX_LETTERS, _LETTER_WIDTH, _PADDING, _SPAN_GAP = 24, 8.0, 14.0, 6.0
+"""Maximum length of a drawn token; pixels for a letter, around a token, and between spans."""
 
 
-def apart(a: Trace, b: Trace) -> SelectionError | None:
-    """Why the two models do not read the text in the same tokens; None where they do."""
+def token_difference(a: Trace, b: Trace) -> SelectionError | None:
+    """Return why the two models do not split the text into the same tokens; None if they do."""
     try:
         check_tokenizers(a.checkpoint, b.checkpoint)
         check_encodings(a.encoding, b.encoding)
@@ -35,32 +45,32 @@ def apart(a: Trace, b: Trace) -> SelectionError | None:
     return None
 
 
-def instead(why: SelectionError, a: Trace, b: Trace) -> None:
-    """What can be said of two models that read the text in different tokens.
+def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
+    """Draw what can be compared of two models with different tokens.
 
     Raises:
-        SelectionError: one of them has not read all of it.
+        SelectionError: one of them has not read the whole text.
     """
-    common_spans(a.encoding, b.encoding)  # which refuses before anything is drawn
+    common_spans(a.encoding, b.encoding)  # raises before anything is drawn
     st.info(
-        "A and B read the text in different tokens, so that no token and no row of attention of the one has "
-        "a counterpart in the other. Their heads are compared on the smallest parts of the text at whose "
-        f"ends both cut it.  \n{state.plain(str(why), 600)}"
+        "A and B split the text into different tokens, so tokens and rows of attention have no counterparts. "
+        "Their heads are compared on the smallest spans that start and end at a token boundary of both "
+        f"models.  \n{state.escape(str(reason), 600)}"
     )
     part(a, b, start=True)
 
 
 def part(a: Trace, b: Trace, start: bool) -> None:
-    """Each head of A with each head of B.
+    """Draw the comparison of each head of A with each head of B.
 
     Args:
-        start: without being asked to.
+        start: start without a click.
 
     Raises:
-        SelectionError: one of them has not read all of the text.
+        SelectionError: one of the models has not read the whole text.
     """
-    corner = parts.title("Which heads attend alike?")
-    found = jobs.answered(
+    corner = second_model.part_title("Which heads attend alike?")
+    result = jobs.answer(
         "matches of heads",
         HeadMatches().of,
         a,
@@ -71,71 +81,70 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         start=start,
         patience=_PATIENCE,
     )
-    if found is None:
+    if result is None:
         return
     with st.container(key="matches_finding"):
-        st.markdown(state.plain(found.finding, 1000))
+        st.markdown(state.escape(result.finding, 1000))
     if a.encoding.ids != b.encoding.ids:
-        _tokens(found, a, b)
-    row, column = _heads(found, a, b)
+        _tokens(result, a, b)
+    row, column = _heads(result, a, b)
+
+    def maps(csv_safe: bool) -> bytes:
+        return files.to_bytes(result.maps_frame(a, b, row, column), "csv", csv_safe)
+
     with corner:
-        pairs = partial(zipped, found.showing(show="all"), "diff-pairs")
-        maps = partial(_maps, partial(found.maps_frame, a, b, row, column))
-        more = [
+        pairs = partial(table_zip, result.showing(show="all"), "diff-pairs")
+        more: list[ExtraDownload] = [
             ("All pairs, CSV + provenance", "diff-pairs.zip", pairs),
             ("The two heads side by side, CSV", "diff-maps.csv", maps),
         ]
-        export(found, "diff-matches", more, label="Export matches")
+        export(result, "diff-matches", more, label="Export matches")
 
 
-def _maps(frame: Callable[[], pd.DataFrame], csv_safe: bool) -> bytes:
-    return files.to_bytes(frame(), "csv", csv_safe)
-
-
-def _tokens(found: HeadMatchesResult, a: Trace, b: Trace) -> None:
-    """The tokens of both, one above the other where they are of the same characters."""
-    spans = found.spans.spans
+def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
+    """Draw the tokens of A above those of B with the same characters."""
+    spans = result.spans.spans
     table = pd.DataFrame(
         {
-            "part of the text": [span.text for span in spans],
-            "tokens of A": [" ".join(a.tokens[place].display for place in span.a) for span in spans],
-            "tokens of B": [" ".join(b.tokens[place].display for place in span.b) for span in spans],
+            "span": [span.text for span in spans],
+            "tokens of A": [" ".join(a.tokens[position].display for position in span.a) for span in spans],
+            "tokens of B": [" ".join(b.tokens[position].display for position in span.b) for span in spans],
         }
     )
-    if len(spans) <= MOST_SPANS:
+    if len(spans) <= _MAX_SPANS:
         with st.container(key="aligned"):
-            figure = cuts(found.spans, a, b, blocks.dark())
+            figure = aligned_tokens(result.spans, a, b, blocks.is_dark())
             with st.container(width=int(figure.layout.width)):
                 st.plotly_chart(
                     figure,
                     width="stretch",
                     config=figures.CONFIG,
-                    alt="The tokens of A above those of B, by the characters that they stand for",
+                    alt="The tokens of A above those of B, aligned by characters",
                 )
     blocks.caveat(
-        f"{len(a.tokens):,} tokens of A and {len(b.tokens):,} of B; {len(found.spans.rows):,} parts at whose "
-        "ends both cut, special tokens by their role. Attention is summed over the tokens of a key and "
-        "averaged over those of a query, as the pieces of a word are merged."
+        f"{len(a.tokens):,} tokens of A and {len(b.tokens):,} of B; {len(result.spans.rows):,} common spans. "
+        "Special tokens are aligned by their role. Attention is summed over the tokens of a key and averaged "
+        "over those of a query, as for whole words."
     )
-    with st.expander("The parts as a table"):
+    with st.expander("The spans as a table"):
         st.dataframe(
             table,
             hide_index=True,
             width="stretch",
             height=min(38 + 35 * len(table), 420),
-            alt="Parts of the text, with the tokens that they are in A and in B",
+            alt="Spans of the text with their tokens in A and in B",
         )
 
 
-def _heads(found: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
-    """All heads against all, and the two that are chosen, whose row and column it returns."""
+def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
+    """Draw all heads of A against all heads of B and the selected pair; return its row and column."""
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        cell = heatmap(of_matched_heads(found), key="matched_heads")
+        cell = heatmap(of_matched_heads(result), key="matched_heads")
     with right:
         st.dataframe(
-            found.frame().sort_values("similarity", ascending=False, kind="stable"),
+            result.frame().sort_values("similarity", ascending=False, kind="stable"),
             hide_index=True,
             width="stretch",
             height=560,
@@ -143,24 +152,85 @@ def _heads(found: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
                 "similarity": st.column_config.NumberColumn("similarity", format="%.4f"),
                 "mutual": st.column_config.CheckboxColumn("mutual", help="Each is the other's best match."),
             },
-            alt="For each head of A the head of B that is most like it, the most alike first",
+            alt="For each head of A the most similar head of B, most similar first",
         )
     blocks.caveat(
-        "Similarity: 1 − total variation, the share of its attention that a query gives to the same keys in "
-        "both, averaged over the queries; 1 for the same attention. Heads that both look at [SEP], or at the "
-        "token itself, are alike whatever else they do: judge a match by what any two heads have. On another "
-        "text other heads may match, and heads that attend alike need not do the same."
+        "Similarity: 1 − total variation, the share of its attention that a query puts on the same keys in "
+        "both heads, mean over the queries; 1 for the same attention. Any two heads that attend to [SEP] or "
+        "to the token itself are similar: compare a match with the similarity of arbitrary heads. On another "
+        "text other heads may match, and heads with similar attention need not have the same function."
     )
-    row, column = (cell.row, cell.column) if cell is not None else found.strongest
-    st.subheader("The two side by side", anchor=False)
+    row, column = (cell.row, cell.column) if cell is not None else result.strongest
+    st.subheader("The two heads side by side", anchor=False)
     if cell is None:
-        st.caption("The most alike; click a cell, or press Enter on it, to see two others.")
-    second.lead_to_both(
-        *((layer + 1, head + 1) for layer, head in (found.place(row, 0), found.place(column, 1)))
+        st.caption("The most similar pair. Click a cell, or press Enter on it, to see another pair.")
+    second_model.head_pair_buttons(
+        *((layer + 1, head + 1) for layer, head in (result.place(row, 0), result.place(column, 1)))
     )
     with st.container(key="judged_maps"):
         sides = st.columns([1, 1], gap="large")
-    for side, matched_map, name in zip(sides, of_matched_maps(found, a, b, row, column), "ab", strict=True):
+    for side, matched_map, name in zip(sides, of_matched_maps(result, a, b, row, column), "ab", strict=True):
         with side:
             heatmap(matched_map, key=f"matched_{name}")
     return row, column
+
+
+def aligned_tokens(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
+    """Return the tokens of A above those of B, each span in one column that is as wide as its text."""
+    rows = [[_names(a, span.a) for span in spans.spans], [_names(b, span.b) for span in spans.spans]]
+    widths = [max(sum(map(_width, names)) for names in pair) for pair in zip(*rows, strict=True)]
+    *starts, end = accumulate((width + _SPAN_GAP for width in widths), initial=0.0)
+    figure, boxes = go.Figure(), []
+    for height, side, row in ((1, "A", rows[0]), (0, "B", rows[1])):
+        middles: list[float] = []
+        for span, names, start, width in zip(spans.spans, row, starts, widths, strict=True):
+            colour = GRAY if len(span.a) == len(span.b) == 1 else ACCENT
+            spare = (width - sum(map(_width, names))) / max(len(names), 1)
+            for name in names:
+                box_width = _width(name) + spare
+                boxes.append(_box(start, start + box_width, height, colour))
+                middles.append(start + box_width / 2)
+                start += box_width
+        figure.add_scatter(
+            x=middles,
+            y=[height] * len(middles),
+            mode="text",
+            text=[as_text(name) for names in row for name in names],
+            textfont={"color": ink(dark)},
+            hovertemplate=f"%{{text}}<extra>{side}</extra>",
+        )
+        figure.add_annotation(x=-8, y=height, text=side, showarrow=False, xanchor="right")
+    hidden = {"visible": False, "fixedrange": True}
+    figure.update_layout(
+        width=max(320, round(end) + 40),
+        height=112,
+        margin={"l": 0, "r": 8, "t": 4, "b": 4},
+        xaxis={**hidden, "range": [-24, end]},
+        yaxis={**hidden, "range": [-0.5, 1.5]},
+        shapes=boxes,
+        dragmode=False,
+        showlegend=False,
+    )
+    return figure
+
+
+def _names(trace: Trace, positions: Sequence[int]) -> list[str]:
+    return [truncate_text(shown(trace.tokens[position].display), _MAX_LETTERS) for position in positions]
+
+
+def _width(name: str) -> float:
+    return _LETTER_WIDTH * len(name) + _PADDING
+
+
+def _box(left: float, right: float, row: int, colour: str) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "x0": left + 1,
+        "x1": right - 1,
+        "y0": row - 0.36,
+        "y1": row + 0.36,
+        "line": {"width": 0},
+        "fillcolor": colour,
+        "opacity": 0.22,
+        "layer": "below",
+    }

@@ -1,1 +1,1 @@
-"""Two pictures that Streamlit lacks: a matrix of numbers between tokens, and a text as its tokens."""
+"""Streamlit components from `js/`: matrix, token strip, head view, model view, layer map and toolbar."""

@@ -1,8 +1,8 @@
-"""Which choice of a component counts: browser and page number them, and the higher revision is the later one.
+"""Ordering of a component's choices: the browser and the page number them, and the higher revision is the
+later.
 
-A component reports what its reader chooses with a revision one higher than the last that it knew, and the
-page sends back the revision that it draws. A run that was overtaken sends a lower one, which the browser
-ignores.
+A component reports a reader's choice with a revision one higher than the last it knew, and the page sends
+back the revision that it draws. A run that was overtaken sends a lower revision, which the browser ignores.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final
 import streamlit as st
 
 _STARTS: Final = "component revisions"
-"""Session key of the revision at which each component began, by the component's key."""
+"""Session key of the initial revision of each component, by the component's key."""
 
 
 def start(key: str) -> int:
-    """Return the revision at which a component began; call it before the component is drawn.
+    """Return the initial revision of a component; call it before the component is drawn.
 
-    A component begins when a page draws it that did not draw it in the run before. By the clock, so that it
-    outranks what the browser still knows of the time before.
+    A component starts when a page draws it that did not draw it in the previous run. The revision comes from
+    the clock, so that it outranks what the browser remembers.
     """
     starts: dict[str, int] = st.session_state.setdefault(_STARTS, {})
     if key not in starts or key not in st.session_state:
@@ -30,12 +30,12 @@ def start(key: str) -> int:
 
 
 def latest(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the revision to send, and what the reader chose last; None if nothing, or something else's part.
+    """Return the revision to send, and the reader's last choice; None without a choice about `of`.
 
     Args:
         key: of the component.
         name: of the value that it reports.
-        of: what the choice is about; a choice about something else does not count.
+        of: digest of the data that the choice belongs to; a choice about other data is ignored.
     """
     first, state = start(key), st.session_state.get(key)
     report = state.get(name) if isinstance(state, Mapping) else None

@@ -1,4 +1,4 @@
-"""The head view in a page."""
+"""The head view as a Streamlit component."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from bert_probe.views.view import View
 
 
 def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
-    """Draw a `payload` or what is `announced`; ``on_change`` runs when a reader looks elsewhere."""
+    """Draw the data of `payload` or `announced`; ``on_change`` runs when the reader changes the view."""
     _component(key=key, data=data, on_shown_change=on_change)
 
 
 def payload(
     picture: HeadViewData, layer: int, *, key: str, announced: Mapping[str, Any] | None = None
 ) -> bytes:
-    """See `views.head_view.payload`; what is asked for is kept for all sessions."""
+    """Return the data with a layer, see `views.head_view.payload`; its numbers are cached for all
+    sessions."""
     return views.payload(picture, layer, key=key, announced=announced, ask=shared_cache.answers.of)
 
 
-def announced(said: Mapping[str, Any], *, key: str) -> bytes:
-    """See `views.head_view.announced`; the browser fetches the numbers."""
-    return packed({**said, "key": key}, {})
+def announced(view: Mapping[str, Any], *, key: str) -> bytes:
+    """Return the data without numbers, which the browser fetches; see `views.head_view.announced`."""
+    return packed({**view, "key": key}, {})
 
 
 def page(picture: HeadViewData, view: View) -> bytes:
-    """See `views.head_view.page`; what is asked for is kept for all sessions."""
+    """Return the view as an HTML page, see `views.head_view.page`; its numbers are cached for all
+    sessions."""
     return views.page(picture, view, ask=shared_cache.answers.of).html().encode()
 
 

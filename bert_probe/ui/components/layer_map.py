@@ -1,4 +1,4 @@
-"""The map of layers in a page."""
+"""The layer map as a Streamlit component."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from bert_probe.ui.components.mounting import mounted
 from bert_probe.views.layer_map import MapSelection, MapView, chosen, digest, payload, reported
 
 
-def layer_map(found: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
-    """Draw it, and return what the reader chose and what is shown, if that was changed.
+def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
+    """Draw the map; return the reader's selection, and the current view if the reader changed it.
 
-    `start` is shown first. It should stay while the same is drawn: another one sends all points anew.
+    `start` is the initial view. It should not change for the same result: all points would be sent again.
     """
-    of = digest(found)
-    data = payload(found, key=key, start=start, began=choices.start(key))
-    state = _component(key=key, data=data, on_chosen_change=_ignore, on_shown_change=_ignore)
-    return chosen(state, of, len(found.marks)), reported(state, of, found.layers)
+    of = digest(result)
+    data = payload(result, key=key, start=start, began=choices.start(key))
+    values = _component(key=key, data=data, on_chosen_change=_ignore, on_shown_change=_ignore)
+    return chosen(values, of, len(result.marks)), reported(values, of, result.layers)
 
 
 def _ignore() -> None:
-    """Streamlit lists a state value in the result only if it has a callback."""
+    """Do nothing: Streamlit returns a state value only if it has a callback."""
 
 
 _component = mounted("layer_map", '<section class="layer-map"></section>')

@@ -1,4 +1,4 @@
-"""The heatmap in a page."""
+"""The heatmap as a Streamlit component."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -20,8 +20,8 @@ def matrix(
 ) -> Cell | None:
     """Draw `values` [row, column] and return the cell that the reader pinned, if any.
 
-    NaN means "no value" and is drawn hatched. A pin survives reruns as long as the labels stay the same.
-    Raises ValueError if the shapes do not fit together.
+    NaN means "no value" and is hatched. A pin survives reruns as long as the labels stay the same.
+    Raises ValueError if the shapes do not match.
     """
     revision, report = choices.latest(key, "cell", digest(rows, columns))
     pinned = pinned_cell(report, (len(rows), len(columns)))
@@ -30,13 +30,13 @@ def matrix(
     return pinned
 
 
-def heatmap(drawn: Heatmap, *, key: str) -> Cell | None:
-    """The same of a heatmap."""
-    return matrix(drawn.values, drawn.rows, drawn.columns, key=key, **drawn.drawing)
+def heatmap(data: Heatmap, *, key: str) -> Cell | None:
+    """Draw a `Heatmap` and return the pinned cell, see `matrix`."""
+    return matrix(data.values, data.rows, data.columns, key=key, **data.drawing)
 
 
 def _ignore() -> None:
-    """Streamlit lists a state value in the result only if it has a callback."""
+    """Do nothing: Streamlit returns a state value only if it has a callback."""
 
 
 _component = mounted("matrix", '<section class="matrix"></section>')

@@ -1,4 +1,4 @@
-"""Components of Streamlit from the modules that `js/` builds."""
+"""Mount Streamlit components from the modules that `js/` builds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bert_probe.views import built
 
 
 def mounted(name: str, html: str) -> Any:
-    """Return a Streamlit component that draws one of `built.COMPONENTS` in an element.
+    """Return a Streamlit component that draws one of `built.COMPONENTS`.
 
-    The browser fetches the module once; Streamlit would send it again with every element that is mounted.
+    The browser fetches the module once; Streamlit would send it again with every mounted element.
     """
     return component(
         f"bert_probe.{name}",
         html=html,
-        # Streamlit takes a single line for the path of a file, so both have two lines.
+        # Streamlit takes a single line for a file path, so both have two lines.
         css=built.style(name),
         js=(
             f"const script = await import(`${{location.origin}}{component_scripts.path(name)}`);\n"

@@ -1,4 +1,4 @@
-"""The strip of tokens in a page."""
+"""The token strip as a Streamlit component."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -18,23 +18,23 @@ def strip(
     row: bool = False,
     text: str | None = None,
 ) -> int | None:
-    """Draw pieces in their order; with `selectable="one"` return the position that is chosen, if any.
+    """Draw tokens in order; with `selectable="one"` return the selected position, if any.
 
-    `selected` is the position chosen at first; the reader's own choice outlives reruns until the text
-    changes; `row` keeps all pieces in one row, which is pushed aside. Pieces of one `text` may be merged
-    differently from run to run: the choice then stays on the piece that holds the chosen position. Raises
-    ValueError for a position that occurs twice or a `selected` that is none of them.
+    `selected` is the initial position; the reader's choice survives reruns until the text changes. `row`
+    keeps all tokens in one scrolling row. Tokens of one `text` may be merged differently from run to run: the
+    choice then stays on the token that contains the selected position. Raises ValueError for a repeated
+    position, or if `selected` is not one of the positions.
     """
     name = digest(pieces) if text is None else text
     revision, report = choices.latest(key, "chosen", name)
-    now = chosen(report, pieces, selected)
+    position = chosen(report, pieces, selected)
     data = described(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
-    _component(key=key, data={**data, "revision": revision, "selected": now}, on_chosen_change=_ignore)
-    return None if selectable == "none" else now
+    _component(key=key, data={**data, "revision": revision, "selected": position}, on_chosen_change=_ignore)
+    return None if selectable == "none" else position
 
 
 def _ignore() -> None:
-    """Streamlit lists a state value in the result only if it has a callback."""
+    """Do nothing: Streamlit returns a state value only if it has a callback."""
 
 
 _component = mounted("strip", '<div class="strip"></div>')

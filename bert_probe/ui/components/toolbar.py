@@ -1,4 +1,4 @@
-"""The toolbar in a page."""
+"""The toolbar as a Streamlit component."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bert_probe.ui.components.mounting import mounted
 
 
 def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None]) -> None:
-    """Draw what can be chosen, see `views.toolbar.described`; ``on_change`` runs when a reader chooses."""
+    """Draw the data of `views.toolbar.described`; ``on_change`` runs when the reader makes a choice."""
     _component(key=key, data=data, on_shown_change=on_change)
 
 

@@ -1,1 +1,1 @@
-"""Parts of the corpus page: which stores may be opened, how one is made, what is asked of it."""
+"""The page Corpus: choosing and building stores, and the parts that query them."""

@@ -1,4 +1,4 @@
-"""A store made on the page, of a file or of the sentences that are shipped."""
+"""Building a store on the page, from a file or from sample sentences."""
 
 from __future__ import annotations
 
@@ -23,171 +23,164 @@ from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.corpus import stores
 from bert_probe.ui.examples import CONTEXT, SENTENCES
 
-MOST_BYTES: Final = 1_000_000
-"""Of a file: its vectors take several hundred times the room of its letters."""
-MOST_ROWS: Final = 5_000
+MAX_FILE_BYTES: Final = 1_000_000
+"""Maximum size of a file; its vectors take several hundred times as much."""
+MAX_ROWS: Final = 5_000
 
-MADE: Final = "corpus made"
-"""Session key of the name of a store that was just made, which the page is to show."""
+BUILT: Final = "corpus made"
+"""Session key of the name of a store that was just built and is to be shown."""
 
 _SEEN: Final = "corpus stores seen"
-"""Session key of the names of those that were shown already."""
-_SOURCES: Final = {"example": "Everyday sentences", "file": "Your sentences"}
+"""Session key of the names of stores that have been shown."""
+_SOURCES: Final = {"example": "Sample sentences", "file": "Your sentences"}
 _TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu")
-_WITH_COLUMNS: Final = (".csv", ".tsv", ".jsonl", ".parquet")
-_TAGGED: Final = ".conllu"
+_TABLE_SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
+_TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
-_EXAMPLE: Final = "everyday-sentences.txt"
-_LEAST_LETTERS: Final = 2
-"""Bytes of text that a token has at least, in all but a text of signs."""
+_SAMPLE_NAME: Final = "everyday-sentences.txt"
+_MIN_TOKEN_BYTES: Final = 2
+"""Minimum bytes of text per token, except in text that consists of symbols."""
 
-Uploaded = tuple[str, bytes]
+NamedFile = tuple[str, bytes]
 
 
 def part(checkpoint: Checkpoint) -> None:
-    """Draw what can be made, and what is being made; the page shows it as soon as it is there."""
-    if state.pick("corpus_from", "Sentences", _SOURCES, "example") == "file":
-        _of_file(checkpoint)
+    """Draw the choice of sentences and the job that builds a store."""
+    if state.segmented_control("corpus_from", "Sentences", _SOURCES, "example") == "file":
+        _from_file(checkpoint)
         return
-    st.caption(
-        f"{len(_shipped()):,} short English sentences that are shipped, among them words of several senses."
-    )
-    content = "\n".join(_shipped()).encode()
-    _job("corpus example", "Make an example store", checkpoint, (_EXAMPLE, content), _question(checkpoint))
+    sentences = _sample_sentences()
+    st.caption(f"{len(sentences):,} short English sentences, some with words that have several senses.")
+    content = "\n".join(sentences).encode()
+    file = (_SAMPLE_NAME, content)
+    _build("corpus example", "Build a sample store", checkpoint, file, _config(checkpoint))
 
 
-def _of_file(checkpoint: Checkpoint) -> None:
-    given = sentence_input.kept_file(
+def _from_file(checkpoint: Checkpoint) -> None:
+    file = sentence_input.upload_file(
         "corpus",
         "A file of sentences",
         _TYPES,
-        f"In UTF-8, at most {MOST_BYTES / 1e6:.0f} MB and {MOST_ROWS:,} sentences. It stays on this machine.",
-        lambda name, read: (PurePath(name).name, read),
+        f"UTF-8, at most {MAX_FILE_BYTES / 1e6:.0f} MB and {MAX_ROWS:,} sentences. It stays on this machine.",
+        lambda name, content: (PurePath(name).name, content),
     )
-    if given is None:
-        st.caption("Lines of text, CSV, JSON lines, Parquet, or CoNLL-U, whose tags are kept.")
+    if file is None:
+        st.caption("Lines of text, CSV, JSON lines, Parquet, or CoNLL-U, whose tags are stored too.")
         return
-    name, content = given
-    if len(content) > MOST_BYTES:
+    name, content = file
+    if len(content) > MAX_FILE_BYTES:
         raise TextError(
-            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB. Give a part, or use bert-probe corpus run."
+            f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split it, or use bert-probe corpus run."
         )
-    ending = PurePath(name).suffix.lower()
+    suffix = PurePath(name).suffix.lower()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        column = _column() if ending in _WITH_COLUMNS else None
+        column = _choose_column() if suffix in _TABLE_SUFFIXES else None
         words = st.toggle(
             "Whole words",
             key="corpus_words",
-            help="Merge pieces into words first: all that is kept is of words then.",
+            help="Merge subword tokens into words first: the store then contains words.",
             persist_state="session",
         )
-    _job(
-        "corpus file",
-        "Make a store of it",
-        checkpoint,
-        given,
-        _question(checkpoint, words, ending == _TAGGED),
-        column,
-    )
+    config = _config(checkpoint, words, suffix == _TAGGED_SUFFIX)
+    _build("corpus file", "Build a store from this file", checkpoint, file, config, column)
 
 
-def _column() -> str | None:
-    """Of a table; None for the usual one."""
+def _choose_column() -> str | None:
+    """Draw the field for a column of a table; None for the default."""
     with st.container(width=260):
-        written: str = st.text_input(
+        column: str = st.text_input(
             "Column",
             key="corpus_column",
             placeholder="text, sentence, or the only one",
             persist_state="session",
         )
-    return written or None
+    return column or None
 
 
-def _shipped() -> tuple[str, ...]:
+def _sample_sentences() -> tuple[str, ...]:
     texts = [str(row.text) for row in everyday_topics().rows]
     return tuple(dict.fromkeys([*texts, *baseline_sentences(), *SENTENCES, *(text for text, _ in CONTEXT)]))
 
 
-def _question(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
-    """What is kept: a layer in the middle and the last one; of tagged sentences also where heads look."""
+def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
+    """Return what to store: vectors of a middle layer and the last; for tagged sentences also attended
+    words."""
     last = checkpoint.description.layers
     keep = (PROFILES, VECTORS, *((NEIGHBOURS,) if tagged else ()))
     return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
 
 
-def _job(
+def _build(
     key: str,
     label: str,
     checkpoint: Checkpoint,
-    given: Uploaded,
-    question: IngestConfig,
+    file: NamedFile,
+    config: IngestConfig,
     column: str | None = None,
 ) -> None:
-    """A button, then progress; then the page is run again with the store."""
-    name, content = given
-    made = jobs.run(
+    """Draw a button, then progress; then run the page again with the new store."""
+    name, content = file
+    built = jobs.run(
         key,
-        (checkpoint.cause, question, name, hashlib.sha256(content).hexdigest(), column),
+        (checkpoint.cause, config, name, hashlib.sha256(content).hexdigest(), column),
         label,
-        _work(checkpoint, given, question, column, sessions.current()),
+        _work(checkpoint, file, config, column, sessions.current()),
         "sentences",
     )
-    if made is None:
+    if built is None:
         return
-    state.hold(_SEEN)
+    state.preserve(_SEEN)
     seen: set[str] = st.session_state.setdefault(_SEEN, set())
-    if made not in seen:
-        seen.add(made)
-        st.session_state[MADE] = made
+    if built not in seen:
+        seen.add(built)
+        st.session_state[BUILT] = built
         st.rerun()
-    st.caption(f"{state.plain(name)} was read; choose its store above.")
+    st.caption(f"The store of {state.escape(name)} was built; choose it above.")
 
 
 def _work(
-    checkpoint: Checkpoint, uploaded: Uploaded, question: IngestConfig, column: str | None, session: str
+    checkpoint: Checkpoint, file: NamedFile, config: IngestConfig, column: str | None, session: str
 ) -> Callable[[Progress], str]:
-    """What the job does; it returns the store's name."""
-    name, content = uploaded
+    """Return the work of the job, which returns the store's name."""
+    name, content = file
 
-    def work(report: Progress) -> str:
-        _check_room(checkpoint, question, len(content))
+    def work(progress: Progress) -> str:
+        _check_space(checkpoint, config, len(content))
         folder = stores.new_folder(PurePath(name).stem)
         try:
-            given = _written(folder.parent / "given", name, content)
-            count = sum(1 for _ in islice(records(find_inputs(given, column), column), MOST_ROWS + 1))
-            if count > MOST_ROWS:
+            inputs = _write_input(folder.parent / "given", name, content)
+            count = sum(1 for _ in islice(records(find_inputs(inputs, column), column), MAX_ROWS + 1))
+            if count > MAX_ROWS:
                 raise TextError(
-                    f"{name} has more than {MOST_ROWS:,} sentences. Give fewer, or use bert-probe corpus run."
+                    f"{name} has more than {MAX_ROWS:,} sentences. Remove some, or use bert-probe corpus run."
                 )
             build_corpus(
-                checkpoint, question, [given], folder, column=column, shard_rows=_SHARD_ROWS, report=report
+                checkpoint, config, [inputs], folder, column=column, shard_rows=_SHARD_ROWS, report=progress
             )
         except BaseException:
             stores.discard(folder)
             raise
-        return stores.keep(f"{PurePath(name).stem} (made here)", folder, session)
+        return stores.register(f"{PurePath(name).stem} (built here)", folder, session)
 
     return work
 
 
-def _check_room(checkpoint: Checkpoint, question: IngestConfig, size: int) -> None:
-    """Refuse what might not fit, before it is begun.
-
-    Raises:
-        StoreError: it might not.
-    """
-    vectors = checkpoint.description.hidden_size * 4 * len(question.layers or ())
-    needed, room = size // _LEAST_LETTERS * vectors, stores.room()
-    if needed > room:
+def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> None:
+    """Raise StoreError if a store might be too large, before it is built."""
+    vectors = checkpoint.description.hidden_size * 4 * len(config.layers or ())
+    required, free = size // _MIN_TOKEN_BYTES * vectors, stores.free_bytes()
+    if required > free:
         raise StoreError(
-            f"A store of it may need {needed / 1e6:,.0f} MB, and there are {room / 1e6:,.0f} MB left for "
-            "those of all readers. Give a smaller file, or use bert-probe corpus run."
+            f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB are free for the "
+            "stores of all readers. Use a smaller file, or bert-probe corpus run."
         )
 
 
-def _written(folder: Path, name: str, content: bytes) -> Path:
-    """A folder with the file alone, which is then called by its own name and not by its place here."""
-    stem = "".join(sign if sign.isalnum() or sign in " -_." else "-" for sign in PurePath(name).stem)
+def _write_input(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file into a folder of its own, so that its name in the store does not contain a path."""
+    stem = "".join(
+        character if character.isalnum() or character in " -_." else "-" for character in PurePath(name).stem
+    )
     folder.mkdir(parents=True)
     file = folder / f"{stem.strip(' .')[:60] or 'sentences'}{PurePath(name).suffix.lower()}"
     file.write_bytes(content)

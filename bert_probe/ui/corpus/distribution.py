@@ -1,200 +1,271 @@
-"""How a measure is spread over all rows: every head at a glance, one in full, and the rows behind a bar."""
+"""The part Heads: the distribution of a measure over all rows, for every head and for one head in detail."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.corpus.head_rows import HeadExamples, HeadExamplesResult
 from bert_probe.corpus.head_summary import QUANTILES, HeadStatistics
 from bert_probe.corpus.histograms import HeadHistograms, HeadHistogramsResult
 from bert_probe.corpus.store import Store
-from bert_probe.runtime import shared_cache as shared
-from bert_probe.ui import blocks, jobs, state
-from bert_probe.ui import figures as plotly
+from bert_probe.model.trace import Array
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.components.model_view import model_view
-from bert_probe.ui.corpus import figures, heads, rows
+from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
+from bert_probe.ui.figures import ACCENT, SECOND
 from bert_probe.ui.heads.shared import choose_measure
 from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.model_view import HeadThumbnail
 
-ORDERS: Final = {
+_ORDERS: Final = {
     "typical": "Most typical",
     "extreme": "Most extreme",
     "highest": "Highest",
     "lowest": "Lowest",
 }
-TOP: Final = 50
-"""Rows that are listed."""
-
+_MAX_ROWS: Final = 50
+"""Maximum number of rows that are listed."""
+_TICKS: Final = 8
 _BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
-    """Draw it."""
+    """Draw the part."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        measure, about = choose_measure()
-        found = shared.answers.of(HeadHistograms(measure).of, corpus)
+        measure, description = choose_measure()
+        result = shared_cache.answers.of(HeadHistograms(measure).of, corpus)
         st.space("stretch")
-        export(found, f"corpus-{measure}", label="Export heads")
-    st.markdown(f":gray[{state.plain(about.meaning)}]")
-    head = heads.chosen_head(corpus) or _usual_head(found)
-    picture(corpus, found, head)
+        export(result, f"corpus-{measure}", label="Export heads")
+    st.markdown(f":gray[{state.escape(description.meaning)}]")
+    head = rows.head_of_url(corpus) or _default_head(result)
+    _all_heads(corpus, result, head)
     st.header(f"Layer {head[0] + 1}, head {head[1] + 1}", anchor=False)
-    one_head(corpus, found, head)
+    _one_head(corpus, result, head)
 
 
-def _usual_head(found: HeadHistogramsResult) -> tuple[int, int]:
-    """The one that does most of it."""
-    means = found.statistics.means
+def _default_head(result: HeadHistogramsResult) -> tuple[int, int]:
+    """Return the head with the largest mean."""
+    means = result.statistics.means
     layer, head = np.unravel_index(int(np.argmax(means)), means.shape)
     return int(layer), int(head)
 
 
 def _open(head: HeadThumbnail) -> None:
-    heads.remember(head.layer, head.head)
-    _choose_bin(None)
+    rows.select_head(head.layer, head.head)
+    _select_bin(None)
 
 
-def _choose_bin(number: int | None) -> None:
+def _select_bin(number: int | None) -> None:
     state.remember(_BIN, None if number is None else str(number))
     st.session_state.pop(_BIN, None)
 
 
-def picture(corpus: Store, found: HeadHistogramsResult, head: tuple[int, int]) -> None:
-    """Every head, and the same as numbers."""
-    measure, told = found.question.measure, found.statistics
-    about = MEASURES[measure]
+def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]) -> None:
+    """Draw a small histogram for every head, and the same as a table."""
+    statistics = result.statistics
+    measure = MEASURES[result.question.measure]
     payload = histograms.payload(
-        told.bins,
-        found.edges,
-        {"mean": told.means, "spread": np.nan_to_num(told.deviations), "highest": told.most},
+        statistics.bins,
+        result.edges,
+        {
+            "mean": statistics.means,
+            "spread": np.nan_to_num(statistics.deviations),
+            "highest": statistics.most,
+        },
         key="corpus_heads",
-        caption=f"{about.title}, over {told.count:,} rows",
+        caption=f"{measure.title}, over {statistics.count:,} rows",
         source=f"{corpus.folder.name}, read by {corpus.manifest['model']['model']}",
-        axis=about.name,
+        axis=measure.name,
         chosen=head,
     )
-    model_view(payload, told.means.shape, key="corpus_heads", on_open=_open)
+    model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
     blocks.caveat(
-        "A small histogram a head, all on the same scales: how many of the rows have which value. Bars above "
-        "the scale are cut off at the edge. Each row counts the same, however long it is."
+        "One histogram of rows per head, all on the same scales. Bars that exceed the scale are cut off at "
+        "the edge. All rows have the same weight, whatever their length."
     )
     with st.expander("As a table"):
         st.dataframe(
-            _table(found),
+            _table(result),
             hide_index=True,
             width="stretch",
             height=320,
             column_config={
                 name: st.column_config.NumberColumn(format="%.4f")
-                for name in ("mean", "low", "high", "least", "most")
+                for name in ("mean", "low", "high", "minimum", "maximum")
             },
-            alt=f"{about.title}: mean over all rows, its interval, least and most",
+            alt=f"{measure.title}: mean over all rows, its interval, minimum and maximum",
         )
-        st.caption("Low and high: the 95 % interval of the mean, by Student's t.")
+        st.caption("Low and high: the 95 % confidence interval of the mean, by Student's t.")
 
 
-def _table(found: HeadHistogramsResult) -> pd.DataFrame:
-    told = found.statistics
-    layer, head = np.indices(told.means.shape)
+def _table(result: HeadHistogramsResult) -> pd.DataFrame:
+    statistics = result.statistics
+    layer, head = np.indices(statistics.means.shape)
     columns: dict[str, Any] = {
         "layer": layer + 1,
         "head": head + 1,
-        "mean": told.means,
-        "low": told.lows,
-        "high": told.highs,
+        "mean": statistics.means,
+        "low": statistics.lows,
+        "high": statistics.highs,
+        "minimum": statistics.least,
+        "maximum": statistics.most,
     }
-    columns |= {"least": told.least, "most": told.most}
     frame = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
     return frame.sort_values("mean", ascending=False, kind="stable")
 
 
-def one_head(corpus: Store, found: HeadHistogramsResult, head: tuple[int, int]) -> None:
-    """Its histogram in full, and the rows."""
-    measure = found.question.measure
-    counts = found.statistics.bins[head]
-    chosen = _chosen_bin(counts)
-    asked = HeadStatistics(measure, (head,))
-    summary = jobs.answered(
-        "corpus quantiles", asked.of, corpus, label="Compute the quantiles", unit="parts", start=True
+def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]) -> None:
+    """Draw the histogram of one head, and example rows."""
+    measure = result.question.measure
+    counts = result.statistics.bins[head]
+    selected = _selected_bin(counts)
+    summary = jobs.answer(
+        "corpus quantiles",
+        HeadStatistics(measure, (head,)).of,
+        corpus,
+        label="Compute the quantiles",
+        unit="parts",
+        start=True,
     )
     quantiles = [] if summary is None else summary.quantiles[0, 0].tolist()
-    place = st.empty()
+    placeholder = st.empty()
     if quantiles:
-        told = [f"{share:.0%} **{value:.4f}**" for share, value in zip(QUANTILES, quantiles, strict=True)]
-        place.markdown(f"Mean **{found.statistics.means[head]:.4f}**. Quantiles: {' · '.join(told)}")
+        values = [f"{share:.0%} **{value:.4f}**" for share, value in zip(QUANTILES, quantiles, strict=True)]
+        mean = result.statistics.means[head]
+        placeholder.markdown(f"Mean **{mean:.4f}**. Quantiles: {' · '.join(values)}")
     event: Any = st.plotly_chart(
-        figures.histogram(
-            counts,
-            found.edges,
-            MEASURES[measure].name,
-            quantiles,
-            chosen,
-        ),
+        histogram(counts, result.edges, MEASURES[measure].name, quantiles, selected),
         width="stretch",
-        config=plotly.CONFIG,
-        key=f"corpus_histogram {measure} {head} {chosen}",
+        config=figures.CONFIG,
+        key=f"corpus_histogram {measure} {head} {selected}",
         on_select="rerun",
         selection_mode="points",
-        alt=f"How many rows have which {MEASURES[measure].name}, with its quantiles marked",
+        alt=f"Histogram of {MEASURES[measure].name} over the rows, with quantiles",
     )
     points = event.selection.points if event else []
     if points:
-        _choose_bin(int(points[0]["x"] - 0.5) + 1)
+        _select_bin(int(points[0]["x"] - 0.5) + 1)
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        which = state.pick(
+        order = state.segmented_control(
             "corpus_rows",
             "Rows",
-            ORDERS,
+            _ORDERS,
             "typical",
-            "Typical is nearest to the median, extreme farthest from it.",
+            "Typical rows are closest to the median, extreme rows farthest from it.",
         )
-        number = _pick_bin(counts, found.edges)
-        place = st.container(width="content")
-    listed = _rows(corpus, HeadExamples(head, measure, which, TOP, number))
-    if listed is not None:
-        with place:
-            export(listed, "corpus-rows", label="Export rows")
-        _show(corpus, listed, head)
+        number = _choose_bin(counts, result.edges)
+        corner = st.container(width="content")
+    examples = jobs.answer(
+        "corpus rows",
+        HeadExamples(head, measure, order, _MAX_ROWS, number).of,
+        corpus,
+        label="Find the rows",
+        unit="parts",
+        start=True,
+    )
+    if examples is not None:
+        with corner:
+            export(examples, "corpus-rows", label="Export rows")
+        _examples(corpus, examples, head)
 
 
-def _chosen_bin(counts: Any) -> int | None:
-    """From 0, as far as the address names one that holds rows."""
-    held = st.session_state.get(_BIN) or state.address().get(_BIN) or ""
-    number = int(held) if held.isascii() and held.isdigit() and len(held) < 4 else 0
+def _selected_bin(counts: Any) -> int | None:
+    """Return the bin of the URL, from 0, if it contains rows."""
+    text = st.session_state.get(_BIN) or state.url_parameters().get(_BIN) or ""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
     return number - 1 if 1 <= number <= len(counts) and counts[number - 1] else None
 
 
-def _pick_bin(counts: Any, edges: Any) -> int | None:
-    """One of those that hold rows, from 1; None for all rows."""
+def _choose_bin(counts: Any, edges: Any) -> int | None:
+    """Draw the choice of a bin that contains rows, from 1; None for all rows."""
     options = {"": f"All {int(counts.sum()):,} rows"} | {
-        str(one + 1): f"{edges[one]:.4g} to {edges[one + 1]:.4g}: {int(counts[one]):,} rows"
-        for one in np.flatnonzero(counts).tolist()
+        str(index + 1): f"{edges[index]:.4g} to {edges[index + 1]:.4g}: {int(counts[index]):,} rows"
+        for index in np.flatnonzero(counts).tolist()
     }
     with st.container(width=300):
-        chosen = state.choose(_BIN, "Bar", options, "", labelled=True)
-    return int(chosen) if chosen else None
+        number = state.selectbox(_BIN, "Bar", options, "", show_label=True)
+    return int(number) if number else None
 
 
-def _rows(corpus: Store, asked: HeadExamples) -> HeadExamplesResult | None:
-    return jobs.answered("corpus rows", asked.of, corpus, label="Find the rows", unit="parts", start=True)
-
-
-def _show(corpus: Store, found: HeadExamplesResult, head: tuple[int, int]) -> None:
+def _examples(corpus: Store, examples: HeadExamplesResult, head: tuple[int, int]) -> None:
     st.caption(
-        f"{len(found.sentences):,} of {found.among:,} rows; the median of all is {found.median:.4f}. "
-        "Choose one to read it and to open it."
+        f"{len(examples.sentences):,} of {examples.among:,} rows; the median of all rows is "
+        f"{examples.median:.4f}. Select a row to read it and to open it on other pages."
     )
-    frame = found.frame()[["row", "value", "text", "file", "line"]]
-    at = rows.listed(frame, f"corpus_listed {found.question!r}", "Rows with their value", ["value"])
-    if at is not None:
-        shown = rows.of_attention(corpus, head)
-        name = MEASURES[found.question.measure].name
-        rows.detail(corpus, found.sentences[at], {"attention": shown}, f"{name} **{found.values[at]:.4f}**")
+    frame = examples.frame()[["row", "value", "text", "file", "line"]]
+    index = rows.choose_row(frame, f"corpus_listed {examples.question!r}", "Rows with their value", ["value"])
+    if index is not None:
+        name = MEASURES[examples.question.measure].name
+        rows.detail(
+            corpus,
+            examples.sentences[index],
+            {"attention": rows.attention_parameters(corpus, head)},
+            f"{name} **{examples.values[index]:.4f}**",
+        )
+
+
+def histogram(
+    counts: Array,
+    edges: Array,
+    name: str,
+    quantiles: Sequence[float] = (),
+    selected: int | None = None,
+) -> Any:
+    """Return a bar for each bin from the first to the last that contains rows.
+
+    All bars have the same width, although the bins of distances grow: most distances are small.
+
+    Args:
+        counts: rows in each bin.
+        edges: of the bins, one more than there are bins.
+        quantiles: values that are marked by a line.
+        selected: the bin that is marked, from 0.
+    """
+    nonempty = np.flatnonzero(counts)
+    first, last = (int(nonempty[0]), int(nonempty[-1]) + 1) if len(nonempty) else (0, 1)
+    bins = np.arange(first, last)
+    figure = go.Figure(
+        go.Bar(
+            x=bins + 0.5,
+            y=counts[first:last],
+            width=1,
+            customdata=[f"{edges[index]:.4g} to {edges[index + 1]:.4g}" for index in bins],
+            marker={
+                "color": [SECOND if index == selected else ACCENT for index in bins],
+                "line": {"width": 0},
+            },
+            selected={"marker": {"opacity": 1}},
+            unselected={"marker": {"opacity": 1}},
+            hovertemplate="%{customdata}: %{y:,} rows<extra></extra>",
+        )
+    )
+    for value in quantiles:
+        x = float(np.interp(value, edges, np.arange(len(edges))))
+        figure.add_vline(x=x, line={"color": SECOND, "width": 1, "dash": "dot"})
+    ticks = np.unique(np.linspace(first, last, _TICKS).round().astype(int))
+    figure.update_layout(
+        height=260,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        bargap=0.04,
+        xaxis={
+            "title": name,
+            "tickvals": ticks,
+            "ticktext": [f"{edges[tick]:.3g}" for tick in ticks],
+            "range": [first - 0.1, last + 0.1],
+            "zeroline": False,
+        },
+        yaxis={"title": "rows", "zeroline": False},
+        showlegend=False,
+        dragmode=False,
+    )
+    return figure

@@ -1,4 +1,4 @@
-"""Rows in which a head looks from a word of one tag to a word of another."""
+"""The part Find: rows in which a head attends from a word with one tag to a word with another."""
 
 from __future__ import annotations
 
@@ -10,83 +10,97 @@ from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchR
 from bert_probe.corpus.ingest import NEIGHBOURS
 from bert_probe.corpus.query import SqlQuery
 from bert_probe.corpus.store import Store
-from bert_probe.runtime import shared_cache as shared
+from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, jobs, state
 from bert_probe.ui.corpus import rows
-from bert_probe.ui.corpus.heads import choose_head
 from bert_probe.ui.export import export
 
-TOP: Final = 100
-"""Pairs that are listed."""
-
-_MOST: Final = 200
-"""Tags, and relations, that can be chosen from."""
+_MAX_PAIRS: Final = 100
+"""Maximum number of pairs of words that are listed."""
+_MAX_NAMES: Final = 200
+"""Maximum number of tags, and of relations, to choose from."""
 
 
 def part(corpus: Store) -> None:
-    """Draw it."""
+    """Draw the part."""
     if not corpus.has(NEIGHBOURS):
-        st.info("This store does not hold where heads look. Run it with --keep profiles,vectors,neighbours.")
+        st.info(
+            "This store does not contain which words the heads attend to. Build it with --keep "
+            "profiles,vectors,neighbours."
+        )
         return
     tags, relations = _names(corpus, "tag"), _names(corpus, "relation")
     if not tags:
-        st.info("The words of this store have no tags. Make one of CoNLL-U files, which have them.")
+        st.info(
+            "The words of this store do not have tags. Build a store from CoNLL-U files, which contain tags."
+        )
         return
-    usual = "VERB" if "VERB" in tags else tags[0]
+    default = "VERB" if "VERB" in tags else tags[0]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        head = choose_head(corpus)
-        query = _choice("find_query", "From a word tagged", tags, usual)
-        key = _choice("find_key", "To a word tagged", tags, "NOUN" if "NOUN" in tags else "")
-        relation = _choice("find_relation", "Related by", relations, "")
-        place = st.container(width="content")
+        head = rows.choose_head(corpus)
+        query = _choose("find_query", "From a word tagged", tags, default)
+        key = _choose("find_key", "To a word tagged", tags, "NOUN" if "NOUN" in tags else "")
+        relation = _choose("find_relation", "Relation", relations, "")
+        corner = st.container(width="content")
     if not (query or key or relation):
-        st.info("Choose a tag of either word, or a relation.")
+        st.info("Choose a tag for either word, or a relation.")
         return
-    asked = AttentionSearch(head, query or None, key or None, relation or None, TOP)
-    found = jobs.answered("corpus find", asked.of, corpus, label="Find the rows", unit="seconds", start=True)
-    if found is not None:
-        with place:
-            export(found, "corpus-find")
-        _show(corpus, found, head)
+    result = jobs.answer(
+        "corpus find",
+        AttentionSearch(head, query or None, key or None, relation or None, _MAX_PAIRS).of,
+        corpus,
+        label="Find the rows",
+        unit="seconds",
+        start=True,
+    )
+    if result is not None:
+        with corner:
+            export(result, "corpus-find")
+        _pairs(corpus, result, head)
 
 
 def _names(corpus: Store, column: str) -> list[str]:
-    """Tags or relations that the words have, the most frequent first."""
+    """Return the tags or relations of the words, the most frequent first."""
     sql = (
         f"SELECT {column}, count(*) AS words FROM tokens WHERE {column} IS NOT NULL "
-        f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MOST}"
+        f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MAX_NAMES}"
     )
-    names: list[str] = shared.answers.of(SqlQuery(sql).of, corpus).answer.column(0).to_pylist()
+    names: list[str] = shared_cache.answers.of(SqlQuery(sql).of, corpus).answer.column(0).to_pylist()
     return names
 
 
-def _choice(key: str, label: str, names: list[str], default: str) -> str:
+def _choose(key: str, label: str, names: list[str], default: str) -> str:
     with st.container(width=170):
-        options = {"": "anything", **{name: name for name in names}}
-        return state.choose(key, label, options, default, labelled=True)
+        options = {"": "any", **{name: name for name in names}}
+        return state.selectbox(key, label, options, default, show_label=True)
 
 
-def _show(corpus: Store, found: AttentionSearchResult, head: tuple[int, int]) -> None:
-    where = f"layer {head[0] + 1}, head {head[1] + 1}"
-    if not found.sentences:
-        st.info(f"In no row does {where} look so. Choose other tags, or another head.")
+def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) -> None:
+    name = f"layer {head[0] + 1}, head {head[1] + 1}"
+    if not result.sentences:
+        st.info(f"In no row does {name} attend this way. Choose other tags, or another head.")
         return
-    frame = found.frame()[["row", "weight", "query_word", "key_word", "text"]]
+    frame = result.frame()[["row", "weight", "query_word", "key_word", "text"]]
     st.caption(
-        f"{len(frame):,} pairs of words, the largest weights first"
-        + (", and no more are listed" if len(frame) == TOP else "")
-        + f". Of all words, {where} looks from the first most at the second."
+        f"{len(frame):,} pairs of words, sorted by weight"
+        + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
+        + f". The second word is the one that {name} attends to most from the first."
     )
-    at = rows.listed(frame, f"corpus_found {found.question!r}", "Pairs of words", ["weight"])
-    if at is not None:
-        shown = rows.of_attention(corpus, head)
-        if not corpus.question.words:  # the file's words may be others than those of the head view
-            shown |= {"pins": f"query.{found.queries[at] - 1}"}
-        words = [state.plain(one[at]) for one in (found.query_words, found.key_words)]
+    index = rows.choose_row(frame, f"corpus_found {result.question!r}", "Pairs of words", ["weight"])
+    if index is not None:
+        parameters = rows.attention_parameters(corpus, head)
+        if not corpus.question.words:  # the words of the file may differ from those of the head view
+            parameters |= {"pins": f"query.{result.queries[index] - 1}"}
+        query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))
         rows.detail(
             corpus,
-            found.sentences[at],
-            {"attention": shown},
-            f"**{words[0]}** → **{words[1]}** {found.weights[at]:.4f}",
+            result.sentences[index],
+            {"attention": parameters},
+            f"**{query}** → **{key}** {result.weights[index]:.4f}",
         )
-    blocks.caveat("The tags are the file's own. Attention says where a head reads from, not what it is for.")
+    blocks.caveat(
+        "The tags come from the file. Attention says where a head reads from, not what its function is."
+    )
+
+
+"""SQL over the tables of a store."""

@@ -1,4 +1,4 @@
-"""Rows of a store as a list, of which one is read in full and opens in the other pages."""
+"""A list of rows, a selected row with links to other pages, and the head that parts of the page share."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.core import snippets
+from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.core.provenance import InputRecord
 from bert_probe.corpus.columns import SentenceRow
+from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.store import Store
-from bert_probe.runtime import shared_cache as shared
+from bert_probe.errors import SelectionError
+from bert_probe.runtime import shared_cache
 from bert_probe.server import paths, text_store
 from bert_probe.ui import state, url_texts, workbench
 
-_LONGEST: Final = 2_000
-"""Characters of a text that are shown."""
+_HEAD: Final = "corpus_head"
+_MAX_CHARACTERS: Final = 2_000
+"""Maximum length of a text that is shown."""
 
 _PAGES: Final = (
     "attention",
@@ -31,15 +35,47 @@ _PAGES: Final = (
     "compare",
     "answer",
 )
-"""Those that read a text, the likeliest first."""
+"""Pages for a text, the most useful first."""
 
 
-def listed(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ()) -> int | None:
-    """Draw rows; the place of the one that is chosen, the first unless another one is, or None of none.
+def head_of_url(corpus: Store) -> tuple[int, int] | None:
+    """Return layer and head of the URL, from 0; None if it has none or an invalid one."""
+    text = state.url_parameters().get(_HEAD)
+    if text is None:
+        return None
+    try:
+        return resolved([OneHead().read(_HEAD, text, corpus.sizes)], corpus)[0]
+    except SelectionError:
+        st.caption(f":orange[There is no head {state.escape(text)} here.]")
+        state.remember(_HEAD, None)
+        return None
+
+
+def select_head(layer: int, head: int) -> None:
+    """Select a head, from 0."""
+    state.remember(_HEAD, f"{layer + 1}.{head + 1}")
+    st.session_state.pop(_HEAD, None)
+
+
+def choose_head(corpus: Store) -> tuple[int, int]:
+    """Draw a select box of all heads; return layer and head from 0."""
+    sizes = corpus.sizes
+    options = {
+        f"{layer + 1}.{head + 1}": f"Layer {layer + 1}, head {head + 1}"
+        for layer in range(sizes.layers)
+        for head in range(sizes.heads)
+    }
+    with st.container(width=170):
+        value = state.selectbox(_HEAD, "Head", options, next(iter(options)), show_label=True)
+    layer, head = value.split(".")
+    return int(layer) - 1, int(head) - 1
+
+
+def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ()) -> int | None:
+    """Draw rows and return the index of the selected one, by default the first; None for an empty frame.
 
     Args:
-        frame: a line a row.
-        key: of what is listed; of other rows, none is chosen.
+        key: depends on the rows, so that other rows start without a selection.
         numbers: columns with four decimals.
     """
     if not len(frame):
@@ -57,54 +93,58 @@ def listed(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ())
         column_config=config,
         alt=alt,
     )
-    rows = event.selection.rows
-    return rows[0] if rows and rows[0] < len(frame) else 0
+    selected = event.selection.rows
+    return selected[0] if selected and selected[0] < len(frame) else 0
 
 
-def detail(corpus: Store, one: SentenceRow, choices: Mapping[str, Mapping[str, str]], said: str = "") -> None:
-    """A row in full, and the ways from it to the other pages.
+def detail(
+    corpus: Store, row: SentenceRow, parameters: Mapping[str, Mapping[str, str]], note: str = ""
+) -> None:
+    """Draw a row in full, with links to other pages.
 
     Args:
-        choices: page → what it shows of it, also of one that shows no text otherwise.
-        said: what is to be told of it, as Markdown.
+        parameters: page → URL parameters of the link to it, also for a page that is not in the default list.
+        note: Markdown text about the row.
     """
     with st.container(border=True, key="corpus_row"):
-        where = f"Row {one.row:,} · {state.plain(one.file)}, line {one.line:,}"
-        st.caption(" · ".join(filter(None, [where, said])))
-        st.markdown(state.plain(one.text, _LONGEST) + (" …" if len(one.text) > _LONGEST else ""))
-        given = address_of(corpus, one)
-        if given is None:
-            st.caption("Its model was in memory only: open it again to see this row in other pages.")
+        position = f"Row {row.row:,} · {state.escape(row.file)}, line {row.line:,}"
+        st.caption(" · ".join(filter(None, [position, note])))
+        st.markdown(
+            state.escape(row.text, _MAX_CHARACTERS) + (" …" if len(row.text) > _MAX_CHARACTERS else "")
+        )
+        row_parameters = url_of(corpus, row)
+        if row_parameters is None:
+            st.caption("Its model was in memory only. Open the model again to see this row on other pages.")
             return
         with st.container(horizontal=True, gap="small"):
-            for page in dict.fromkeys((*_PAGES, *choices)):
-                address = {**given, **choices.get(page, {})}
-                if url_texts.length(address) <= url_texts.LINK:
-                    st.page_link(paths.page(page), label=page.title(), query_params=address)
+            for page in dict.fromkeys((*_PAGES, *parameters)):
+                url = {**row_parameters, **parameters.get(page, {})}
+                if url_texts.length(url) <= url_texts.MAX_LINK:
+                    st.page_link(paths.page(page), label=page.title(), query_params=url)
 
 
-def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
-    """Parameters by which the page of attention shows a head, from 0, in the units of a store."""
-    shown = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
-    return shown | ({"words": "1"} if corpus.question.words else {})
+def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
+    """Return the URL parameters by which the page Attention shows a head, from 0, in the units of a store."""
+    parameters = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
+    return parameters | ({"words": "1"} if corpus.question.words else {})
 
 
-def address_of(corpus: Store, one: SentenceRow) -> dict[str, str] | None:
-    """The parameters by which all pages read a row with the model of its store; None where there is none."""
-    text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
-    given = snippets.url_parameters(InputRecord(corpus.manifest["model"], (text,))) or _of_open_model(
-        corpus, one
-    )
-    if given is None or url_texts.length(given) <= url_texts.IN_ADDRESS:
-        return given
-    return {**given, text_store.parameter("a"): text_store.put(given.pop("a"))}
+def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
+    """Return the URL parameters by which pages read a row with the store's model; None without that model."""
+    text = {"text": row.text, "pair": None, "tokens_dropped": row.dropped}
+    record = InputRecord(corpus.manifest["model"], (text,))
+    parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
+    if parameters is None or url_texts.length(parameters) <= url_texts.MAX_URL:
+        return parameters
+    return {**parameters, text_store.parameter("a"): text_store.put(parameters.pop("a"))}
 
 
-def _of_open_model(corpus: Store, one: SentenceRow) -> dict[str, str] | None:
-    """With the model of the workbench, where that is the store's by its weights."""
+def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
+    """Return the parameters with the model of the workbench, if it has the weights of the store's model."""
     now = workbench.request()
-    found = shared.opened(now.model, now.revision)
-    if found is None or found.description.weights_sha256 != corpus.manifest["model"]["weights_sha256"]:
+    checkpoint = shared_cache.opened(now.model, now.revision)
+    weights = corpus.manifest["model"]["weights_sha256"]
+    if checkpoint is None or checkpoint.description.weights_sha256 != weights:
         return None
-    named = {"model": now.model, "revision": now.revision}
-    return {"a": one.text, **{name: value for name, value in named.items() if value}}
+    model = {"model": now.model, "revision": now.revision}
+    return {"a": row.text, **{name: value for name, value in model.items() if value}}

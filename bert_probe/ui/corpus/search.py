@@ -1,12 +1,16 @@
-"""The contexts nearest to a word in a text: in line, on a map, and each with its row."""
+"""The part Nearest contexts: the contexts most similar to that of a word, as a concordance and on a map."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.core import files
@@ -20,171 +24,205 @@ from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.runtime import shared_cache as shared
+from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
-from bert_probe.ui import blocks, jobs, state, url_texts, workbench
-from bert_probe.ui import figures as plotly
+from bert_probe.ui import blocks, figures, jobs, state, url_texts, workbench
 from bert_probe.ui.components.strip import strip
-from bert_probe.ui.corpus import figures, rows
-from bert_probe.ui.corpus.lines import OTHER, ContextLine, line, named
+from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
+from bert_probe.ui.figures import as_text
 from bert_probe.views.palette import HEADS
 from bert_probe.views.strip import StripToken, digest
 from bert_probe.views.text import shown
 
-TOPS: Final = {"20": "20", "50": "50", "200": "200"}
-BY: Final = {"group": "Groups of vectors", "before": "The word before", "after": "The word after"}
+_COUNTS: Final = {"20": "20", "50": "50", "200": "200"}
+_GROUPINGS: Final = {"group": "Clusters", "before": "The word before", "after": "The word after"}
 
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _REQUESTS: Final = "near requests"
-"""Session key of how often a text was asked for other than by a click on one of its words."""
-_COLOURS: Final = tuple(HEADS[place] for place in (0, 1, 6, 4, 2, 10))
-"""Far from each other and from gray, which is that of all others."""
+"""Session key of how often a text was requested other than by a click on one of its words."""
+_COLOURS: Final = tuple(HEADS[index] for index in (0, 1, 6, 4, 2, 10))
+"""Colors that differ from each other and from gray."""
 _GRAY: Final = "#8A8797"
 
+_CONTEXT: Final = 70
+"""Maximum number of characters of a context on each side of its word."""
+_NEIGHBOR_RANGE: Final = 200
+"""Maximum number of characters between a word and its neighbor; looking further would be slow in long
+texts."""
+MAX_NAMES: Final = 6
+"""Maximum number of groups with a color of their own; the other groups are merged into `OTHER`."""
+OTHER: Final = "others"
+NOTHING: Final = "nothing"
+_WORD_PATTERN: Final = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
-def look_for(text: str, word: str | None = None) -> None:
-    """Ask for a text, and a word of it, from now on."""
+
+@dataclass(frozen=True)
+class ContextLine:
+    """A word in its context.
+
+    Attributes:
+        left, word, right: the text, cut at some distance from the word.
+        before, after: the adjacent words in lower case; `NOTHING` at the ends.
+    """
+
+    left: str
+    word: str
+    right: str
+    before: str
+    after: str
+
+
+def part(corpus: Store) -> None:
+    """Draw the part."""
+    if not corpus.has(VECTORS):
+        st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
+        return
+    checkpoint = _checkpoint(corpus)
+    text = _choose_text(corpus)
+    if not text.strip():
+        st.info("Write a sentence, and click a word to search for similar contexts.")
+        return
+    trace = shared_cache.traces(checkpoint, [(text, None)], workbench.request().truncate)[0]
+    blocks.truncation_notice(trace)
+    unit = _choose_word(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        layer = _choose_layer(corpus)
+        count = state.segmented_control(
+            "near_top", "Contexts", _COUNTS, "50", "Number of contexts, at most one per row."
+        )
+        grouping = state.segmented_control(
+            "near_by",
+            "Color by",
+            _GROUPINGS,
+            "group",
+            "Clusters of the contexts' vectors, or the word next to it.",
+        )
+        corner = st.container(width="content")
+    question = NearestContexts(word_name(trace, unit), layer, int(count), others=True)
+    result = jobs.answer(
+        "corpus near", question.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
+    )
+    if result is None:
+        return
+    if not result.contexts:
+        st.info("This store has no other row with a word.")
+        return
+    clusters = shared_cache.answers.of(
+        around, corpus, layer, tuple((context.row, context.position) for context in result.contexts)
+    )
+    with corner:
+        make = partial(_as_csv, result, clusters)
+        export(result, "corpus-near", [("Map and clusters, CSV", "corpus-near-map.csv", make)])
+    _results(corpus, result, clusters, grouping, layer)
+
+
+# ---------------------------------------------------------------- input
+
+
+def search_for(text: str, word: str | None = None) -> None:
+    """Make this the text to search from, and this its word."""
     url_texts.remember(TEXT, text)
     state.remember(_WORD, word)
     st.session_state[_DRAFT] = text
     st.session_state[_REQUESTS] = st.session_state.get(_REQUESTS, 0) + 1
 
 
-def part(corpus: Store) -> None:
-    """Draw it."""
-    if not corpus.has(VECTORS):
-        st.info("This store holds no vectors. Run the corpus with --keep profiles,vectors.")
-        return
-    checkpoint = _checkpoint(corpus)
-    text = _text(corpus)
-    if not text.strip():
-        st.info("Write a sentence, and click the word whose like you look for.")
-        return
-    trace = shared.traces(checkpoint, [(text, None)], workbench.request().truncate)[0]
-    blocks.truncation_notice(trace)
-    unit = _word(trace)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        layer = _layer(corpus)
-        top = state.pick(
-            "near_top", "How many", TOPS, "50", "Contexts, the nearest first; a row counts once."
-        )
-        by = state.pick(
-            "near_by", "Colour by", BY, "group", "What surrounds the word, in vectors or in words."
-        )
-        place = st.container(width="content")
-    asked = NearestContexts(word_name(trace, unit), layer, int(top), others=True)
-    found = jobs.answered(
-        "corpus near", asked.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
-    )
-    if found is None:
-        return
-    if not found.contexts:
-        st.info("This store has no other row with a word.")
-        return
-    placed = shared.answers.of(
-        around, corpus, layer, tuple((context.row, context.position) for context in found.contexts)
-    )
-    with place:
-        make = partial(_as_csv, found, placed)
-        export(found, "corpus-near", [("Map and groups, CSV", "corpus-near-map.csv", make)])
-    _show(corpus, found, placed, by, layer)
-
-
-# ---------------------------------------------------------------- what is asked
-
-
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return the store's model: one that is open already and has its weights, else the one that it names."""
+    """Return the store's model: an open one with the same weights, else the one that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
-    for checkpoint in (shared.opened(now.model, now.revision), shared.with_weights(model["weights_sha256"])):
-        if checkpoint is not None and checkpoint.description.weights_sha256 == model["weights_sha256"]:
+    weights = model["weights_sha256"]
+    for checkpoint in (shared_cache.opened(now.model, now.revision), shared_cache.with_weights(weights)):
+        if checkpoint is not None and checkpoint.description.weights_sha256 == weights:
             return checkpoint
     name, revision = model_name(model) or "", model.get("revision") or ""
     if corpus.unfamiliar_model is None:
         name = revision = ""
-    about = "This store names it as the model that it was made with."
-    opened = workbench.open_model(name, revision, "opening corpus", about)
+    origin = "This store was built with it."
+    opened = workbench.open_model(name, revision, "opening corpus", origin)
     corpus.check(opened)
     return opened
 
 
-def _text(corpus: Store) -> str:
-    """What the reader wrote; at first a row of the store."""
+def _choose_text(corpus: Store) -> str:
+    """Draw the text field and return its text; at first a row of the store."""
     if url_texts.recall(TEXT) is None:
         url_texts.check(TEXT)
         first = corpus.table(ROWS).head(1, columns=["text"])["text"].to_pylist()
-        look_for(first[0] if first else "")
+        search_for(first[0] if first else "")
     text = url_texts.recall(TEXT) or ""
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = text
-    written, button = st.columns([8, 1], vertical_alignment="bottom")
-    written.text_input(
+    field, button = st.columns([8, 1], vertical_alignment="bottom")
+    field.text_input(
         "A text with your word",
         key=_DRAFT,
-        on_change=_take,
+        on_change=_use_draft,
         placeholder="The bank raised its rates",
         persist_state="session",
     )
-    button.button("Look", type="primary", on_click=_take)
+    button.button("Search", type="primary", on_click=_use_draft)
     return text
 
 
-def _take() -> None:
+def _use_draft() -> None:
     draft = st.session_state[_DRAFT]
     if draft != url_texts.recall(TEXT):
-        look_for(draft)
+        search_for(draft)
 
 
-def _word(trace: Trace) -> Unit:
-    """The word that is clicked; at first the longest."""
+def _choose_word(trace: Trace) -> Unit:
+    """Draw the words of the text and return the selected one, by default the longest."""
     units = word_lens(trace).units
-    now = _asked_unit(trace)
-    if now is None:
-        ordinary = [unit for unit in units if not unit.special] or list(units)
-        now = max(ordinary, key=len)
-    pieces = [StripToken(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
-    selected = [unit.positions for unit in units].index(now.positions)
-    # A click counts until another text or word is asked for.
-    text = f"{st.session_state.get(_REQUESTS, 0)} {digest(pieces)}"
-    chosen = strip(pieces, key="near_strip", label="The word", selectable="one", selected=selected, text=text)
-    if chosen is None or chosen == selected or units[chosen].special:
-        return now
-    state.remember(_WORD, word_name(trace, units[chosen]))
-    return units[chosen]
+    current = _word_of_url(trace)
+    if current is None:
+        words = [unit for unit in units if not unit.special] or list(units)
+        current = max(words, key=len)
+    tokens = [StripToken(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
+    selected = [unit.positions for unit in units].index(current.positions)
+    # A click counts until another text or word is requested.
+    text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
+    index = strip(tokens, key="near_strip", label="The word", selectable="one", selected=selected, text=text)
+    if index is None or index == selected or units[index].special:
+        return current
+    state.remember(_WORD, word_name(trace, units[index]))
+    return units[index]
 
 
-def _asked_unit(trace: Trace) -> Unit | None:
-    asked = state.address().get(_WORD)
-    if asked is None:
+def _word_of_url(trace: Trace) -> Unit | None:
+    name = state.url_parameters().get(_WORD)
+    if name is None:
         return None
     try:
-        return find_word(trace, asked)
+        return find_word(trace, name)
     except SelectionError:
-        st.caption(f":orange[There is no word {state.plain(asked)} here, or it stands there twice.]")
+        st.caption(f":orange[There is no word {state.escape(name)} here, or it occurs twice.]")
         state.remember(_WORD, None)
         return None
 
 
-def _layer(corpus: Store) -> int:
+def _choose_layer(corpus: Store) -> int:
     options = {str(layer): f"Layer {layer}" if layer else "Embeddings" for layer in corpus.layers}
     with st.container(width=170):
-        return int(state.choose("near_layer", "Layer", options, str(corpus.layers[-1]), labelled=True))
+        return int(state.selectbox("near_layer", "Layer", options, str(corpus.layers[-1]), show_label=True))
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- results
 
 
-def _show(corpus: Store, found: NearestContextsResult, placed: ContextClusters, by: str, layer: int) -> None:
-    lines = [line(context.at.text, context.at.start, context.at.end) for context in found.contexts]
-    names, said = _surroundings(lines, placed, by)
+def _results(
+    corpus: Store, result: NearestContextsResult, clusters: ContextClusters, grouping: str, layer: int
+) -> None:
+    """Draw the contexts as a table and on a map, with the selected context in detail."""
+    lines = [context_line(context.at.text, context.at.start, context.at.end) for context in result.contexts]
+    names, note = _group_names(lines, clusters, grouping)
     colours = _colours(names)
     event: Any = st.dataframe(
-        _table(found, lines, names, colours),
+        _table(result, lines, names, colours),
         hide_index=True,
         width="stretch",
         height=min(38 + 35 * len(lines), 460),
-        key=f"corpus_near_table {found.question!r} {found.inputs.texts}",
+        key=f"corpus_near_table {result.question!r} {result.inputs.texts}",
         on_select="rerun",
         selection_mode="single-row",
         column_config={
@@ -192,110 +230,172 @@ def _show(corpus: Store, found: NearestContextsResult, placed: ContextClusters, 
             "left": st.column_config.TextColumn("", width=295, alignment="right"),
             "word": st.column_config.TextColumn("word", width=120, alignment="center"),
             "right": st.column_config.TextColumn("", width=295),
-            "around": st.column_config.TextColumn(BY[by].lower(), width=130),
+            "around": st.column_config.TextColumn(_GROUPINGS[grouping].lower(), width=130),
             "row": st.column_config.NumberColumn(format="%d", width=70),
         },
-        alt="The word in its nearest contexts, with the cosine of each",
+        alt="The nearest contexts of the word, with the cosine of each",
     )
     blocks.caveat(_baseline(corpus, layer))
-    at = event.selection.rows[0] if event.selection.rows and event.selection.rows[0] < len(lines) else 0
+    selected_rows = event.selection.rows
+    index = selected_rows[0] if selected_rows and selected_rows[0] < len(lines) else 0
     with st.container(key="judged_contexts"):
         left, right = st.columns([3, 2], gap="large")
     chart: Any = left.plotly_chart(
-        figures.contexts(placed, lines, names, colours, at),
+        context_map(clusters, lines, names, colours, index),
         width="stretch",
-        config=plotly.CONFIG,
-        key=f"corpus_near_map {found.question!r} {by} {hash(found.inputs.texts[0]['text'])}",
+        config=figures.CONFIG,
+        key=f"corpus_near_map {result.question!r} {grouping} {hash(result.inputs.texts[0]['text'])}",
         on_select="rerun",
         selection_mode="points",
         alt="The contexts on two principal components of their vectors",
     )
-    both = placed.explained[0] + placed.explained[1]
+    explained = clusters.explained[0] + clusters.explained[1]
     left.caption(
-        f"{said} The directions of these {len(lines):,} vectors lie on their first two principal components, "
-        f"which hold {both:.0%} of their variance; what is near here may be apart in another direction."
+        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors, "
+        f"{explained:.0%} of their variance; points that are close may still differ in another direction."
     )
     points = chart.selection.points if chart else []
-    if points and not event.selection.rows:
-        at = min(int(points[0]["customdata"][0]), len(lines) - 1)
+    if points and not selected_rows:
+        index = min(int(points[0]["customdata"][0]), len(lines) - 1)
     with right:
-        _row(corpus, found, at)
+        _detail(corpus, result, index)
 
 
-def _surroundings(lines: Sequence[ContextLine], placed: ContextClusters, by: str) -> tuple[list[str], str]:
-    """A name for what surrounds each, and what these names are."""
-    if by == "group":
-        names = [f"group {group + 1}" for group in placed.groups]
-        if placed.silhouette != placed.silhouette:
-            return names, "Too few different contexts to fall into groups."
+def _group_names(
+    lines: Sequence[ContextLine], clusters: ContextClusters, grouping: str
+) -> tuple[list[str], str]:
+    """Return the group of each context, and a note about the groups."""
+    if grouping == "group":
+        names = [f"cluster {cluster + 1}" for cluster in clusters.groups]
+        if clusters.silhouette != clusters.silhouette:
+            return names, "Too few different contexts for clusters."
         return names, (
-            f"Groups by k-means of the vectors' directions, as many as are parted best: silhouette "
-            f"{placed.silhouette:.2f}, where 1 is far apart and 0 is not parted at all. K-means makes groups "
-            "whether there are any or not; below 0.2 take them for none."
+            "Clusters by k-means of the normalized vectors; their number maximizes the silhouette, here "
+            f"{clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always returns "
+            "clusters; below 0.2 do not interpret them."
         )
-    names = named([getattr(line, by) for line in lines])
-    return names, f"{BY[by]} as it is written, in small letters; seldom ones are called “{OTHER}”."
+    names = merge_rare([getattr(line, grouping) for line in lines])
+    return names, f"{_GROUPINGS[grouping]}, in lower case; rare words are merged into “{OTHER}”."
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    """The most frequent first, so that these differ most."""
+    """Return a color for each name; the most frequent names get the most different colors."""
     order = sorted(set(names) - {OTHER}, key=lambda name: (-names.count(name), name))
-    return {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(order)} | {OTHER: _GRAY}
+    return {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(order)} | {OTHER: _GRAY}
 
 
 def _table(
-    found: NearestContextsResult,
+    result: NearestContextsResult,
     lines: Sequence[ContextLine],
     names: Sequence[str],
     colours: Mapping[str, str],
 ) -> Any:
     frame = pd.DataFrame(
         {
-            "cosine": [context.cosine for context in found.contexts],
+            "cosine": [context.cosine for context in result.contexts],
             "left": [line.left for line in lines],
             "word": [line.word for line in lines],
             "right": [line.right for line in lines],
             "around": names,
-            "row": [context.row for context in found.contexts],
+            "row": [context.row for context in result.contexts],
         }
     )
-
-    def tinted(_column: Any) -> list[str]:
-        return [f"background-color: {colours[name]}33" for name in names]
-
-    return frame.style.apply(tinted, subset=["word", "around"])
+    backgrounds = [f"background-color: {colours[name]}33" for name in names]
+    return frame.style.apply(lambda _column: backgrounds, subset=["word", "around"])
 
 
 def _baseline(corpus: Store, layer: int) -> str:
-    found = shared.answers.of(unrelated, corpus, layer)
-    if found is None:
-        return (
-            "This store has too few words to draw pairs of at random; compare these cosines with each other."
-        )
+    baseline = shared_cache.answers.of(unrelated, corpus, layer)
+    if baseline is None:
+        return "This store has too few words for a baseline; compare these cosines with each other."
     return (
-        f"Two words of different rows, drawn at random from this store, have a cosine of {found.mean:.2f} on "
-        f"average at this layer, and one pair in twenty reaches {found.high:.2f} ({found.pairs:,} pairs). "
-        "Judge a value by its distance from these; a high one says that two vectors are alike, not why."
+        f"Baseline: two random words of different rows of this store have a mean cosine of "
+        f"{baseline.mean:.2f} at this layer, and 5% of the pairs reach {baseline.high:.2f} "
+        f"({baseline.pairs:,} pairs). A high cosine says that two vectors are similar, not why."
     )
 
 
-def _row(corpus: Store, found: NearestContextsResult, at: int) -> None:
-    one = found.contexts[at]
-    (sentence,) = sentences(corpus, [one.row])
-    (asked,) = found.inputs.texts
+def _detail(corpus: Store, result: NearestContextsResult, index: int) -> None:
+    context = result.contexts[index]
+    (row,) = sentences(corpus, [context.row])
+    (text,) = result.inputs.texts
     pair = {
-        "context": f"{asked['text']}\n{one.at.text}",
-        "context_words": f"{found.question.word}\n{one.at.word}",
+        "context": f"{text['text']}\n{context.at.text}",
+        "context_words": f"{result.question.word}\n{context.at.word}",
     }
     rows.detail(
         corpus,
-        sentence,
+        row,
         {"context": pair},
-        f"**{state.plain(shown(one.at.word))}** cosine **{one.cosine:.4f}**",
+        f"**{state.escape(shown(context.at.word))}** cosine **{context.cosine:.4f}**",
     )
-    st.button("Look from this context", on_click=look_for, args=(one.at.text, one.at.word))
+    st.button("Search from this context", on_click=search_for, args=(context.at.text, context.at.word))
 
 
-def _as_csv(found: NearestContextsResult, placed: ContextClusters, csv_safe: bool) -> bytes:
-    frame = found.frame().assign(x=placed.points[:, 0], y=placed.points[:, 1], group=placed.groups + 1)
+def _as_csv(result: NearestContextsResult, clusters: ContextClusters, csv_safe: bool) -> bytes:
+    x, y = clusters.points[:, 0], clusters.points[:, 1]
+    frame = result.frame().assign(x=x, y=y, group=clusters.groups + 1)
     return files.to_bytes(frame, "csv", csv_safe)
+
+
+def context_map(
+    clusters: ContextClusters,
+    lines: Sequence[ContextLine],
+    names: Sequence[str],
+    colours: Mapping[str, str],
+    selected: int,
+) -> Any:
+    """Return contexts as points colored by group, with their text on hover."""
+    figure = go.Figure()
+    for name in sorted(set(names), key=lambda name: (-names.count(name), name)):
+        members = [index for index, group in enumerate(names) if group == name]
+        figure.add_scatter(
+            x=clusters.points[members, 0],
+            y=clusters.points[members, 1],
+            mode="markers",
+            name=as_text(name),
+            customdata=[
+                (index, as_text(f"{lines[index].left[-40:]} [{lines[index].word}] {lines[index].right[:40]}"))
+                for index in members
+            ],
+            hovertemplate="%{customdata[1]}<extra></extra>",
+            marker={
+                "color": colours[name],
+                "size": [16 if index == selected else 10 for index in members],
+                "line": {"width": 1, "color": "rgba(128,128,128,0.5)"},
+            },
+            unselected={"marker": {"opacity": 0.6}},
+        )
+    axes = [
+        {"title": f"component {number}, {share:.0%} of the variance", "zeroline": False}
+        for number, share in enumerate(clusters.explained, 1)
+    ]
+    figure.update_layout(
+        height=420,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis=axes[0],
+        yaxis={**axes[1], "scaleanchor": "x"},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        dragmode="pan",
+    )
+    return figure
+
+
+def context_line(text: str, start: int, end: int) -> ContextLine:
+    """Return the word at characters ``start`` to ``end`` in its context."""
+    left, right = text[:start], text[end:]
+    before = _WORD_PATTERN.findall(left[-_NEIGHBOR_RANGE:])
+    after = _WORD_PATTERN.search(right[:_NEIGHBOR_RANGE])
+    return ContextLine(
+        shown(("…" if len(left) > _CONTEXT else "") + left[-_CONTEXT:].lstrip()),
+        shown(text[start:end]),
+        shown(right[:_CONTEXT].rstrip() + ("…" if len(right) > _CONTEXT else "")),
+        before[-1].casefold() if before else NOTHING,
+        after[0].casefold() if after else NOTHING,
+    )
+
+
+def merge_rare(names: Sequence[str]) -> list[str]:
+    """Replace all but the most frequent names by `OTHER`."""
+    frequent = {name for name, _ in Counter(names).most_common(MAX_NAMES)}
+    return [name if name in frequent else OTHER for name in names]

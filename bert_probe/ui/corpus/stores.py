@@ -1,6 +1,6 @@
-"""Which stores a page may open: those in folders that whoever starts the app named, and those made on a page.
+"""The stores that a page may open: those in the folders named at startup, and those built on a page.
 
-An address names a store, and what it names is looked up among these; it is never read as a path.
+A URL names a store; the name is looked up among these and never interpreted as a path.
 """
 
 from __future__ import annotations
@@ -23,150 +23,147 @@ from bert_probe.errors import StoreError
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 
-MADE: Final = "made-"
-"""Begins the names of stores that were made on a page; nobody can guess what follows."""
+PREFIX: Final = "made-"
+"""Prefix of the names of stores built on a page; a random part follows."""
 
-ALL_BYTES: Final = 2_000_000_000
-"""Of all stores that were made on pages together."""
+MAX_TOTAL_BYTES: Final = 2_000_000_000
+"""Maximum size of all stores built on pages together."""
 
 GRACE: Final = 60.0
-"""Seconds for which a store is kept when no page shows it: a reload comes back within them."""
+"""Seconds for which a store that no page shows is kept: a reload comes back within them."""
 
-_OPEN: Final = 8
-"""Stores that are kept open: their lists of shards, and no rows."""
+_MAX_OPEN: Final = 8
+"""Maximum number of open stores; an open store holds its list of shards, but no rows."""
 
-_made: dict[str, _BuiltStore] = {}
+_built: dict[str, _BuiltStore] = {}
 _lock = threading.Lock()
-_opened: Cache[tuple[Any, ...], Store] = Cache(_OPEN)
+_open_stores: Cache[tuple[Any, ...], Store] = Cache(_MAX_OPEN)
 
 
 @dataclass
 class _BuiltStore:
-    """A store that was made on a page.
+    """A store that was built on a page.
 
     Attributes:
-        title: for its readers.
-        folder: where it lies.
-        size: of its files.
-        sessions: whose pages have it open.
-        seen: when one of these was last there.
+        size: of its files in bytes.
+        sessions: that show the store.
+        last_seen: when one of these sessions was last connected.
     """
 
     title: str
     folder: Path
     size: int
     sessions: set[str] = field(default_factory=set)
-    seen: float = field(default_factory=time.monotonic)
+    last_seen: float = field(default_factory=time.monotonic)
 
 
-def offered(asked: str = "") -> dict[str, str]:
-    """Names by which this session may open stores, and what they are called: those of the folders by name,
-    then those that it made.
+def available(requested: str = "") -> dict[str, str]:
+    """Return the stores that this session may open, name → title: those of the folders, then its own.
 
     Args:
-        asked: in an address; whoever has the name of a store that was made here may open it.
+        requested: a name from the URL; anyone with the name of a store that was built here may open it.
     """
-    _made_folder(asked)
+    _built_folder(requested)
     names = {name: name for name in store_paths.stores()}
     session = sessions.current()
     with _lock:
-        own = {name: one.title for name, one in _made.items() if session in one.sessions}
+        own = {name: store.title for name, store in _built.items() if session in store.sessions}
     return names | own
 
 
-def opened(name: str) -> Store:
-    """The store of a name, opened anew when it has changed.
+def open_store(name: str) -> Store:
+    """Return a store; it is opened again after its files have changed.
 
     Raises:
-        StoreError: there is none of that name here, or it cannot be read.
+        StoreError: there is no such store, or it cannot be read.
     """
-    folder = _made_folder(name) if name.startswith(MADE) else store_paths.stores().get(name)
+    folder = _built_folder(name) if name.startswith(PREFIX) else store_paths.stores().get(name)
     if folder is None:
-        raise StoreError(missing(name))
-    return _opened.once((folder, _stamp(folder)), lambda: open_corpus(folder))
+        raise StoreError(missing_message(name))
+    return _open_stores.once((folder, _stamp(folder)), lambda: open_corpus(folder))
 
 
-def missing(name: str) -> str:
-    """Why there is no store of a name, in a sentence or two."""
-    if name.startswith(MADE):
-        return "The store of this address was made on a page that was closed, and is gone. Make it again."
-    return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that holds it."
+def missing_message(name: str) -> str:
+    """Return why there is no store of this name."""
+    if name.startswith(PREFIX):
+        return "The store of this URL was built on a page that was closed, and was deleted. Build it again."
+    return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that contains it."
 
 
-def is_made(store: Store) -> bool:
-    """Whether it was made on a page, and goes with it."""
-    return store.folder.parent.parent == _place()
+def is_temporary(store: Store) -> bool:
+    """Return whether a store was built on a page and is deleted with it."""
+    return store.folder.parent.parent == _root()
 
 
-def room() -> int:
-    """Bytes that another store may have; those that nobody shows any more are let go of first."""
+def free_bytes() -> int:
+    """Return how large another store may be; stores that no page shows are deleted first."""
     with _lock:
-        _sweep()
-        free = shutil.disk_usage(_place()).free // 2
-        return max(0, min(ALL_BYTES - sum(one.size for one in _made.values()), free))
+        _delete_unused()
+        free = shutil.disk_usage(_root()).free // 2
+        return max(0, min(MAX_TOTAL_BYTES - sum(store.size for store in _built.values()), free))
 
 
 def new_folder(title: str) -> Path:
-    """Where a store can be made; its name tells files and provenance what it holds."""
-    kept = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in title)[:60].strip("-")
-    return _place() / secrets.token_hex(16) / (kept or "store")
+    """Return a path for a new store; its last part appears in file names and provenance."""
+    name = "".join(character if character.isalnum() or character in "-_" else "-" for character in title)
+    return _root() / secrets.token_hex(16) / (name[:60].strip("-") or "store")
 
 
 def discard(folder: Path) -> None:
-    """Take away what was begun in a `new_folder`."""
+    """Delete the contents of a `new_folder`."""
     shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def keep(title: str, folder: Path, session: str) -> str:
-    """The name by which a store that a session made in a `new_folder` is opened."""
-    name = MADE + folder.parent.name
+def register(title: str, folder: Path, session: str) -> str:
+    """Register a store that a session built in a `new_folder`; return its name."""
+    name = PREFIX + folder.parent.name
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     with _lock:
-        _made[name] = _BuiltStore(title, folder, size, {session})
+        _built[name] = _BuiltStore(title, folder, size, {session})
     return name
 
 
-def _made_folder(name: str) -> Path | None:
-    """Of a store made here; whoever has its name shows it from now on."""
+def _built_folder(name: str) -> Path | None:
+    """Return the folder of a store built here, and record that this session shows it."""
     with _lock:
-        _sweep()
-        one = _made.get(name)
-        if one is None:
+        _delete_unused()
+        store = _built.get(name)
+        if store is None:
             return None
-        one.sessions.add(sessions.current())
-        one.seen = time.monotonic()
-        return one.folder
+        store.sessions.add(sessions.current())
+        store.last_seen = time.monotonic()
+        return store.folder
 
 
-def _sweep() -> None:
-    """Take away those that no page has shown for a while."""
+def _delete_unused() -> None:
+    """Delete stores that no page has shown for `GRACE` seconds."""
     now = time.monotonic()
-    for name, one in list(_made.items()):
-        one.sessions = {session for session in one.sessions if sessions.is_here(session)}
-        if one.sessions:
-            one.seen = now
-        elif now - one.seen > GRACE:
-            del _made[name]
-            discard(one.folder)
+    for name, store in list(_built.items()):
+        store.sessions = {session for session in store.sessions if sessions.is_here(session)}
+        if store.sessions:
+            store.last_seen = now
+        elif now - store.last_seen > GRACE:
+            del _built[name]
+            discard(store.folder)
 
 
 def _stamp(folder: Path) -> str:
-    """Return what changes when a file of a store does."""
+    """Return a digest that changes when a file of a store changes."""
     stamp = hashlib.blake2b()
-    with suppress(OSError):  # opening the store says what is wrong
+    with suppress(OSError):  # opening the store reports the error
         for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
             for entry in os.scandir(table) if table.is_dir() else [table]:
                 status = entry.stat()
-                about = (entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
-                stamp.update(repr(about).encode("utf-8", "surrogateescape"))
+                properties = (entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
+                stamp.update(repr(properties).encode("utf-8", "surrogateescape"))
     return stamp.hexdigest()
 
 
 @cache
 def _temporary() -> tempfile.TemporaryDirectory[str]:
-    """Deleted when the app ends."""
+    """Return a folder that is deleted when the app ends."""
     return tempfile.TemporaryDirectory(prefix="bert-probe-corpora-")
 
 
-def _place() -> Path:
+def _root() -> Path:
     return Path(_temporary().name)

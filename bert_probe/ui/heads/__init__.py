@@ -1,1 +1,1 @@
-"""The parts of the heads page."""
+"""The parts of the page Heads."""

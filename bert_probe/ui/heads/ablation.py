@@ -1,4 +1,4 @@
-"""Switch heads off: what a chosen set of them changes, and which single head changes most."""
+"""Ablation: the effect of switching off a set of heads, and of each head in turn."""
 
 from __future__ import annotations
 
@@ -20,80 +20,79 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.export import export, zipped
+from bert_probe.ui.export import export, table_zip
 from bert_probe.ui.heads import shared
 from bert_probe.views import heatmaps
 
 SIDE_BY_SIDE = 32
-"""Tokens up to which the three similarities stand beside each other."""
-_REST = (
-    "Change is 1 − cosine between a last-layer vector with and without. A small change says that the other "
-    "heads make up for it on this text, not that nothing was switched off (Michel et al. 2019)."
+"""Maximum number of tokens for which the three similarities are drawn side by side."""
+_CAVEAT = (
+    "Change is 1 − cosine between last-layer vectors with and without the heads. A small change means that "
+    "other heads compensate on this text, not that the heads do nothing (Michel et al. 2019)."
 )
 
 
 def part(trace: Trace) -> None:
-    """Draw it."""
+    """Draw the part."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        which = state.pick(
-            "ablation", "Which heads", {"set": "Chosen heads", "each": "Each head in turn"}, "set"
+        mode = state.segmented_control(
+            "ablation", "Heads to ablate", {"set": "Selected heads", "each": "Each head in turn"}, "set"
         )
-        replacement = state.pick(
+        replacement = state.segmented_control(
             "replacement",
-            "A head's output becomes",
+            "Replace a head's output by",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero takes away all that a head says; its mean over the tokens leaves what it says to every "
-            "token.",
+            "Zero removes the head's output; the mean keeps the part that is the same for all tokens.",
         )
-    (_each if which == "each" else _set)(trace, replacement)
+    (_each if mode == "each" else _set)(trace, replacement)
 
 
 def _set(trace: Trace, replacement: str) -> None:
-    """A set of heads: what happens to every token, [CLS], the pooler, and how alike the tokens are."""
-    heads = _chosen_heads(trace)
+    """Draw the effect of a set of heads on tokens, [CLS], pooler and the similarity of tokens."""
+    heads = _select_heads(trace)
     if not heads:
-        blocks.caveat("Choose one head or more above. A number without a point stands for a whole layer.")
+        blocks.caveat("Select at least one head above. A number without a point stands for a whole layer.")
         return
     result = shared_cache.answers.of(HeadAblation(heads, replacement).of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
-        _metric("Tokens, on average", result.mean_token_change)
+        _metric("Tokens, mean change", result.mean_token_change)
         _metric("[CLS], the first token", result.cls_change)
-        _metric("Pooler", result.pooler_change, "This checkpoint has no pooler.")
+        _metric("Pooler", result.pooler_change, "This checkpoint does not have a pooler.")
         st.space("stretch")
         _set_exports(result)
     _token_changes(result)
-    st.header("How alike the tokens are", anchor=False)
+    st.header("Similarity of the tokens", anchor=False)
     _similarity(result)
     blocks.caveat(
-        "Cosine of every two tokens' last-layer vectors, special tokens left out. In the difference, above 0 "
-        f"means more alike without the heads. {_REST}"
+        "Cosine similarity of every two tokens' last-layer vectors, without special tokens. In the "
+        f"difference, values above 0 mean more similar without the heads. {_CAVEAT}"
     )
 
 
-def _chosen_heads(trace: Trace) -> tuple[Head, ...]:
-    """Heads by name; a layer's number stands for all of its heads."""
+def _select_heads(trace: Trace) -> tuple[Head, ...]:
+    """Draw a multiselect of heads; the number of a layer stands for all of its heads."""
     labels = shared_cache.answers.of(Heads().of, trace).labels
     options: dict[str, str] = {}
-    meant: dict[str, list[Head]] = {}
+    heads_by_name: dict[str, list[Head]] = {}
     for layer, row in enumerate(labels):
-        meant[f"{layer + 1}"] = [(layer, head) for head in range(len(row))]
+        heads_by_name[f"{layer + 1}"] = [(layer, head) for head in range(len(row))]
         options[f"{layer + 1}"] = f"layer {layer + 1}, all heads"
         for head, label in enumerate(row):
             name = f"{layer + 1}.{head + 1}"
-            meant[name] = [(layer, head)]
+            heads_by_name[name] = [(layer, head)]
             options[name] = f"{name} {label}".strip()
-    striking = next((name for name, heads in meant.items() if _stands_out(labels, heads)), "1.1")
-    chosen = state.several(
+    default = next((name for name, heads in heads_by_name.items() if _stands_out(labels, heads)), "1.1")
+    names = state.multiselect(
         "off",
-        "Heads to switch off together",
+        "Heads to ablate together",
         options,
-        [striking],
+        [default],
         "Layer and head, for example 3.7",
-        "Layer and head, counted from 1, with what the head does on this text. A layer without a head stands "
+        "Layer and head, counted from 1, with the head's label on this text. A layer without a head stands "
         "for all of its heads.",
     )
-    return tuple(dict.fromkeys(head for name in chosen for head in meant[name]))
+    return tuple(dict.fromkeys(head for name in names for head in heads_by_name[name]))
 
 
 def _stands_out(labels: Labels, heads: list[Head]) -> bool:
@@ -114,7 +113,7 @@ def _token_changes(result: HeadAblationResult) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([2, 1], gap="large")
     with picture:
-        st.caption("Change of each token's last-layer vector, 1 − cosine; 0 is unchanged, 1 a right angle")
+        st.caption("1 − cosine of each token's last-layer vector with and without the heads; 0 is unchanged")
         st.plotly_chart(
             figures.token_bars(names, result.token_change, "1 − cosine"),
             width="stretch",
@@ -122,17 +121,17 @@ def _token_changes(result: HeadAblationResult) -> None:
             alt="Change of each token's last-layer vector",
         )
     with numbers:
-        shown = result.table().assign(token=names).sort_values("change", ascending=False)
-        shared.head_table(shown, {"change": "1 − cosine"}, "Tokens by change", height=360)
+        table = result.table().assign(token=names).sort_values("change", ascending=False)
+        shared.head_table(table, {"change": "1 − cosine"}, "Tokens by change", height=360)
 
 
 def _similarity(result: HeadAblationResult) -> None:
-    """Side by side; of long texts one at a time, as large as the page."""
+    """Draw the similarities side by side, or for a long text one at a time."""
     pictures = heatmaps.of_ablation(result)
     if len(pictures["before"].rows) > SIDE_BY_SIDE:
         options = {name: picture.drawing["caption"] for name, picture in pictures.items()}
-        which = state.pick("ablation_similarity", "Similarity", options, "difference")
-        pictures = {which: pictures[which]}
+        view = state.segmented_control("ablation_similarity", "Similarity", options, "difference")
+        pictures = {view: pictures[view]}
     with st.container(key="judged_similarity"):
         columns = st.columns(len(pictures), gap="medium")
     for column, (name, picture) in zip(columns, pictures.items(), strict=True):
@@ -143,21 +142,21 @@ def _similarity(result: HeadAblationResult) -> None:
 def _set_exports(result: HeadAblationResult) -> None:
     names = {which: f"similarity-{which}" for which in SIMILARITIES}
     more = [
-        (f"Similarity, {which}", f"{name}.zip", partial(zipped, result.showing(show=which), name))
+        (f"Similarity, {which}", f"{name}.zip", partial(table_zip, result.showing(show=which), name))
         for which, name in names.items()
     ]
     export(result, "ablation-tokens", more)
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Every head by itself, ranked by its effect."""
-    model_with_heads(trace)  # one whose heads cannot be reached is refused before anybody waits
-    runs = f"{trace.layers * trace.heads:,} runs of the model on this text, batched."
-    result = jobs.answered(
+    """Draw every head ablated in turn, ranked by its effect."""
+    model_with_heads(trace)  # raises an error before the reader starts a long job
+    runs = f"{trace.layers * trace.heads:,} batched forward passes on this text."
+    result = jobs.answer(
         "each head off",
         HeadAblationSweep(replacement).of,
         trace,
-        label="Switch off each head in turn",
+        label="Ablate each head in turn",
         unit="heads",
         note=f"{runs} You can cancel at any time.",
     )
@@ -179,14 +178,14 @@ def _ranking(trace: Trace, result: HeadAblationSweepResult) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        chosen = shared.head_heatmap(heatmaps.of_each_ablation(result), "each_head_off")
-        layer, head = chosen or first
+        head = shared.head_heatmap(heatmaps.of_each_ablation(result), "each_head_off")
+        layer, head_number = head or first
         labels = shared_cache.answers.of(Heads().of, trace).labels
-        shared.open_in_attention(layer, head, labels[layer - 1][head - 1])
+        shared.open_in_attention(layer, head_number, labels[layer - 1][head_number - 1])
     with numbers:
         shared.head_table(
             table,
             {"mean_token_change": "tokens, mean", "cls_change": "[CLS]"},
-            "Change for each head switched off",
+            "Change for each ablated head",
         )
-    blocks.caveat(_REST)
+    blocks.caveat(_CAVEAT)

@@ -1,4 +1,4 @@
-"""Find a head: all heads ranked by how much they attend from one word to another."""
+"""Find a head: all heads ranked by their attention from one word to another."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from bert_probe.views.scale import SHARES
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shown
 
-MOST_PAIRS = 6
-WORDS_DRAWN = 32
-"""Of a longer text the rows' picture leaves out words that no row gives much to."""
-SHOWN = 3
-"""Heads whose rows are drawn."""
+MAX_PAIRS = 6
+MAX_WORDS = 32
+"""Maximum number of words in the heatmap of rows; in a longer text those with small weights are left out."""
+MAX_HEADS = 3
+"""Number of heads whose rows are drawn."""
 
 _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
 
 @dataclass(frozen=True)
 class WordPair:
-    """Two words that were picked, as indices into the text's words; the number stays when others go."""
+    """Two words as indices into the text's words, with a number that stays when other pairs are removed."""
 
     number: int
     query: int
@@ -44,57 +44,58 @@ class WordPair:
 
 
 def part(trace: Trace) -> None:
-    """Draw it."""
+    """Draw the part."""
     units = word_lens(trace).units
-    pairs = _picked(trace, units)
-    asked = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])
-    found = shared_cache.answers.of(asked.of, trace)
-    best = found.ranked
+    pairs = _choose_pairs(trace, units)
+    question = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])
+    result = shared_cache.answers.of(question.of, trace)
+    best = result.ranked
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.markdown(_sentence(best[0], found.words), width="content")
+        st.markdown(_summary(best[0], len(result.words)), width="content")
         st.space("stretch")
-        export(found, "find")
+        export(result, "find")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        name = "weight" if len(pairs) == 1 else "mean weight"
-        chosen = shared.head_heatmap(of_found_heads(found), "find_heads")
-        layer, head = chosen or (best[0].layer + 1, best[0].head + 1)
+        head = shared.head_heatmap(of_found_heads(result), "find_heads")
+        layer, head_number = head or (best[0].layer + 1, best[0].head + 1)
         profiles = shared_cache.answers.of(Heads(words=True).of, trace)
-        shared.open_in_attention(layer, head, profiles.labels[layer - 1][head - 1])
+        shared.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
     with numbers:
-        shared.head_table(found.table(), {"weight": name}, "Heads by attention between the words")
-    st.header("Where the best heads look from there", anchor=False)
-    _rows(trace, best[:SHOWN], pairs, units)
+        name = "weight" if len(pairs) == 1 else "mean weight"
+        shared.head_table(result.table(), {"weight": name}, "Heads by attention between the words")
+    st.header("Attention rows of the best heads", anchor=False)
+    _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
-        "Words are merged from their pieces. The rank is the key word's place in the query word's row, 1 for "
-        "the largest. A large weight says that the head reads from there, not that what it reads matters."
+        "Subword tokens are merged into words. The rank is that of the key word in the query word's row, 1 "
+        "for the largest weight. A large weight means that the head reads from there, not that the output "
+        "depends on it."
     )
 
 
-def _picked(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """The pairs, drawn so that the words of one of them can be clicked."""
-    pairs = _held(trace, units)
+def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
+    """Draw the pairs, with the words of the active pair as clickable strips."""
+    pairs = _session_pairs(trace, units)
     numbers = [pair.number for pair in pairs]
     if st.session_state.get(_ACTIVE) not in numbers:
         st.session_state[_ACTIVE] = numbers[0]
     active = numbers.index(st.session_state[_ACTIVE])
     above = st.container()
     pair = pairs[active]
-    query = _word(units, pair, "query", "From this word (query)", pair.query)
-    key = _word(units, pair, "key", "to this word (key)", pair.key)
+    query = _choose_word(units, pair, "query", "From this word (query)", pair.query)
+    key = _choose_word(units, pair, "key", "To this word (key)", pair.key)
     pairs[active] = replace(pair, query=query, key=key)
     if len(pairs) > 1:
         above.pills(
-            "Pairs; heads are ranked by their mean",
+            "Pairs; heads are ranked by their mean weight",
             numbers,
             required=True,
             wrap=True,
-            format_func=lambda number: _named_pair(units, pairs[numbers.index(number)]),
+            format_func=lambda number: _pair_name(units, pairs[numbers.index(number)]),
             key=_ACTIVE,
         )
     with st.container(horizontal=True, gap="small"):
-        if len(pairs) < MOST_PAIRS:
+        if len(pairs) < MAX_PAIRS:
             st.button("Add a pair", on_click=_add, args=(pairs, units))
         if len(pairs) > 1:
             st.button("Remove this pair", on_click=_remove, args=(pairs, active))
@@ -102,50 +103,50 @@ def _picked(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     return pairs
 
 
-def _held(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """The pairs of this text: those of the session, else of the address, else the first guess."""
+def _session_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
+    """Return the pairs of this text: those of the session, else of the URL, else a default pair."""
     text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
-        first = _PAIRS not in st.session_state
-        pairs = _from_address(trace, units) if first else []
-        st.session_state[_PAIRS] = (text, pairs or [_guess(units)])
+        is_first_text = _PAIRS not in st.session_state
+        pairs = _pairs_from_url(trace, units) if is_first_text else []
+        st.session_state[_PAIRS] = (text, pairs or [_default_pair(units)])
     pairs = st.session_state[_PAIRS][1]
     assert isinstance(pairs, list)
     return pairs
 
 
-def _guess(units: Sequence[Unit]) -> WordPair:
+def _default_pair(units: Sequence[Unit]) -> WordPair:
     words = [index for index, unit in enumerate(units) if unit.isalnum()] or [0]
     return WordPair(0, words[-1], words[max(0, len(words) - 3)])
 
 
-def _from_address(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    written = state.address().get(_PAIRS)
-    if written is None:
+def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
+    parameter = state.url_parameters().get(_PAIRS)
+    if parameter is None:
         return []
-    place = {unit.positions: index for index, unit in enumerate(units)}
+    index_of = {unit.positions: index for index, unit in enumerate(units)}
     pairs = []
-    for number, one in enumerate(written.split(",")[:MOST_PAIRS]):
+    for number, text in enumerate(parameter.split(",")[:MAX_PAIRS]):
         try:
-            ((query, key),) = WordPairs().read(_PAIRS, one, trace)
-            found = [place[word_of(trace, word).positions] for word in (query, key)]
-            pairs.append(WordPair(number, *found))
+            ((query, key),) = WordPairs().read(_PAIRS, text, trace)
+            indices = [index_of[word_of(trace, word).positions] for word in (query, key)]
+            pairs.append(WordPair(number, *indices))
         except SelectionError:
-            st.caption(f":orange[There is no pair of words {state.plain(one)} here; left out.]")
+            st.caption(f":orange[There is no pair of words {state.escape(text)} here; left out.]")
     return pairs
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """By the positions of their first tokens, as tables give them."""
-    written = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
-    guess = _guess(units)
-    plain = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (guess.query, guess.key)
-    state.remember(_PAIRS, None if plain else written)
+    """Write the pairs to the URL, by the positions of their words' first tokens."""
+    text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
+    default = _default_pair(units)
+    is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
+    state.remember(_PAIRS, None if is_default else text)
 
 
 def _add(pairs: list[WordPair], units: Sequence[Unit]) -> None:
     number = max(pair.number for pair in pairs) + 1
-    pairs.append(replace(_guess(units), number=number))
+    pairs.append(replace(_default_pair(units), number=number))
     st.session_state[_ACTIVE] = number
 
 
@@ -154,64 +155,59 @@ def _remove(pairs: list[WordPair], active: int) -> None:
     st.session_state[_ACTIVE] = pairs[max(0, active - 1)].number
 
 
-def _word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
-    """One word of the text, by clicking."""
+def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
+    """Draw the words of the text and return the index of the selected one."""
     st.markdown(f"**{label}**")
-    pieces = [
+    tokens = [
         StripToken(shown(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}")
         for index, unit in enumerate(units)
     ]
     key = f"find_{side}_{pair.number}_{len(units)}"
-    first = f"{key} first"
+    first_key = f"{key} first"
     if key not in st.session_state:
-        # While the strip is there it keeps its own choice; a new beginning would take back quick clicks.
-        st.session_state[first] = selected
-    first_chosen = st.session_state[first]
-    chosen = strip(pieces, key=key, label=label, selectable="one", selected=first_chosen)
-    return selected if chosen is None else chosen
+        # The strip keeps its own choice while it is drawn; another initial position would undo quick clicks.
+        st.session_state[first_key] = selected
+    index = strip(tokens, key=key, label=label, selectable="one", selected=st.session_state[first_key])
+    return selected if index is None else index
 
 
-def _sentence(best: HeadScore, chosen: Sequence[tuple[Unit, Unit]]) -> str:
-    where = f"Layer {best.layer + 1}, head {best.head + 1} attends most: **{best.weight:.4f}**"
-    if len(chosen) == 1:
-        return f"{where}, which is number {best.rank:.0f} in that word's row."
-    return f"{where} on average over {len(chosen)} pairs, at rank {best.rank:.1f} on average."
+def _summary(best: HeadScore, pairs: int) -> str:
+    head = f"Layer {best.layer + 1}, head {best.head + 1} has the largest weight: **{best.weight:.4f}**"
+    if pairs == 1:
+        return f"{head}, rank {best.rank:.0f} in the query word's row."
+    return f"{head}, the mean over {pairs} pairs; the mean rank is {best.rank:.1f}."
 
 
-def _arrows(chosen: Sequence[tuple[Unit, Unit]]) -> str:
-    return ", ".join(f"{query} → {key}" for query, key in chosen)
-
-
-def _named_pair(units: Sequence[Unit], pair: WordPair) -> str:
-    return state.plain(f"{units[pair.query]} → {units[pair.key]}")
+def _pair_name(units: Sequence[Unit], pair: WordPair) -> str:
+    return state.escape(f"{units[pair.query]} → {units[pair.key]}")
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """What each query word attends to in each of the best heads, a row each."""
+    """Draw the attention of each query word in each of the best heads, one row each."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []
     names = []
-    for found in best:
-        weights = Attention(found.layer, found.head, words=True).of(trace).weights
+    for score in best:
+        weights = Attention(score.layer, score.head, words=True).of(trace).weights
         rows += [weights[query] for query in queries]
-        names += [f"{found.layer + 1}.{found.head + 1} {shown(units[query].display)}" for query in queries]
+        names += [f"{score.layer + 1}.{score.head + 1} {shown(units[query].display)}" for query in queries]
     values = np.stack(rows)
-    kept = figures.largest_columns(values, WORDS_DRAWN, {pair.key for pair in pairs})
-    drawn = [units[index] for index in kept]
+    columns = figures.largest_columns(values, MAX_WORDS, {pair.key for pair in pairs})
+    keys = [units[index] for index in columns]
     matrix(
-        values[:, kept],
+        values[:, columns],
         names,
-        blocks.labels(drawn),
+        blocks.labels(keys),
         key="find_rows",
         scale=SHARES,
         row_axis="head and query",
         column_axis="key",
         value_name="weight",
         caption="Attention rows of the best heads",
-        column_positions=[unit.position for unit in drawn],
+        column_positions=[unit.position for unit in keys],
         file_name="best_heads",
     )
-    if len(drawn) < len(units):
+    if len(keys) < len(units):
         blocks.caveat(
-            f"The {len(drawn)} of {len(units)} words with the largest weights, in the order of the text."
+            f"The {len(keys)} of {len(units)} words with the largest weights, in the order of the text."
         )

@@ -1,4 +1,4 @@
-"""Many sentences: the profiles' means over a text file, and how far they can be relied on."""
+"""Many sentences: means of the head profiles over a text file, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING
 from bert_probe.views.scale import Scale
 
-MOST = 10_000
-"""Sentences that this page takes; their measures are all held until the last is known."""
+MAX_SENTENCES = 10_000
+"""Maximum number of sentences; the measures of all sentences are in memory until the end."""
 
-SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
+SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
 
 
 def part(request: Request, checkpoint: Checkpoint) -> None:
-    """Draw it."""
+    """Draw the part."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        source = state.pick("sentences", "Sentences", SOURCES, "sample")
-        words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
+        source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
+        words = state.toggle("words", "Whole words", False, shared.WORDS_HELP)
     try:
-        sentences = sentences_of_source(source)
+        sentences = choose_sentences(source)
         if not sentences:
             return
-        sentence_input.check_number(sentences, MOST)
-        means = jobs.answered(
+        sentence_input.check_count(sentences, MAX_SENTENCES)
+        means = jobs.answer(
             "many sentences",
             HeadMeans(words).of,
             checkpoint,
@@ -42,75 +42,72 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
             request.truncate,
             label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
             unit="sentences",
-            note="One run of the model for each, batched. You can cancel at any time.",
+            note="One forward pass per sentence, batched. You can cancel at any time.",
         )
     except ProbeError as error:
-        refusal(error)
+        error_box(error)
         return
     if means is not None:
         _result(means, sentences)
 
 
-def sentences_of_source(source: str) -> tuple[str, ...]:
-    """The sentences of a choice among `SOURCES`; empty while there are none."""
+def choose_sentences(source: str) -> tuple[str, ...]:
+    """Draw the input of one of `SOURCES` and return its sentences; empty while there are none."""
     if source == "sample":
-        blocks.caveat("40 short English sentences on unrelated subjects, shipped with the package.")
+        blocks.caveat("40 short English sentences on unrelated subjects, which are part of the package.")
         with st.expander("Read them"):
             st.text("\n".join(baseline_sentences()))
         return baseline_sentences()
     if source == "paste":
-        example = "The first sentence\nThe second sentence"
-        return tuple(lines(sentence_input.pasted("many_pasted", "Sentences, one a line", example)))
-    found = sentence_input.uploaded("many", "A text file in UTF-8, one sentence a line")
-    if not found:
-        blocks.caveat(f"Blank lines do not count. At most {MOST:,} sentences.")
-    return found
+        placeholder = "The first sentence\nThe second sentence"
+        return tuple(lines(sentence_input.paste_text("many_pasted", "Sentences, one per line", placeholder)))
+    sentences = sentence_input.upload_sentences("many", "A text file in UTF-8, one sentence per line")
+    if not sentences:
+        blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")
+    return sentences
 
 
-def refusal(error: ProbeError) -> None:
-    """Why these sentences give nothing."""
+def error_box(error: ProbeError) -> None:
+    """Draw an error about the sentences."""
     with st.container(border=True, key="refusal"):
-        unread = isinstance(error, TextError)
-        st.header("These sentences cannot be read" if unread else "This cannot be shown", anchor=False)
+        is_unreadable = isinstance(error, TextError)
+        title = "These sentences cannot be read" if is_unreadable else "This cannot be shown"
+        st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Blank lines do not count. What you gave is still there.")
+        st.caption("Empty lines are skipped. Your input is unchanged.")
 
 
 def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        measure, about = shared.choose_measure()
+        measure, description = shared.choose_measure()
         st.space("stretch")
-        lines = ("The sentences", SENTENCES_FILE, lambda _: _as_lines(sentences))
+        lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
         export(means, "heads-many", [lines], data={"sentences": sentences})
-    st.markdown(f":gray[{state.plain(about.meaning)}]")
+    st.markdown(f":gray[{state.escape(description.meaning)}]")
     if means.tokens_dropped:
-        st.warning(f"{means.tokens_dropped:,} tokens of sentences that are too long were cut off.")
+        st.warning(f"{means.tokens_dropped:,} tokens were cut off from sentences that are too long.")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
         values = means.mean[measure]
-        title = f"{about.title}: mean over {means.sentences:,} sentences"
-        drawn = by_head(values, about.name, title, Scale.from_zero(values), "profile_means")
-        chosen = shared.head_heatmap(drawn, "profile_means")
-        if chosen is None:
-            blocks.caveat("Click a cell, or press Enter on it, to choose a head.")
+        title = f"{description.title}: mean over {means.sentences:,} sentences"
+        heatmap = by_head(values, description.name, title, Scale.from_zero(values), "profile_means")
+        head = shared.head_heatmap(heatmap, "profile_means")
+        if head is None:
+            blocks.caveat(shared.CLICK_HINT)
         else:
-            shared.open_in_attention(*chosen, means.labels[chosen[0] - 1][chosen[1] - 1])
+            shared.open_in_attention(*head, means.labels[head[0] - 1][head[1] - 1])
     with numbers:
         columns = [measure, f"{measure}_low", f"{measure}_high"]
         shared.head_table(
             means.table()[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
             dict(zip(columns, ("mean", "low", "high"), strict=True)),
-            f"Heads by mean {about.name}",
+            f"Heads by mean {description.name}",
         )
-    asked = means.question
+    question = means.question
     blocks.caveat(
-        f"Means over {means.sentences:,} sentences, each counting the same. Low and high enclose "
-        f"{asked.confidence:.0%} of {asked.resamples:,} means over sentences drawn again from these "
-        "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were "
-        f"taken, not what another kind of text would give. {LABELLING}"
+        f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
+        f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
+        "sentences (percentile bootstrap, Efron and Tibshirani 1993): how much the mean depends on the "
+        f"choice of sentences, not what another kind of text would give. {LABELLING}"
     )
-
-
-def _as_lines(sentences: tuple[str, ...]) -> bytes:
-    return "\n".join(sentences).encode()

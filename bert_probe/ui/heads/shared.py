@@ -1,4 +1,4 @@
-"""What the parts of the heads page have in common: the measures, a picture of all heads, their tables."""
+"""Elements that the parts of the page Heads share: choice of measure, heatmap and table of heads."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ import streamlit as st
 
 from bert_probe.server import callbacks, paths
 from bert_probe.ui import state
-from bert_probe.ui.attention import shown
+from bert_probe.ui.attention import view_state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.measures import MEASURES, HeadMeasure
 
 ATTENTION = paths.page("attention")
+CLICK_HINT = "Click a cell, or press Enter on it, to select a head."
+WORDS_HELP = "Merge subword tokens into words before measuring."
 
 
 def choose_measure() -> tuple[str, HeadMeasure]:
-    """A list of the measures, what is chosen explained beneath."""
+    """Draw a select box of the measures; return the name and the description of the selected one."""
     with st.container(width=340):
-        chosen = state.choose(
+        name = state.selectbox(
             "measure",
             "Measure",
-            {key: f"{one.group}: {one.name}" for key, one in MEASURES.items()},
+            {name: f"{measure.group}: {measure.name}" for name, measure in MEASURES.items()},
             "previous",
         )
-    return chosen, MEASURES[chosen]
+    return name, MEASURES[name]
 
 
-def head_heatmap(drawn: Heatmap, key: str) -> tuple[int, int] | None:
-    """Layers × heads as a picture; the head that was clicked, from 1."""
-    cell = heatmap(drawn, key=key)
+def head_heatmap(data: Heatmap, key: str) -> tuple[int, int] | None:
+    """Draw a heatmap of layers × heads; return layer and head of the pinned cell, from 1."""
+    cell = heatmap(data, key=key)
     return None if cell is None else (cell.row + 1, cell.column + 1)
 
 
 def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: int = 430) -> None:
-    """Rows of heads to read and sort.
+    """Draw a sortable table of heads.
 
     Args:
-        numbers: column → heading, for those with four decimals; others keep their own.
+        numbers: column → heading, for columns with four decimals; the other columns keep their names.
     """
     config: dict[str, Any] = {
         column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()
@@ -52,11 +54,11 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
 
 
 def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
-    """What stands out in a head, and a button that shows it on the attention page."""
+    """Draw the label of a head, and a button that shows the head on the page Attention."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
             with callbacks.to_the_end():
-                shown.look_at(layer, (head - 1,))
+                view_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)

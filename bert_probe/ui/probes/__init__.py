@@ -1,1 +1,1 @@
-"""Parts of the probes page."""
+"""The page Probes: its files and its parts."""

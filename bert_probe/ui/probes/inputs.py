@@ -1,4 +1,4 @@
-"""What the probes page is given, tagged sentences or texts with labels: two files, read once each."""
+"""The files of the page Probes: tagged sentences or labeled texts, read once each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
-MOST = 20_000
-"""Sentences of a file that this page takes."""
+MAX_SENTENCES = 20_000
+"""Maximum number of sentences of a file."""
 TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 CONLL = """The DET
@@ -35,89 +35,90 @@ CONLLU = """# genre = log
 TABLE = """text,label
 "The boat, at last, crosses.",river
 Nobody slept.,night"""
-"""What the files look like; a treebank has tabs between its ten columns."""
+"""Examples of the formats; a treebank has ten columns separated by tabs."""
 
 Tagged = tuple[TaggedSentence, ...]
 
 
 @dataclass(frozen=True)
 class ProbeFiles:
-    """What was uploaded: sentences to learn or choose from, and others to measure on, if there are any."""
+    """The uploaded data: for training or selection, and held out for evaluation, if any."""
 
     data: Tagged | LabeledTexts
     held_out: Tagged | LabeledTexts | None
 
 
-def chosen() -> ProbeFiles | None:
-    """The files; None while there is nothing to learn from.
+def choose_files() -> ProbeFiles | None:
+    """Draw two uploaders and return their files; None without a first file.
 
     Raises:
-        TextError: a file that cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
+        TextError: a file cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
     """
     left, right = st.columns(2, gap="large")
     with left:
-        data = _file("probes_data", "To learn from, or to choose heads by")
+        data = _upload("probes_data", "Training data, or data to select heads on")
     with right:
-        held_out = _file("probes_held_out", "To measure on (optional for layers and trees)")
+        held_out = _upload("probes_held_out", "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # now that both fields are there
+        raise data  # only now, so that both uploaders are drawn
     if isinstance(held_out, ProbeError):
         raise held_out
     return None if data is None else ProbeFiles(data, held_out)
 
 
-def formats() -> None:
-    """What to upload, where nothing is yet."""
+def explain_formats() -> None:
+    """Draw examples of the file formats."""
     st.info(
-        "Upload sentences whose words have tags; a treebank, whose words have heads too; or texts with a "
-        "label each."
+        "Upload sentences with tagged words; a treebank, whose words have syntactic heads too; or labeled "
+        "texts."
     )
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown("**CoNLL**: a word and its tag on each line, a blank line between sentences.")
+        st.markdown("**CoNLL**: a word and its tag on each line, an empty line between sentences.")
         st.code(CONLL, language=None)
-        st.markdown("**A table** (.csv or .tsv) with a header: a text and its label in each row.")
+        st.markdown("**Table** (.csv or .tsv) with a header: a text and its label in each row.")
         st.code(TABLE, language=None)
     with right:
         st.markdown(
-            "**CoNLL-U** (ending in .conllu), as of [Universal Dependencies]"
-            "(https://universaldependencies.org): ten columns with tabs between, of which word, UPOS, head "
-            "and relation are read. A comment such as genre can be a label of the sentence."
+            "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): ten "
+            "columns separated by tabs, of which word, UPOS, head and relation are read. A comment such as "
+            "genre can be a label of the sentence."
         )
         st.code(CONLLU, language=None)
 
 
-def _file(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
+def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
-    about = f"CoNLL (also .gz) or a table in UTF-8, at most {size}. It stays on this machine, in memory."
-    kept = sentence_input.kept_file(key, label, TYPES, about, _read)
-    if kept is None:
+    help_text = (
+        f"CoNLL (also .gz) or a table in UTF-8, at most {size}. The file stays in memory on this machine."
+    )
+    file = sentence_input.upload_file(key, label, TYPES, help_text, _read)
+    if file is None:
         return None
-    name, found = kept
-    if isinstance(found, ProbeError):
-        return found
-    if isinstance(found, LabeledTexts):
-        count = f"{len(found.rows):,} texts, {len(found.labels):,} labels"
+    name, content = file
+    if isinstance(content, ProbeError):
+        return content
+    if isinstance(content, LabeledTexts):
+        count = f"{len(content.rows):,} texts, {len(content.labels):,} labels"
     else:
-        count = f"{len(found):,} sentences, {sum(len(one.words) for one in found):,} words"
-    blocks.caveat(f"{state.plain(name)}: {count}.")
-    return found
+        words = sum(len(sentence.words) for sentence in content)
+        count = f"{len(content):,} sentences, {words:,} words"
+    blocks.caveat(f"{state.escape(name)}: {count}.")
+    return content
 
 
-def take(files: Sequence[tuple[str, bytes]]) -> None:
-    """Keep files, names and contents in the order of the page, as if they had been chosen here."""
+def use_files(files: Sequence[tuple[str, bytes]]) -> None:
+    """Use files, as names and contents in the order of the page, as if they had been uploaded."""
     for key, file in zip_longest(("probes_data", "probes_held_out"), files):
-        sentence_input.hand_in(key, None if file is None else _read(*file))
+        sentence_input.store_file(key, None if file is None else _read(*file))
 
 
 def _read(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
-    """A file's name, and what is in it or why it cannot be read: read once, though the page runs often."""
+    """Return the name of a file, and its data or the error; called once per file."""
     try:
         sentence_input.check_size(name, content)
-        found = (
-            parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
-        )
-        sentence_input.check_number(found.rows if isinstance(found, LabeledTexts) else found, MOST)
+        data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
+        sentence_input.check_count(data.rows if isinstance(data, LabeledTexts) else data, MAX_SENTENCES)
     except ProbeError as error:
         return name, error
-    return name, found
+    return name, data

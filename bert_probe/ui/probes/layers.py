@@ -1,4 +1,4 @@
-"""What each layer knows: linear probes, by layer."""
+"""The part Layers: linear probes, layer by layer."""
 
 from __future__ import annotations
 
@@ -19,83 +19,86 @@ from bert_probe.ui.probes.inputs import ProbeFiles
 
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
-_MOST_LABELS = 50
-"""Values of a comment that is taken for a label; it has one for several sentences."""
+_MAX_LABELS = 50
+"""Maximum number of values of a comment that is offered as a label."""
 
 
-def part(given: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw it."""
+def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
+    """Draw the part."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
-        label = None if isinstance(given.data, LabeledTexts) else _label(given.data)
-        whole = label is not None or isinstance(given.data, LabeledTexts)
-        asked = Probe(label, _pooling(checkpoint) if whole else None)
-    found = jobs.answered(
+        label = None if isinstance(files.data, LabeledTexts) else _choose_label(files.data)
+        is_of_texts = label is not None or isinstance(files.data, LabeledTexts)
+        question = Probe(label, _choose_pooling(checkpoint) if is_of_texts else None)
+    result = jobs.answer(
         "probe layers",
-        asked.of,
+        question.of,
         checkpoint,
-        given.data,
-        given.held_out,
+        files.data,
+        files.held_out,
         truncate,
         label="Probe the layers",
         unit="steps",
-        note="The model reads all sentences; then a probe, its control and its code are fitted for each "
-        "layer. It takes minutes for thousands of sentences; you can cancel at any time.",
+        note="The model reads all sentences; then a probe, its control task and its online code are fitted "
+        "for each layer. It takes minutes for thousands of sentences; you can cancel at any time.",
     )
-    if found is not None:
-        _shown(found, given)
+    if result is not None:
+        _result(result, files)
 
 
-def _label(data: tuple[TaggedSentence, ...]) -> str | None:
-    """The tags of words, or a comment that every sentence has, and not each its own."""
+def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
+    """Draw the choice between the tags of words and the comments of sentences that can be labels."""
     comments = [
         name
         for name in data[0].about
-        if all(name in one.about for one in data)
-        and 1 < len({one.about[name] for one in data}) <= min(_MOST_LABELS, len(data) - 1)
+        if all(name in sentence.about for sentence in data)
+        and 1 < len({sentence.about[name] for sentence in data}) <= min(_MAX_LABELS, len(data) - 1)
     ]
     if not comments:
         return None
     options = {_TAGS: "Tags of words", **{name: f"{name} of sentences" for name in comments}}
-    chosen = state.pick("probe_label", "Labels", options, _TAGS)
-    return None if chosen == _TAGS else chosen
+    label = state.segmented_control("probe_label", "Labels", options, _TAGS)
+    return None if label == _TAGS else label
 
 
-def _pooling(checkpoint: Checkpoint) -> str | None:
-    """What makes the vector of a sentence; None for what is usual."""
+def _choose_pooling(checkpoint: Checkpoint) -> str | None:
+    """Draw the choice of pooling; None for the default."""
     options = {name: label for name, label in _POOLINGS.items() if name in offered(checkpoint)}
-    chosen = state.pick("probe_pooling", "Vector of a text", options, "mean", "In every layer alike.")
-    return None if chosen == "mean" else chosen
+    pooling = state.segmented_control(
+        "probe_pooling", "Pooling", options, "mean", "How the vectors of a text's tokens become one vector."
+    )
+    return None if pooling == "mean" else pooling
 
 
-def _shown(found: ProbeResult, given: ProbeFiles) -> None:
-    what = "words" if not found.of_sentences else "texts" if found.question.label is None else "sentences"
-    best = int(found.accuracies.argmax())
+def _result(result: ProbeResult, files: ProbeFiles) -> None:
+    unit = "words" if not result.of_sentences else "texts" if result.question.label is None else "sentences"
+    best = int(result.accuracies.argmax())
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
-            f"Layer **{found.layers[best]}** tells **{found.accuracies[best]:.1%}** of {found.counts[1]:,} "
-            f"held-out {what}; without the model {found.baseline:.1%} are told."
+            f"The probe of layer **{result.layers[best]}** has the highest accuracy, "
+            f"**{result.accuracies[best]:.1%}** of {result.counts[1]:,} held-out {unit}; the baseline "
+            f"without the model has {result.baseline:.1%}."
         )
         st.space("stretch")
-        export(found, "probe", data={"data": given.data, "held_out": given.held_out})
+        export(result, "probe", data={"data": files.data, "held_out": files.held_out})
     with st.container(key="judged"):
         left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**Accuracy by layer**")
         st.plotly_chart(
-            accuracy_curves(found),
+            accuracy_curves(result),
             width="stretch",
             config=figures.CONFIG,
-            alt="Accuracy of the probe by layer with its interval, beside the baseline and the control task",
+            alt="Accuracy of the probe by layer with its interval, the baseline and the control task",
         )
     with right:
-        st.markdown("**Online code, times shorter than a uniform one**")
+        st.markdown("**MDL (online code): compression**")
         st.plotly_chart(
-            compression_curve(found),
+            compression_curve(result),
             width="stretch",
             config=figures.CONFIG,
-            alt="By layer, how many times shorter the online code of the labels is than a uniform one",
+            alt="Compression of the labels by the online code, relative to a uniform code, by layer",
         )
-    frame = found.table()
+    frame = result.table()
     st.dataframe(
         frame,
         hide_index=True,
@@ -110,64 +113,69 @@ def _shown(found: ProbeResult, given: ProbeFiles) -> None:
         },
         alt="Accuracy, interval, baseline, control task and code length of each layer",
     )
-    blocks.caveat(_meaning(found))
+    blocks.caveat(_caveat(result))
 
 
-def _meaning(found: ProbeResult) -> str:
-    by_form = (
+def _caveat(result: ProbeResult) -> str:
+    controls = (
         "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
-        "and Liang 2019), which nothing can tell of a text that was not learned from: selectivity is here "
-        "how much better than by chance the probe does, and not whether it learns texts by heart. "
-        if found.of_sentences
-        else "The baseline is the most frequent tag of each word form. In the control task each form has a "
-        "random tag (Hewitt and Liang 2019); selectivity is how much better the probe does at its task. "
+        "and Liang 2019), which cannot be predicted for held-out texts: selectivity is here the accuracy "
+        "above chance. "
+        if result.of_sentences
+        else "The baseline is the most frequent tag of each word form. In the control task each word form "
+        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the control "
+        "task. "
     )
     return (
-        "A probe says what can be read off a layer by a linear map, not what the model uses. Layer 0 is the "
-        f"output of the embeddings. {by_form}The band encloses {found.question.confidence:.0%} of the "
-        "accuracies over held-out sentences drawn again (percentile bootstrap). The online code (Voita and "
-        f"Titov 2020) tells {found.counts[0]:,} labels of {len(found.labels)} kinds block after block, each "
-        "by a probe of those before it: the shorter, the easier the labels are to learn."
+        "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "
+        f"output of the embeddings. {controls}The band is the {result.question.confidence:.0%} confidence "
+        "interval over held-out sentences (percentile bootstrap). The online code (Voita and Titov 2020) "
+        f"transmits {result.counts[0]:,} labels of {len(result.labels)} kinds block by block, each encoded "
+        "by a probe trained on the blocks before it. Compression is relative to a uniform code: the higher, "
+        "the easier the labels are to learn."
     )
 
 
-def accuracy_curves(found: ProbeResult) -> Any:
-    """Accuracy with its interval, baseline and control task."""
-    figure, layers = go.Figure(), list(found.layers)
+def accuracy_curves(result: ProbeResult) -> Any:
+    """Return the accuracy by layer with its interval, the baseline and the control task."""
+    figure, layers = go.Figure(), list(result.layers)
     figure.add_scatter(
         x=layers + layers[::-1],
-        y=[*found.high, *found.low[::-1]],
+        y=[*result.high, *result.low[::-1]],
         fill="toself",
         fillcolor="rgba(99,91,228,0.18)",
         mode="lines",
         line={"width": 0},
         hoverinfo="skip",
-        name=f"{found.question.confidence:.0%} interval",
+        name=f"{result.question.confidence:.0%} interval",
     )
     curves: list[tuple[str, Any, dict[str, Any]]] = [
-        ("probe", found.accuracies, {"color": ACCENT, "width": 3}),
-        ("baseline", [found.baseline] * len(layers), {"color": GRAY, "dash": "dot"}),
-        ("control task", found.controls, {"color": SECOND, "dash": "dash"}),
+        ("probe", result.accuracies, {"color": ACCENT, "width": 3}),
+        ("baseline", [result.baseline] * len(layers), {"color": GRAY, "dash": "dot"}),
+        ("control task", result.controls, {"color": SECOND, "dash": "dash"}),
     ]
     for name, values, line in curves:
-        curve(figure, name, layers, values, line, "%{y:.2%}")
-    least = min(found.baseline, *found.low, *found.controls)
-    finish(figure, layers, "accuracy")
-    figure.update_yaxes(tickformat=".0%", range=[max(0.0, least - 0.05), 1.01])
+        add_curve(figure, name, layers, values, line, "%{y:.2%}")
+    lowest = min(result.baseline, *result.low, *result.controls)
+    set_layout(figure, layers, "accuracy")
+    figure.update_yaxes(tickformat=".0%", range=[max(0.0, lowest - 0.05), 1.01])
     return figure
 
 
-def compression_curve(found: ProbeResult) -> Any:
-    """How many times shorter the online code is."""
-    figure, layers = go.Figure(), list(found.layers)
-    curve(figure, "compression", layers, found.compressions, {"color": ACCENT, "width": 3}, "%{y:.2f} ×")
-    finish(figure, layers, "compression")
+def compression_curve(result: ProbeResult) -> Any:
+    """Return the compression of the online code by layer."""
+    figure, layers = go.Figure(), list(result.layers)
+    line = {"color": ACCENT, "width": 3}
+    add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
+    set_layout(figure, layers, "compression")
     figure.update_yaxes(rangemode="tozero")
     return figure.update_layout(showlegend=False)
 
 
-def curve(figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str) -> None:
-    """Add a curve of a number by layer."""
+def add_curve(
+    figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
+) -> None:
+    """Add a curve by layer."""
     figure.add_scatter(
         x=layers,
         y=values,
@@ -178,8 +186,8 @@ def curve(figure: Any, name: str, layers: list[int], values: Any, line: dict[str
     )
 
 
-def finish(figure: Any, layers: list[int], title: str) -> None:
-    """Axes of curves by layer."""
+def set_layout(figure: Any, layers: list[int], title: str) -> None:
+    """Set the axes of curves by layer."""
     figure.update_layout(
         height=340,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},

@@ -1,1 +1,1 @@
-"""The parts of the page that trains."""
+"""The page Train: its data, its settings, the training and its result."""

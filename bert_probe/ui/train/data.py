@@ -1,4 +1,4 @@
-"""What to learn from: the shipped example, a file or pasted lines, looked at before anything runs."""
+"""Training data: the sample dataset, a file or pasted lines, with a preview."""
 
 from __future__ import annotations
 
@@ -19,183 +19,176 @@ from bert_probe.text.sentence_files import lines, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui import sentence_input, state
 
-SHARES = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
-"""What may be held out, by the word in the address."""
-_USUAL = "0.2"
-_SOURCES = {"example": "Example: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
+HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
+"""Sizes of the held-out split by URL value."""
+_DEFAULT_SHARE = "0.2"
+_SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
 _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
 _PASTED, _READ = "train_lines", "train_lines_read"
-_SHOWN = 100
-"""Rows of the preview."""
-_FORM = (
+_PREVIEW_ROWS = 100
+_FORMATS = (
     "A table (.csv, .tsv, .jsonl) with a header, **text** and **label**, or **text_a**, **text_b** and "
-    "**label**; several labels of a text stand in a column **labels** with | between. Or CoNLL: a word and "
-    "its tag a line, with blank lines between sentences. Or plain text (.txt), a text a line, whose words "
-    "are masked and guessed."
+    "**label**; for several labels per text, a column **labels** with | between them. Or CoNLL: a word and "
+    "its tag per line, with empty lines between sentences. Or plain text (.txt), one text per line, for "
+    "masked-language modeling."
 )
-_MASKED = (
-    "No labels are needed: in each text 15 % of the tokens are to be guessed, drawn anew each time it is "
-    "learned from. Of these 80 % are masked, 10 % become any other token and 10 % stay, as BERT was trained."
+_MASKING = (
+    "No labels are needed: in each epoch 15 % of the tokens of each text are selected for prediction. Of "
+    "these, 80 % are masked, 10 % replaced by a random token and 10 % unchanged, as in BERT's training."
 )
 
-Given = Rows | Sequence[str]
-"""What can be learned from: rows with what is right, or plain lines, whose words are masked."""
+TrainingRows = Rows | Sequence[str]
+"""Labeled rows, or plain lines for masked-language modeling."""
 
 
-def is_plain(rows: Given) -> TypeGuard[Sequence[str]]:
-    """Whether these are lines without labels."""
+def is_plain(rows: TrainingRows) -> TypeGuard[Sequence[str]]:
+    """Return whether the rows are lines without labels."""
     return not isinstance(rows, LabeledTexts) and all(isinstance(row, str) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows to learn from.
+    """A dataset with its held-out split.
 
     Attributes:
-        rows: of one file, or the example.
-        held_out: of another file; None where a share of the rows is held out.
+        held_out: rows of another file; None if a share of the rows is held out.
         share: that share.
         name: of the file.
     """
 
-    rows: Given
-    held_out: Given | None
+    rows: TrainingRows
+    held_out: TrainingRows | None
     share: float
     name: str
 
 
-def part() -> TrainingData | None:
-    """Draw the choice and what was chosen; None while there is nothing that can be learned from."""
+def choose_data() -> TrainingData | None:
+    """Draw the choice of data with a preview; None while there is none."""
     st.header("1 · Data", anchor=False)
-    source = state.pick(
-        "data",
-        "Texts to learn from",
-        _SOURCES,
-        "example",
-        "With their right answers, or plain: then words are masked.",
+    source = state.segmented_control(
+        "data", "Dataset", _SOURCES, "example", "Labeled texts, or plain text for masked-language modeling."
     )
-    found = _given(source)
-    if found is None:
+    named_rows = _choose_rows(source)
+    if named_rows is None:
         return None
-    name, rows = found
-    preview(rows)
+    name, rows = named_rows
+    _preview(rows)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        share = state.pick(
+        share = state.segmented_control(
             "held_out",
-            "Held out",
-            SHARES,
-            _USUAL,
-            "Texts that are not learned from, but asked afterwards: only they tell what was learned. Of each "
-            "class as large a share.",
+            "Held-out split",
+            HELD_OUT_OPTIONS,
+            _DEFAULT_SHARE,
+            "Examples held out from training and used for evaluation. The split is stratified by class.",
         )
     if share != "file":
         return TrainingData(rows, None, float(share), name)
-    other = _file("train_held_out", "A file to be held out, of the same kind")
-    if other is None:
+    held_out = _upload("train_held_out", "A held-out file with the same columns")
+    if held_out is None:
         return None
-    preview(other[1])
-    return TrainingData(rows, other[1], 0.0, name)
+    _preview(held_out[1])
+    return TrainingData(rows, held_out[1], 0.0, name)
 
 
-def _given(source: str) -> tuple[str, Given] | None:
+def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
     if source == "example":
-        return _example()
-    found = _pasted() if source == "lines" else _file("train_data", "A file to learn from")
-    if found is None:
-        st.caption(_MASKED if source == "lines" else _FORM)
-    return found
+        st.caption(
+            "300 short sentences on six topics, 50 each, which are part of the package. Sentences on the "
+            "same topic share few words, so the topic must be recognized by meaning."
+        )
+        return "everyday_topics.csv", everyday_topics()
+    named_rows = _paste() if source == "lines" else _upload("train_data", "A training file")
+    if named_rows is None:
+        st.caption(_MASKING if source == "lines" else _FORMATS)
+    return named_rows
 
 
-def _pasted() -> tuple[str, Given] | None:
-    """Lines that the reader writes; None while there are none."""
+def _paste() -> tuple[str, TrainingRows] | None:
+    """Draw a field for lines; None while there are none."""
     try:
-        written = sentence_input.pasted(
+        text = sentence_input.paste_text(
             _PASTED,
-            "Texts, one a line",
-            "Paste texts of the kind whose words are to be guessed, one a line",
-            about="Press Ctrl+Enter, or leave the field, to have them read.",
+            "Texts, one per line",
+            "Paste texts, one per line",
+            help_text="Press Ctrl+Enter, or leave the field, to read them.",
         )
     except TextError as error:
-        _refused(error, "pasted lines")
+        _file_error(error, "pasted lines")
         return None
-    held = st.session_state.get(_READ)
-    if held is None or held[0] != written:  # what is the same is known by being the same
-        held = st.session_state[_READ] = (written, tuple(lines(written)))
-    return ("lines.txt", held[1]) if held[1] else None
+    last = st.session_state.get(_READ)
+    if last is None or last[0] != text:  # the plan is cached by the identity of the rows
+        last = st.session_state[_READ] = (text, tuple(lines(text)))
+    return ("lines.txt", last[1]) if last[1] else None
 
 
-def _example() -> tuple[str, Given]:
-    st.caption(
-        "300 short sentences on six topics, 50 each, shipped with the package. They share few words, so that "
-        "the topic has to be told by what they mean."
+def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
+    """Draw an uploader and return the rows of the file; None without a file, or after drawing its error."""
+    help_text = (
+        f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. The file stays in memory on this machine."
     )
-    return "everyday_topics.csv", everyday_topics()
-
-
-def _file(key: str, label: str) -> tuple[str, Given] | None:
-    """A file that the reader gives, read; None while there is none, or it cannot be read, which is said."""
-    about = f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory."
-    kept = sentence_input.kept_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], about, _read)
-    if kept is None:
+    file = sentence_input.upload_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], help_text, _read)
+    if file is None:
         return None
-    name, rows = kept
+    name, rows = file
     if isinstance(rows, TextError):
-        _refused(rows, name)
+        _file_error(rows, name)
         return None
-    st.caption(f"{state.plain(name)} is read.")
+    st.caption(f"{state.escape(name)} was read.")
     return name, rows
 
 
-def _read(name: str, content: bytes) -> tuple[str, Given | TextError]:
-    """A file's name, and its rows or why it cannot be read: read once, though the page runs often."""
-    ending = PurePath(name).suffix.lower().lstrip(".")
-    reading: Callable[[bytes, str], Any] = (
+def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
+    """Return the name of a file, and its rows or the error; called once per file."""
+    suffix = PurePath(name).suffix.lower().lstrip(".")
+    parse: Callable[[bytes, str], Any] = (
         parse_labeled_texts
-        if ending in _TABLES
+        if suffix in _TABLES
         else parse_sentences
-        if ending in _PLAIN
+        if suffix in _PLAIN
         else parse_tagged_sentences
     )
     try:
         sentence_input.check_size(name, content)
-        return name, reading(content, name)
+        return name, parse(content, name)
     except TextError as error:
         return name, error
 
 
-def _refused(error: TextError, name: str) -> None:
-    """What is wrong with a file, its faults as a list."""
+def _file_error(error: TextError, name: str) -> None:
+    """Draw the errors of a file."""
     with st.container(border=True, key=f"refusal {name}"):
         st.markdown("**This file cannot be read**")
         if not isinstance(error, InvalidFileError):
             st.text(str(error))
             return
-        faults = "fault" if error.count == 1 else "faults"
-        st.markdown(f"{state.plain(name)} has {error.count:,} {faults}:")
-        st.markdown("\n".join(f"- line {line:,}: {state.plain(what)}" for line, what in sorted(error.faults)))
+        noun = "error" if error.count == 1 else "errors"
+        st.markdown(f"{state.escape(name)} has {error.count:,} {noun}:")
+        errors = sorted(error.faults)
+        st.markdown("\n".join(f"- line {line:,}: {state.escape(message)}" for line, message in errors))
         if error.count > len(error.faults):
             st.caption(f"And {error.count - len(error.faults):,} more.")
-        st.caption("Mend the file and give it again. What you chose is still there.")
+        st.caption("Fix the file and upload it again. Your other choices are unchanged.")
 
 
-def preview(rows: Given) -> None:
-    """The first rows, and how often each answer is right."""
-    texts, answers = st.columns([3, 2], gap="large")
+def _preview(rows: TrainingRows) -> None:
+    """Draw the first rows and the frequency of each label."""
+    texts, labels = st.columns([3, 2], gap="large")
     with texts:
-        st.dataframe(_first(rows), hide_index=True, width="stretch", height=250, alt="The first rows")
-    with answers:
+        st.dataframe(_first_rows(rows), hide_index=True, width="stretch", height=250, alt="The first rows")
+    with labels:
         if is_plain(rows):
-            st.markdown(f"**{len(rows):,} texts, whose words are masked and guessed**")
-            st.markdown(_MASKED)
+            st.markdown(f"**{len(rows):,} texts for masked-language modeling**")
+            st.markdown(_MASKING)
             return
         rows = cast(Rows, rows)
         if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
             numbers = pd.Series([row.label for row in rows.rows], dtype=float)
             st.markdown(f"**{len(numbers):,} texts with a number each**")
-            st.markdown(f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.4g}.")
+            st.markdown(f"{numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.4g}.")
             return
         counts = _counts(rows)
-        st.markdown(f"**{_size(rows)}, {len(counts):,} {_names(rows)}**")
+        size = f"{len(rows.rows):,} texts" if isinstance(rows, LabeledTexts) else f"{len(rows):,} sentences"
+        st.markdown(f"**{size}, {len(counts):,} {_label_noun(rows)}**")
         table = pd.DataFrame(counts.most_common(), columns=["label", "count"])
         st.dataframe(
             table,
@@ -207,17 +200,11 @@ def preview(rows: Given) -> None:
                     "count", format="%d", min_value=0, max_value=max(counts.values(), default=1)
                 )
             },
-            alt="How often each answer is right",
+            alt="Frequency of each label",
         )
 
 
-def _size(rows: Rows) -> str:
-    if isinstance(rows, LabeledTexts):
-        return f"{len(rows.rows):,} texts"
-    return f"{len(rows):,} sentences"
-
-
-def _names(rows: Rows) -> str:
+def _label_noun(rows: Rows) -> str:
     if not isinstance(rows, LabeledTexts):
         return "tags"
     return "labels" if rows.kind == SEVERAL else "classes"
@@ -226,30 +213,32 @@ def _names(rows: Rows) -> str:
 def _counts(rows: Rows) -> Counter[str]:
     if not isinstance(rows, LabeledTexts):
         return Counter(tag for sentence in rows for tag in sentence.tags)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row in rows.rows:
-        found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
-    return found
+        counts.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
+    return counts
 
 
-def _first(rows: Given) -> pd.DataFrame:
+def _first_rows(rows: TrainingRows) -> pd.DataFrame:
     if is_plain(rows):
-        numbered = [(getattr(row, "line", place), str(row)) for place, row in enumerate(rows[:_SHOWN], 1)]
+        numbered = [
+            (getattr(row, "line", number), str(row)) for number, row in enumerate(rows[:_PREVIEW_ROWS], 1)
+        ]
         return pd.DataFrame(numbered, columns=["line", "text"])
     rows = cast(Rows, rows)
     if not isinstance(rows, LabeledTexts):
         return pd.DataFrame(
-            [(row.line, row.text, " ".join(row.tags)) for row in rows[:_SHOWN]],
+            [(row.line, row.text, " ".join(row.tags)) for row in rows[:_PREVIEW_ROWS]],
             columns=["line", "text", "tags"],
         )
-    kept = rows.rows[:_SHOWN]
+    first = rows.rows[:_PREVIEW_ROWS]
     columns: dict[str, Sequence[Any]] = {
-        "line": [row.line for row in kept],
-        "text": [row.text for row in kept],
+        "line": [row.line for row in first],
+        "text": [row.text for row in first],
     }
-    if any(row.pair is not None for row in kept):
-        columns["pair"] = [row.pair for row in kept]
+    if any(row.pair is not None for row in first):
+        columns["pair"] = [row.pair for row in first]
     columns["label"] = [
-        SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in kept
+        SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label for row in first
     ]
     return pd.DataFrame(columns)

@@ -1,11 +1,13 @@
-"""What was learned: held against what can be had without a model, class by class, text by text."""
+"""The result of a training: held-out evaluation, errors, saving, and the training curve."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import MAIN, EvaluateResult
@@ -13,58 +15,65 @@ from bert_probe.analyses.outputs.evaluate_masks import AMONG, EvaluateMasksResul
 from bert_probe.analyses.outputs.guesses import ABOUT
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ExportError, ProbeError
+from bert_probe.model.memory import in_words
 from bert_probe.model.trace import Array
-from bert_probe.server import callbacks
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
+from bert_probe.server.downloads import Download
 from bert_probe.text.labeled_texts import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
-from bert_probe.ui import blocks, figures, highlight, state
+from bert_probe.ui import blocks, consent, figures, highlight, state, workbench
 from bert_probe.ui.components.matrix import heatmap
-from bert_probe.ui.export import More, export, written
-from bert_probe.ui.train import pictures, saving
-from bert_probe.ui.train.data import Given, is_plain
-from bert_probe.ui.train.running import TrainingOutcome
+from bert_probe.ui.export import ExtraDownload, export, table_bytes
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
+from bert_probe.ui.train.data import TrainingRows, is_plain
+from bert_probe.ui.train.running import TrainingOutcome, training_curve
 from bert_probe.views.answers import of_confusion
 
-_LISTED = 10
-"""Texts of a list; the export has all."""
-_LISTS = {"wrong": "Surely wrong", "uncertain": "Least certain"}
+_MAX_TEXTS = 10
+"""Maximum number of texts in a list; the export has all."""
+_LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
+_FOLDER, _REPLACE = "train_folder", "train_replace"
+_ANSWER = paths.page("answer")
 
 
-def part(found: TrainingOutcome) -> None:
-    """Draw it."""
-    taught, judged = found.taught, found.evaluation
+def part(outcome: TrainingOutcome) -> None:
+    """Draw the result of a training."""
+    training, evaluation = outcome.training, outcome.evaluation
     st.divider()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.header("What was learned", anchor=False, width="content")
+        st.header("Result", anchor=False, width="content")
         st.space("stretch")
-        export(taught, "training", _data(found), "The course of the training.", label="Export the training")
-        if judged is not None:
-            export(judged, "evaluation", _more(taught, judged))
-        elif found.guessed is not None:
-            lines: More = ("The held-out lines", SENTENCES_FILE, partial(_file, taught.held_out))
-            every = partial(written, found.guessed.showing(show="masks"), "csv")
-            export(found.guessed, "masked-words", [("Every masked token", "masks.csv", every), lines])
-    if judged is not None:
-        _compared(taught, judged)
-    elif found.guessed is not None:
-        _guesses(found.guessed, len(taught.held_out))
+        export(training, "training", _data_files(outcome), "The training curve.", label="Export the training")
+        if evaluation is not None:
+            export(evaluation, "evaluation", _evaluation_files(training, evaluation))
+        elif outcome.mask_evaluation is not None:
+            lines: ExtraDownload = ("The held-out lines", SENTENCES_FILE, partial(_file, training.held_out))
+            masks = partial(table_bytes, outcome.mask_evaluation.showing(show="masks"), "csv")
+            more: list[ExtraDownload] = [("All masked tokens", "masks.csv", masks), lines]
+            export(outcome.mask_evaluation, "masked-words", more)
+    if evaluation is not None:
+        _comparison(training, evaluation)
+    elif outcome.mask_evaluation is not None:
+        _mask_comparison(outcome.mask_evaluation, len(training.held_out))
     else:
-        st.markdown("Nothing was held out, so nobody can tell how good it is.")
-    for warning in taught.warnings:
-        st.warning(state.plain(warning, 1_000))
-    for note in taught.notes:
-        st.caption(state.plain(note, 1_000))
-    saving.part(found)
-    if judged is not None:
-        _classes(found, judged)
-        _texts(found, judged)
-    elif is_plain(taught.data):
-        _to_fill(found)
-    with st.expander("The course of the training"):
+        st.markdown("Nothing was held out, so the model was not evaluated.")
+    for warning in training.warnings:
+        st.warning(state.escape(warning, 1_000))
+    for note in training.notes:
+        st.caption(state.escape(note, 1_000))
+    _save(outcome)
+    if evaluation is not None:
+        _classes(outcome, evaluation)
+        _texts(outcome, evaluation)
+    elif is_plain(training.data):
+        _plain_texts(outcome)
+    with st.expander("Training curve"):
         st.plotly_chart(
-            pictures.course(taught.history, taught.measure, taught.history[-1].step, taught.best),
+            training_curve(training.history, training.measure, training.history[-1].step, training.best),
             width="stretch",
             config=figures.CONFIG,
             key="course of the outcome",
@@ -72,85 +81,116 @@ def part(found: TrainingOutcome) -> None:
         )
 
 
-def _compared(taught: TrainingResult, judged: EvaluateResult) -> None:
-    """One sentence, and a bar for the model and for each baseline."""
-    measure, values = MAIN[judged.kind], judged.measures
-    said = sentence(judged)
-    st.markdown(said)
+# ---------------------------------------------------------------- evaluation
+
+
+def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
+    """Draw a summary, and a bar for the model and for each baseline."""
+    measure, values = MAIN[evaluation.kind], evaluation.measures
+    text = summary(evaluation)
+    st.markdown(text)
     low = values.get(f"{measure}_low")
     interval = None if low is None else (low, values[f"{measure}_high"])
-    bars = {"this model": judged.main, **dict(_baselines(judged))}
+    bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
     st.plotly_chart(
-        pictures.against(bars, interval, measure.replace("_", " ")),
+        comparison_bars(bars, interval, measure.replace("_", " ")),
         width="stretch",
         config=figures.CONFIG,
-        alt=said.replace("*", ""),
+        alt=text.replace("*", ""),
     )
-    bag = "A bag of words is a regression on words and pairs of words, taught with the same texts."
+    bag = "The bag of words is a logistic regression on words and pairs of words, trained on the same texts."
     blocks.caveat(
-        f"The best of {len(taught.history)} evaluations on these very texts was kept, which flatters it a "
-        f"little. {'' if judged.kind == TAGS else bag}"
+        f"The best of {len(training.history)} checkpoints was selected on these texts, so the result is "
+        f"slightly optimistic. {'' if evaluation.kind == TAGS else bag}"
     )
 
 
-def _baselines(judged: EvaluateResult) -> list[tuple[str, float]]:
-    return [(ABOUT[name], judged.baselines[name]) for name in ABOUT if name in judged.baselines]
+def _baselines(evaluation: EvaluateResult) -> list[tuple[str, float]]:
+    return [(ABOUT[name], evaluation.baselines[name]) for name in ABOUT if name in evaluation.baselines]
 
 
-def sentence(judged: EvaluateResult) -> str:
-    """How good the answers are, in Markdown."""
-    values, count, measure = judged.measures, len(judged.texts), MAIN[judged.kind]
-    if judged.kind == NUMBER:
-        others = [f", that of {name} {value:.4g}" for name, value in _baselines(judged)]
+def summary(evaluation: EvaluateResult) -> str:
+    """Return the held-out measure of the model and of the baselines, as Markdown."""
+    values, count, measure = evaluation.measures, len(evaluation.texts), MAIN[evaluation.kind]
+    if evaluation.kind == NUMBER:
+        baselines = [f"; {name}: {value:.4g}" for name, value in _baselines(evaluation)]
         return (
-            f"On {count:,} held-out texts its mean squared error is **{judged.main:.4g}**{''.join(others)}."
+            f"Mean squared error on {count:,} held-out texts: **{evaluation.main:.4g}**{''.join(baselines)}."
         )
-    what = "has all labels right" if judged.kind == SEVERAL else "is right"
-    units = "words" if judged.kind == TAGS else "texts"
+    name = "Exact-match accuracy" if evaluation.kind == SEVERAL else "Accuracy"
+    unit = "words" if evaluation.kind == TAGS else "texts"
     low, high = values.get(f"{measure}_low"), values.get(f"{measure}_high")
-    sure = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
-    others = [f", {name} in {value:.1%}" for name, value in _baselines(judged)]
-    return f"On {count:,} held-out {units} the model {what} in **{judged.main:.1%}**{sure}{''.join(others)}."
+    interval = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
+    baselines = [f"; {name}: {value:.1%}" for name, value in _baselines(evaluation)]
+    return f"{name} on {count:,} held-out {unit}: **{evaluation.main:.1%}**{interval}{''.join(baselines)}."
 
 
-def _guesses(judged: EvaluateMasksResult, texts: int) -> None:
-    """How often masked words are guessed: one sentence, and a bar beside one guess for all."""
-    values = judged.measures
+def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
+    """Draw the accuracy on masked tokens, with that of always predicting the most frequent token."""
+    values = evaluation.measures
     low, high = values["first_guess_low"], values["first_guess_high"]
-    said = (
-        f"Of {len(judged.tokens):,} tokens that were masked in {texts:,} held-out texts the first guess is "
-        f"right for **{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}), one of the first "
-        f"{AMONG} for {values[f'among_{AMONG}']:.1%}; the same guess for all would be right for "
-        f"{values['most_frequent_first_guess']:.1%}."
+    text = (
+        f"Accuracy on {len(evaluation.tokens):,} masked tokens of {texts:,} held-out texts: "
+        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{AMONG} accuracy: "
+        f"{values[f'among_{AMONG}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
     )
-    st.markdown(said)
-    bars = {"this model": values["first_guess"], "one guess for all": values["most_frequent_first_guess"]}
+    st.markdown(text)
+    bars = {"this model": values["first_guess"], "most frequent token": values["most_frequent_first_guess"]}
     st.plotly_chart(
-        pictures.against(bars, (low, high), "first guess right"),
+        comparison_bars(bars, (low, high), "accuracy"),
         width="stretch",
         config=figures.CONFIG,
-        alt=said.replace("*", ""),
+        alt=text.replace("*", ""),
     )
 
 
-def _to_fill(found: TrainingOutcome) -> None:
-    """Texts in which words can be masked, those that were held out where there are any."""
-    texts = found.taught.held_out or found.taught.data
-    st.header("Mask a word and let it guess", anchor=False)
-    for number, text in enumerate(texts[:_LISTED]):
-        _row(found, state.plain(text, 300), f"fill {number}", text)
-    if len(texts) > _LISTED:
-        st.caption(f"The first {_LISTED} of {len(texts):,}.")
+def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
+    """Return a bar for the model, the first, with its interval; and one for each baseline."""
+    names, values = [*bars], [*bars.values()]
+    figure = go.Figure(
+        go.Bar(
+            x=values,
+            y=list(range(len(names))),
+            orientation="h",
+            marker={"color": [ACCENT, *[GRAY] * (len(names) - 1)]},
+            customdata=[as_text(name) for name in names],
+            hovertemplate="%{customdata}: %{x:.4f}<extra></extra>",
+        )
+    )
+    if interval is not None:
+        low, high = interval
+        figure.add_scatter(
+            x=[values[0]],
+            y=[0],
+            mode="markers",
+            marker={"color": SECOND, "size": 1},
+            error_x={
+                "array": [high - values[0]],
+                "arrayminus": [values[0] - low],
+                "color": SECOND,
+                "width": 6,
+            },
+            hovertemplate=f"95% interval: {low:.4f} to {high:.4f}<extra></extra>",
+        )
+    figure.update_layout(
+        height=52 + 34 * len(names),
+        margin={"l": 0, "r": 16, "t": 8, "b": 0},
+        bargap=0.35,
+        xaxis={"title": measure, "range": None if measure == "mse" else [0, 1.005]},
+        yaxis=named_rows(names),
+        showlegend=False,
+    )
+    return figure
 
 
-def _classes(found: TrainingOutcome, judged: EvaluateResult) -> None:
-    """Precision and recall of each class, and which are taken for which."""
-    if judged.kind == NUMBER:
+def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
+    """Draw precision and recall of each class, and the confusion matrix."""
+    if evaluation.kind == NUMBER:
         return
     left, right = st.columns([1, 1], gap="large")
     with left:
-        st.header("Class by class", anchor=False)
-        table = judged.by_class()
+        st.header("Metrics by class", anchor=False)
+        table = evaluation.by_class()
         st.dataframe(
             table,
             hide_index=True,
@@ -163,99 +203,188 @@ def _classes(found: TrainingOutcome, judged: EvaluateResult) -> None:
             alt="Precision, recall, F1 and count of each class",
         )
         blocks.caveat(
-            "Precision: of the texts answered so, the share that is right. Recall: of those that are so, the "
-            "share that is found. F1 is their harmonic mean; count is how many there are."
+            "Precision: share of the predictions of this class that are correct. Recall: share of the "
+            "examples of this class that are found. F1: their harmonic mean. Count: number of examples."
         )
-    if judged.kind == SEVERAL:
+    if evaluation.kind == SEVERAL:
         return
     with right:
-        st.header("What is taken for what", anchor=False)
-        cell = heatmap(of_confusion(judged), key="confusion")
+        st.header("Confusion matrix", anchor=False)
+        cell = heatmap(of_confusion(evaluation), key="confusion")
         if cell is None:
             blocks.caveat("Click a cell, or press Enter on it, to see its texts.")
     if cell is not None:
-        true, answered = judged.labels[cell.row], judged.labels[cell.column]
-        units = judged.where(cell.row, cell.column)
-        st.markdown(f"**{state.plain(true)} answered as {state.plain(answered)}**: {len(units):,}")
-        _listed(found, judged, units, "cell")
+        true, predicted = evaluation.labels[cell.row], evaluation.labels[cell.column]
+        units = evaluation.where(cell.row, cell.column)
+        st.markdown(f"**{state.escape(true)} predicted as {state.escape(predicted)}**: {len(units):,}")
+        _list(outcome, evaluation, units, "cell")
 
 
-def _texts(found: TrainingOutcome, judged: EvaluateResult) -> None:
-    """Those to look at first."""
-    if judged.kind == NUMBER:
-        st.header("Furthest off", anchor=False)
-        _listed(found, judged, judged.surely_wrong, "wrong")
+def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
+    """Draw the texts with the most confident errors, or the least certain predictions."""
+    if evaluation.kind == NUMBER:
+        st.header("Largest errors", anchor=False)
+        _list(outcome, evaluation, evaluation.surely_wrong, "wrong")
         return
-    st.header("Texts to look at", anchor=False)
-    which = state.pick("train_texts", "Texts to look at", _LISTS, "wrong")
-    units = judged.surely_wrong if which == "wrong" else judged.least_certain
+    st.header("Texts to inspect", anchor=False)
+    name = state.segmented_control("train_texts", "Texts to inspect", _LISTS, "wrong")
+    units = evaluation.surely_wrong if name == "wrong" else evaluation.least_certain
     if not len(units):
-        st.caption("None is answered wrong.")
-    _listed(found, judged, units, which)
+        st.caption("All predictions are correct.")
+    _list(outcome, evaluation, units, name)
 
 
-def _listed(found: TrainingOutcome, judged: EvaluateResult, units: Array | Sequence[int], key: str) -> None:
-    """Texts with their answers, each to be opened with the model that gave them."""
-    table = judged.listed(units[:_LISTED])
+def _list(
+    outcome: TrainingOutcome, evaluation: EvaluateResult, units: Array | Sequence[int], key: str
+) -> None:
+    """Draw texts with their predictions, and a button that opens each text with the trained model."""
+    table = evaluation.listed(units[:_MAX_TEXTS])
     for number, row in enumerate(table.to_dict("records")):
         text, pair = row["text"], row.get("pair")
-        written = f"{state.plain(text, 300)} / {state.plain(pair, 300)}" if pair else state.plain(text, 300)
-        if judged.kind == TAGS:
-            text, written = _in_sentence(found, judged, int(units[number]))
-        _row(found, f"{written}  \n:gray[{_answered(row)}]", f"{key} {number}", text, pair)
-    if len(units) > _LISTED:
-        st.caption(f"The first {_LISTED} of {len(units):,}; the export has all.")
+        markdown = state.escape(text, 300) + (f" / {state.escape(pair, 300)}" if pair else "")
+        if evaluation.kind == TAGS:
+            text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
+        _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
+    if len(units) > _MAX_TEXTS:
+        st.caption(f"The first {_MAX_TEXTS} of {len(units):,}; the export has all.")
 
 
-def _row(found: TrainingOutcome, written: str, key: str, text: str, pair: str | None = None) -> None:
-    """A text in Markdown, and the button that opens it with the model that was taught."""
+def _plain_texts(outcome: TrainingOutcome) -> None:
+    """Draw texts in which words can be masked: the held-out ones, if there are any."""
+    texts = outcome.training.held_out or outcome.training.data
+    st.header("Predict masked words", anchor=False)
+    for number, text in enumerate(texts[:_MAX_TEXTS]):
+        _row(outcome, state.escape(text, 300), f"fill {number}", text)
+    if len(texts) > _MAX_TEXTS:
+        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,}.")
+
+
+def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
+    """Draw a text, and the button that opens it with the trained model."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         with st.container(width="stretch"):
-            st.markdown(written)
-        if st.button("Open in Answer", key=f"open {key}", on_click=saving.ask, args=(found, text, pair)):
+            st.markdown(markdown)
+        arguments = (outcome, text, pair)
+        if st.button("Open in Answer", key=f"open {key}", on_click=_open_text, args=arguments):
             with callbacks.to_the_end():
-                st.switch_page(saving.ANSWER)
+                st.switch_page(_ANSWER)
 
 
-def _in_sentence(found: TrainingOutcome, judged: EvaluateResult, unit: int) -> tuple[str, str]:
-    """The sentence of a word, as it is, and in Markdown with the word and its answer marked."""
-    sentence: TaggedSentence = found.taught.held_out[judged.rows[unit]]
-    answered = judged.named(judged.predicted[unit])
-    start, end = sentence.spans[judged.words[unit]]
-    mark = highlight.HighlightSpan(start, end, answered, highlight.COLOURS[0])
-    return sentence.text, highlight.markdown(sentence.text, [mark])
+def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
+    """Return the sentence of a word, and the same as Markdown with the word and its prediction
+    highlighted."""
+    sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
+    predicted = evaluation.named(evaluation.predicted[unit])
+    start, end = sentence.spans[evaluation.words[unit]]
+    span = highlight.HighlightSpan(start, end, predicted, highlight.COLOURS[0])
+    return sentence.text, highlight.markdown(sentence.text, [span])
 
 
-def _answered(row: Mapping[Any, Any]) -> str:
-    """Right, answered, and how sure, for a line."""
-    right, answered = (state.plain(str(row[name])) or "none" for name in ("true", "predicted"))
-    sure = f", {row['probability']:.1%} sure" if "probability" in row else ""
-    return f"line {row['line']:,} · right is **{right}** · answered **{answered}**{sure}"
+def _prediction(row: Mapping[Any, Any]) -> str:
+    true, predicted = (state.escape(str(row[name])) or "none" for name in ("true", "predicted"))
+    probability = f", probability {row['probability']:.1%}" if "probability" in row else ""
+    return f"line {row['line']:,} · true **{true}** · predicted **{predicted}**{probability}"
 
 
-def _more(taught: TrainingResult, judged: EvaluateResult) -> list[More]:
-    """Further tables, and the files that the lines read."""
-    shows = {"classes": "Class by class", "confusion": "Confusion matrix", "texts": "Every text"}
-    missing = {NUMBER: ("classes", "confusion"), SEVERAL: ("confusion",)}.get(judged.kind, ())
-    tables: list[More] = [
-        (label, f"{show}.csv", partial(written, judged.showing(show=show), "csv"))
-        for show, label in shows.items()
-        if show not in missing
+def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
+    """Return further tables, and the files that the code in the menu reads."""
+    tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
+    missing = {NUMBER: ("classes", "confusion"), SEVERAL: ("confusion",)}.get(evaluation.kind, ())
+    downloads: list[ExtraDownload] = [
+        (label, f"{name}.csv", partial(table_bytes, evaluation.showing(show=name), "csv"))
+        for name, label in tables.items()
+        if name not in missing
     ]
-    said = judged.inputs.sentences["files"]
-    files = (("The held-out rows", "rows", taught.held_out), ("The training rows", "training", taught.data))
-    return [*tables, *((label, said[name]["file"], partial(_file, rows)) for label, name, rows in files)]
+    files = evaluation.inputs.sentences["files"]
+    splits = (
+        ("The held-out split", "rows", training.held_out),
+        ("The training split", "training", training.data),
+    )
+    return [*downloads, *((label, files[name]["file"], partial(_file, rows)) for label, name, rows in splits)]
 
 
-def _data(found: TrainingOutcome) -> list[More]:
-    """The files that the lines of a training read."""
-    given = {"data": found.data.rows, "held_out": found.data.held_out}
+def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
+    """Return the files that the code of a training reads."""
+    rows_by_name = {"data": outcome.data.rows, "held_out": outcome.data.held_out}
     return [
-        (f"The rows, {name}", name, partial(_file, rows))
-        for part, name in found.taught.files.items()
-        if (rows := given.get(part)) is not None
+        (f"The data, {file}", file, partial(_file, rows))
+        for name, file in outcome.training.files.items()
+        if (rows := rows_by_name.get(name)) is not None
     ]
 
 
-def _file(rows: Given, _csv_safe: bool) -> bytes:
+def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
     return as_file(rows)
+
+
+# ---------------------------------------------------------------- saving
+
+
+def _save(outcome: TrainingOutcome) -> None:
+    """Draw where the model can go: a folder, the workbench, or a download."""
+    with st.container(border=True, key="save"):
+        st.markdown("**Save the model**")
+        state.preserve(_FOLDER)
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+            with st.container(width=460):
+                folder = st.text_input(
+                    "Folder",
+                    key=_FOLDER,
+                    placeholder="/home/me/models/topics",
+                    help="On the machine that the app runs on. The model is saved in the Hugging Face "
+                    "format.",
+                    persist_state="session",
+                ).strip()
+            is_replacing = st.checkbox("Replace an existing model", key=_REPLACE)
+            is_clicked = st.button("Save")
+        if is_clicked:
+            _write(outcome, folder, is_replacing)
+        status = (
+            f"Saved in {state.escape(outcome.folder, 400)}. Every page can open it."
+            if outcome.folder
+            else "The model is in memory only and is lost when this page is closed."
+        )
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            st.caption(status, width="content")
+            help_text = "Use this model in the workbench, on every page."
+            if st.button("Open it", help=help_text, on_click=_use, args=(outcome,)):
+                with callbacks.to_the_end():
+                    st.switch_page(_ANSWER)
+            if outcome.download is None:
+                outcome.download = Download(outcome.training)
+            size = in_words(outcome.training.nbytes)
+            st.link_button(
+                "Download it",
+                outcome.download.address,
+                icon=":material/download:",
+                help=f"The same folder as a ZIP file, about {size}, created when you click.",
+            )
+
+
+def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
+    try:
+        if not folder:
+            raise ExportError("No folder is given. Type a path, such as the one shown in gray.")
+        outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
+    except ProbeError as error:
+        st.error(state.escape(str(error), 600))
+
+
+def _open_text(outcome: TrainingOutcome, text: str, pair: str | None) -> None:
+    """Open the trained model and a text in the workbench."""
+    request = replace(workbench.request(), a=text, b=pair or "")
+    _open(outcome, replace(request, relation="pair") if pair else request)
+
+
+def _use(outcome: TrainingOutcome) -> None:
+    """Open the trained model in the workbench, with the current text."""
+    _open(outcome, workbench.request())
+
+
+def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
+    if not outcome.folder:
+        outcome.lent = shared_cache.lend(outcome.training.checkpoint, outcome.lent)
+    model = outcome.folder or outcome.lent
+    consent.agree([(model, "")])
+    workbench.submit(replace(request, model=model, revision=""))
+    st.session_state["task"] = outcome.training.task

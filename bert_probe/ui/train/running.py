@@ -1,12 +1,16 @@
-"""A training while it runs: what it reports is drawn as it comes, and Cancel keeps the best so far."""
+"""A training in progress: its reports are drawn as they arrive, and Cancel keeps the best checkpoint so
+far."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Evaluate, EvaluateResult
@@ -17,32 +21,31 @@ from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
 from bert_probe.server.downloads import Download
 from bert_probe.training.train import TrainingPlan
-from bert_probe.training.training_loop import EvaluationPoint as Reached
+from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import figures, jobs, state
-from bert_probe.ui.train import pictures
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.train.data import TrainingData, is_plain
 
-_RUN, _OUTCOME, _SAID = "train_run", "train_outcome", "train_said"
+_RUN, _OUTCOME, _FAILURE = "train_run", "train_outcome", "train_said"
 
 
 @dataclass(eq=False)
 class TrainingOutcome:
-    """What came of a training.
+    """The result of a training.
 
     Attributes:
-        data: as the reader gave them.
-        evaluation: of the held-out texts; None where there are none, or none with labels.
-        guessed: what is masked in held-out lines; None where there are none.
-        folder: where the model is saved; "" where it is in memory only.
-        lent: the name by which pages open it from there; "" while none does.
-        download: where its browser fetches it; None while nobody has looked at it.
+        evaluation: on held-out labeled texts; None without them.
+        mask_evaluation: on masked tokens of held-out lines; None without them.
+        folder: that the model was saved in; "" while it is in memory only.
+        lent: the name under which pages open it from memory; "" until one does.
+        download: created when it is first drawn.
     """
 
     data: TrainingData
-    taught: TrainingResult
+    training: TrainingResult
     evaluation: EvaluateResult | None
-    guessed: EvaluateMasksResult | None = None
+    mask_evaluation: EvaluateMasksResult | None = None
     folder: str = ""
     lent: str = ""
     download: Download | None = None
@@ -50,104 +53,103 @@ class TrainingOutcome:
 
 @dataclass(eq=False)
 class TrainingRun:
-    """A training that somebody watches.
+    """A training in progress.
 
     Attributes:
-        data: what to learn from; plan: what is done.
-        reached: every evaluation so far.
-        stop: set to end it at the next step, with the best so far.
-        began: when, by the monotonic clock.
+        history: all evaluations so far.
+        stop: set to end it at the next step and keep the best checkpoint.
+        started: time by the monotonic clock.
     """
 
     data: TrainingData
     plan: TrainingPlan
-    reached: list[Reached] = field(default_factory=list)
+    history: list[EvaluationPoint] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
-    def work(self, report: Progress) -> TrainingOutcome:
-        """In a thread of its own."""
+    def work(self, progress: Progress) -> TrainingOutcome:
+        """Train and evaluate the model; runs in a thread of its own."""
 
-        def told(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise Cancelled
-            report(done, total)
+            progress(done, total)
 
-        taught = self.plan.carried_out(told, self.reached.append)
-        return TrainingOutcome(self.data, taught, _evaluated(taught), _guessed(taught))
+        training = self.plan.carried_out(report, self.history.append)
+        return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
 
-    def left(self, done: int, total: int) -> str:
-        """About how long it will take, in words; "" while nobody can tell."""
-        spent = time.monotonic() - self.began
-        if not 0 < done < total or spent < 1:
+    def time_left(self, done: int, total: int) -> str:
+        """Return an estimate in words; "" while there is none."""
+        elapsed = time.monotonic() - self.started
+        if not 0 < done < total or elapsed < 1:
             return ""
-        seconds = spent * (total - done) / done
+        seconds = elapsed * (total - done) / done
         return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} minutes left"
 
 
-def _evaluated(taught: TrainingResult) -> EvaluateResult | None:
-    """Of the held-out texts, beside baselines that learned from the same rows."""
-    if taught.held_out is None or is_plain(taught.held_out):
+def _evaluate(training: TrainingResult) -> EvaluateResult | None:
+    """Evaluate the model on held-out texts, with baselines trained on the same rows."""
+    if training.held_out is None or is_plain(training.held_out):
         return None
-    return Evaluate().of(taught.checkpoint, taught.held_out, taught.data, truncate=True)
+    return Evaluate().of(training.checkpoint, training.held_out, training.data, truncate=True)
 
 
-def _guessed(taught: TrainingResult) -> EvaluateMasksResult | None:
-    """Of held-out lines, masked once more; None also where they have no word that can be masked."""
-    if taught.held_out is None or not is_plain(taught.held_out):
+def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
+    """Evaluate the model on held-out lines; None also if they have no word that can be masked."""
+    if training.held_out is None or not is_plain(training.held_out):
         return None
     try:
-        return EvaluateMasks().of(taught.checkpoint, taught.held_out, truncate=True)
+        return EvaluateMasks().of(training.checkpoint, training.held_out, truncate=True)
     except EmptyTextError:
         return None
 
 
 def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Begin; what an earlier one gave is let go."""
+    """Start a training and drop the outcome of the last one."""
     run = TrainingRun(data, plan)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_here, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)
-    st.session_state.pop(_SAID, None)
-    state.hold(_RUN, _OUTCOME, _SAID)
+    st.session_state.pop(_FAILURE, None)
+    state.preserve(_RUN, _OUTCOME, _FAILURE)
 
 
 def is_running() -> bool:
-    """Whether there is a training that is not over; of one that is, the outcome is kept, or what it said."""
-    held: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
-    if held is None:
+    """Return whether a training is running; when it has ended, keep its outcome or its error."""
+    running: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
+    if running is None:
         return False
-    _, job = held
+    _, job = running
     if not job.wait(jobs.PATIENCE):
         return True
     del st.session_state[_RUN]
     if job.state == "cancelled":
-        st.session_state[_SAID] = "Cancelled before anything was evaluated, so nothing was kept."
+        st.session_state[_FAILURE] = "Cancelled before the first evaluation, so nothing was kept."
         return False
     try:
         st.session_state[_OUTCOME] = job.value()
     except ProbeError as error:
-        st.session_state[_SAID] = str(error)
+        st.session_state[_FAILURE] = str(error)
     return False
 
 
-def outcome() -> TrainingOutcome | None:
-    """What the last training gave."""
-    found: TrainingOutcome | None = st.session_state.get(_OUTCOME)
-    return found
+def last_outcome() -> TrainingOutcome | None:
+    """Return the outcome of the last training."""
+    outcome: TrainingOutcome | None = st.session_state.get(_OUTCOME)
+    return outcome
 
 
-def said() -> str:
-    """What is to be said of a training that gave nothing."""
-    told: str = st.session_state.get(_SAID, "")
-    return told
+def failure() -> str:
+    """Return why the last training has no outcome; "" if it has one."""
+    message: str = st.session_state.get(_FAILURE, "")
+    return message
 
 
-def watch() -> None:
-    """Draw the one that runs."""
+def draw_progress() -> None:
+    """Draw the training in progress."""
     run, job = st.session_state[_RUN]
     st.header("Training", anchor=False)
-    st.caption(state.plain(str(run.plan), 1_000))
+    st.caption(state.escape(str(run.plan), 1_000))
     _watch(run, job)
 
 
@@ -155,26 +157,91 @@ def watch() -> None:
 def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     done, total = job.progress or (0, 0)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.progress(min(done / total, 1.0) if total else 0.0, _progress(run, job, done, total))
-        if st.button("Cancel", help="Ends it now. The best model so far is kept, if one was evaluated."):
+        st.progress(min(done / total, 1.0) if total else 0.0, _status(run, job, done, total))
+        if st.button(
+            "Cancel", help="Ends the training. The best checkpoint so far is kept, if one was evaluated."
+        ):
             run.stop.set()
-    if run.reached:
+    if run.history:
         st.plotly_chart(
-            pictures.course(run.reached, run.plan.material.lesson.measure, run.plan.pace.steps),
+            training_curve(run.history, run.plan.material.lesson.measure, run.plan.pace.steps),
             width="stretch",
             config=figures.CONFIG,
-            key=f"course {len(run.reached)}",
+            key=f"course {len(run.history)}",
             alt="Loss and held-out measure by step",
         )
     else:
-        st.caption("The first evaluation comes after a sixth of the steps.")
+        st.caption("The first evaluation is after a sixth of the steps.")
     if job.wait(0):
         st.rerun()
 
 
-def _progress(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) -> str:
+def _status(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) -> str:
     if run.stop.is_set():
         return "Ending …"
-    if job.state == "waiting" or not total:
-        return "Waiting for other work on this machine …" if job.state == "waiting" else "Beginning …"
-    return " · ".join(filter(None, [f"{done / total:.0%}", run.left(done, total)]))
+    if job.state == "waiting":
+        return "Waiting for other work on this machine …"
+    if not total:
+        return "Starting …"
+    return " · ".join(filter(None, [f"{done / total:.0%}", run.time_left(done, total)]))
+
+
+def training_curve(
+    history: Sequence[EvaluationPoint], measure: str, steps: int, best: EvaluationPoint | None = None
+) -> Any:
+    """Return loss and held-out measure by step, on two y axes.
+
+    Args:
+        steps: end of the x axis.
+        best: the evaluation whose weights were kept, which is marked.
+    """
+    figure = go.Figure()
+    x = [point.step for point in history]
+    curves = (
+        ("loss", [point.loss for point in history], {"color": GRAY, "width": 2}, "y"),
+        (
+            "held-out loss",
+            [point.held_out_loss for point in history],
+            {"color": SECOND, "width": 2, "dash": "dot"},
+            "y",
+        ),
+        (f"held-out {measure}", [point.measure for point in history], {"color": ACCENT, "width": 3}, "y2"),
+    )
+    for name, values, line, axis in curves:
+        figure.add_scatter(
+            x=x,
+            y=values,
+            mode="lines+markers",
+            name=name,
+            line=line,
+            yaxis=axis,
+            hovertemplate=f"step %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+        )
+    if best is not None:
+        figure.add_scatter(
+            x=[best.step],
+            y=[best.measure],
+            mode="markers",
+            marker={"color": ACCENT, "size": 14, "symbol": "circle-open", "line": {"width": 2}},
+            yaxis="y2",
+            name="best checkpoint",
+            hovertemplate="best checkpoint: step %{x}<extra></extra>",
+        )
+    figure.update_layout(
+        height=280,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        legend={"orientation": "h", "y": -0.28, "x": 0},
+        xaxis={"title": "step", "range": [0, steps * 1.02], "zeroline": False},
+        yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},
+        yaxis2={
+            "title": measure,
+            "overlaying": "y",
+            "side": "right",
+            "showgrid": False,
+            "zeroline": False,
+            "tickmode": "auto",
+        }
+        | ({"range": [0, 1.02]} if measure in ("accuracy", "micro F1") else {}),
+        hovermode="x unified",
+    )
+    return figure

@@ -1,4 +1,5 @@
-"""What is updated, how long and how fast: a question `Train`, put together by hand."""
+"""Training settings: the parameters to update, epochs, learning rate, batch size and seed, as a question
+`Train`."""
 
 from __future__ import annotations
 
@@ -17,38 +18,37 @@ from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, Param
 from bert_probe.ui import state
 from bert_probe.ui.train.data import TrainingData, is_plain
 
-_WAYS = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
-_ABOUT = {
-    HEAD: "The encoder stays as it is.",
-    TOP: "The last layers too: slower, and better where the task is far from what the model knows.",
-    ALL: "Every number of the model; the slowest.",
-    LORA: "Narrow matrices beside those of the layers; the model's own stay.",
+_UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
+_DESCRIPTIONS = {
+    HEAD: "The encoder is frozen.",
+    TOP: "The head and the last layers: slower, and better if the task is far from the pretraining.",
+    ALL: "All parameters of the model; the slowest.",
+    LORA: "Low-rank matrices in each layer; the model's own parameters are frozen.",
 }
-_MOST_EPOCHS = 1_000
+_MAX_EPOCHS = 1_000
 _PLAN, _DEPTH = "train_plan", "top_layers"
 
 
-def part(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Draw all choices and what they would take.
+def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
+    """Draw the settings and return the plan of the training.
 
     Raises:
-        ProbeError: data or settings that cannot be.
+        ProbeError: the data or the settings are invalid.
     """
-    st.header("2 · What is updated", anchor=False)
-    chosen = update(_counts(checkpoint, data))
+    st.header("2 · Trainable parameters", anchor=False)
+    update = choose_update(_counts(checkpoint, data))
     st.header("3 · Settings", anchor=False)
-    asked = _question(chosen, data, checkpoint)
-    planned = _plan(asked, checkpoint, data)
-    st.markdown(state.plain(str(planned), 1_000))
-    for warning in planned.warnings:
-        st.warning(state.plain(warning, 1_000))
-    for note in planned.notes:
-        st.caption(state.plain(note, 1_000))
-    return planned
+    plan = _plan(_question(update, data, checkpoint), checkpoint, data)
+    st.markdown(state.escape(str(plan), 1_000))
+    for warning in plan.warnings:
+        st.warning(state.escape(warning, 1_000))
+    for note in plan.notes:
+        st.caption(state.escape(note, 1_000))
+    return plan
 
 
 def _counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
-    """How many parameters each way changes, for so many labels."""
+    """Return the number of trainable parameters of each method, for the labels of the data."""
     if is_plain(data.rows):
         return [*counts(checkpoint, FILLING)]
     rows = cast(Rows, data.rows)
@@ -58,119 +58,128 @@ def _counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
     return [*counts(checkpoint, LABELLING, len(tags))]
 
 
-def _plan(asked: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """What it would take; worked out again only when something changes, as it reads all texts."""
-    held: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
-    cause = (asked, checkpoint.cause)
+def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
+    """Return the plan; it is computed again only after a change, as it reads all texts."""
+    last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
+    cause = (question, checkpoint.cause)
     if (
-        held is None
-        or held[0] != cause
-        or held[1].rows is not data.rows
-        or held[1].held_out is not data.held_out
+        last is None
+        or last[0] != cause
+        or last[1].rows is not data.rows
+        or last[1].held_out is not data.held_out
     ):
         with st.spinner("Reading the texts …", show_time=False):
-            held = cause, data, asked.plan(checkpoint, data.rows, data.held_out)
-        st.session_state[_PLAN] = held
-    return held[2]
+            last = cause, data, question.plan(checkpoint, data.rows, data.held_out)
+        st.session_state[_PLAN] = last
+    return last[2]
 
 
-def update(known: Sequence[ParameterCount]) -> str:
-    """What is to be updated, each way with the number of its parameters."""
-    by_name = {one.update: one for one in known}
-    tops = [one for one in by_name if one.startswith(TOP)]
-    ways = [way for way in _WAYS if way != TOP or tops]
-    state.prepare("update", ways, HEAD)
+def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
+    """Draw the choice of trainable parameters, each with its number of parameters."""
+    by_name = {count.update: count for count in parameter_counts}
+    depths = sum(name.startswith(TOP) for name in by_name)
+    options = [option for option in _UPDATES if option != TOP or depths]
+    state.prepare("update", options, HEAD)
     left, right = st.columns([3, 2], gap="large")
     with right:
-        place = st.container()
-    deep = _layers(place, len(tops)) if tops and st.session_state["update"] == TOP else 1
-    named = {way: f"{TOP}:{deep}" if way == TOP else way for way in ways}
+        container = st.container()
+    depth = _choose_depth(container, depths) if depths and st.session_state["update"] == TOP else 1
+    names = {option: f"{TOP}:{depth}" if option == TOP else option for option in options}
     with left:
-        way = st.radio(
-            "What is updated",
-            ways,
-            format_func=_WAYS.__getitem__,
-            captions=[f"{_counted(by_name[named[way]])} {_ABOUT[way]}" for way in ways],
+        option = st.radio(
+            "Trainable parameters",
+            options,
+            format_func=_UPDATES.__getitem__,
+            captions=[f"{_describe(by_name[names[option]])} {_DESCRIPTIONS[option]}" for option in options],
             key="update",
             label_visibility="collapsed",
             persist_state="session",
         )
-    return named[way or HEAD]
+    return names[option or HEAD]
 
 
-def _layers(place: Any, most: int) -> int:
-    with place:
-        state.prepare(_DEPTH, range(1, most + 1), min(2, most))
-        if most == 1:
+def _choose_depth(container: Any, layers: int) -> int:
+    with container:
+        state.prepare(_DEPTH, range(1, layers + 1), min(2, layers))
+        if layers == 1:
             return 1
-        chosen: int = st.slider("Last layers", 1, most, key=_DEPTH, persist_state="session")
-        return chosen
+        depth: int = st.slider("Last layers", 1, layers, key=_DEPTH, persist_state="session")
+        return depth
 
 
-def _counted(one: ParameterCount) -> str:
-    """How many parameters change, in words for a caption."""
-    return f"{one.trainable:,} of {one.parameters:,} parameters ({one.trainable / one.parameters:.1%})."
+def _describe(count: ParameterCount) -> str:
+    share = count.trainable / count.parameters
+    return f"{count.trainable:,} of {count.parameters:,} parameters ({share:.1%})."
 
 
-def _question(chosen: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
-    """All settings. What is as usual for this way of updating is left to the question.
+def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
+    """Draw the settings and return the question; settings equal to the default are left out of it.
 
     Raises:
-        SelectionError: a learning rate that is none.
+        SelectionError: the learning rate is invalid.
     """
-    meant = usual(chosen)
+    defaults = usual(update)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=130):
-            epochs = number("epochs", "Epochs", meant.epochs, 1, _MOST_EPOCHS, f" {chosen}")
+            epochs = number("epochs", "Epochs", defaults.epochs, 1, _MAX_EPOCHS, f" {update}")
         with st.container(width=170):
-            rate = _rate(chosen, meant.rate)
+            rate = _choose_rate(update, defaults.rate)
         with st.container(width=240):
             sizes = {str(size): str(size) for size in (8, *BATCHES, 64)}
-            batch = state.pick("batch", "Texts in a step", sizes, "16", "The batch.")
+            batch = state.segmented_control("batch", "Batch size", sizes, "16", "Texts per step.")
         with st.container(width=130):
             seed = number("seed", "Seed", 0, 0, 2**32 - 1)
-    whole_words = is_plain(data.rows) and state.switch(
-        "whole_words", "Whole words", False, "Mask all pieces of a word or none, which is harder."
+    whole_words = is_plain(data.rows) and state.toggle(
+        "whole_words",
+        "Whole words",
+        False,
+        "Whole-word masking: mask all subword tokens of a word or none, which is harder.",
     )
+    rates = ", ".join(f"{rate:g}" for rate in RATES)
     st.caption(
-        f"Where the encoder is updated, the BERT paper found {EPOCHS[0]} to {EPOCHS[-1]} epochs, batches of "
-        f"{' or '.join(map(str, BATCHES))} and a rate of {', '.join(f'{one:g}' for one in RATES)} to work. A "
-        "head alone begins with nothing known: it takes larger steps, and more of them. The same seed gives "
-        "the same weights again."
+        f"For an encoder that is updated, the BERT paper recommends {EPOCHS[0]} to {EPOCHS[-1]} epochs, a "
+        f"batch size of {' or '.join(map(str, BATCHES))} and a learning rate of {rates}. A head alone starts "
+        "from random weights and needs a higher learning rate and more epochs. The same seed gives the same "
+        "weights."
     )
-    given = {"update": chosen, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
-    given |= {"whole_words": "1"} if whole_words else {}
-    given |= {} if epochs == meant.epochs else {"epochs": str(epochs)}
-    given |= {} if rate == f"{meant.rate:g}" else {"rate": rate}
-    return Train.from_address(given, checkpoint.description)
+    address = {"update": update, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
+    address |= {"whole_words": "1"} if whole_words else {}
+    address |= {} if epochs == defaults.epochs else {"epochs": str(epochs)}
+    address |= {} if rate == f"{defaults.rate:g}" else {"rate": rate}
+    return Train.from_address(address, checkpoint.description)
 
 
-def number(key: str, label: str, default: int, least: int, most: int, of: str = "") -> int:
-    """A whole number, in the address where it is not the usual one; ``of`` is what that depends on."""
-    name = key + of
+def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:
+    """Draw a number input; its value is in the URL unless it is the default.
+
+    Args:
+        suffix: of the widget key; a widget with another suffix starts with its own default.
+    """
+    name = key + suffix
     if name not in st.session_state:
-        written = state.address().get(key, "")
-        inside = re.fullmatch("[0-9]{1,10}", written) and least <= int(written) <= most
-        st.session_state[name] = int(written) if inside else default
-    value = int(st.number_input(label, least, most, key=name, persist_state="session"))
+        text = state.url_parameters().get(key, "")
+        is_valid = re.fullmatch("[0-9]{1,10}", text) and minimum <= int(text) <= maximum
+        st.session_state[name] = int(text) if is_valid else default
+    value = int(st.number_input(label, minimum, maximum, key=name, persist_state="session"))
     state.remember(key, None if value == default else str(value))
     return value
 
 
-def _rate(chosen: str, default: float) -> str:
-    """One of the offered learning rates, or another that is written."""
-    key, usual_one = f"rate {chosen}", f"{default:g}"
-    offered = [f"{one:g}" for one in sorted({default, *RATES}, reverse=True)]
+def _choose_rate(update: str, default: float) -> str:
+    """Draw the choice of a learning rate, which can also be typed."""
+    key, default_text = f"rate {update}", f"{default:g}"
+    options = [f"{rate:g}" for rate in sorted({default, *RATES}, reverse=True)]
     if key not in st.session_state:
-        st.session_state[key] = state.address().get("rate") or usual_one
-    written = st.selectbox(
+        st.session_state[key] = state.url_parameters().get("rate") or default_text
+    value = st.selectbox(
         "Learning rate",
-        list(dict.fromkeys([*offered, st.session_state[key] or usual_one])),
+        list(dict.fromkeys([*options, st.session_state[key] or default_text])),
         key=key,
         accept_new_options=True,
-        help="The highest one: it rises for a tenth of the steps, then falls to 0. You can type another.",
+        help="The maximum: the rate rises for the first tenth of the steps (warmup), then falls to 0. You "
+        "can type another value.",
         persist_state="session",
     )
-    rate = (written or usual_one).strip().lower()
-    state.remember("rate", None if rate == usual_one else rate)
+    rate = (value or default_text).strip().lower()
+    state.remember("rate", None if rate == default_text else rate)
     return rate

@@ -1,0 +1,309 @@
+"""The page Answer: the output of the model's trained head for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from bert_probe.analyses.outputs.classify_text import ClassifyText, ClassifyTextResult
+from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, to_mask, usual_word
+from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
+from bert_probe.analyses.outputs.next_sentence import NextSentence
+from bert_probe.analyses.outputs.prediction import CERTAINTY, PredictionResult
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
+from bert_probe.core.field_types_of_words import WordList
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import attribution, blocks, figures, highlight, lens, state, workbench
+from bert_probe.ui.blocks import TASK_LABELS
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.views.answers import of_contributions
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
+
+MAX_BARS = 20
+_LABEL_NOTE = "The names of the labels come from the checkpoint; their meaning was defined by its authors."
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Answer",
+        "The predictions of the model's output head for your text: masked words, classes, labels, answers, "
+        "or similarity, depending on the tasks that the model was trained for.",
+    )
+    checkpoint, request = workbench.checkpoint(), workbench.request()
+    tasks = checkpoint.tasks
+    if not tasks:
+        workbench.trace_request()
+        st.info(
+            f"{state.escape(checkpoint.description.name)} is an encoder without a trained output head, so it "
+            "has no predictions. Choose a checkpoint that was trained for a task under Model and length."
+        )
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        task = state.segmented_control(
+            "task",
+            "Task",
+            {task: TASK_LABELS[task] for task in tasks},
+            tasks[0],
+            "The tasks that this model has a trained output head for.",
+        )
+        st.space("stretch")
+        menu = st.container(width="content")
+    draw = {
+        "fill-mask": _fill_mask,
+        "text-classification": _classify_text,
+        "token-classification": _label_tokens,
+        "question-answering": _find_answer,
+        "next-sentence-prediction": _next_sentence,
+        "sentence-similarity": _similarity,
+    }[task]
+    result = draw(checkpoint, request)
+    if result is not None:
+        with menu:
+            export(result, f"answer-{task}")
+
+
+def _bars(names: Sequence[str], result: Any, title: str, maximum: float | None = 1.0) -> None:
+    """Draw probabilities as bars; logits if `maximum` is None."""
+    values = result.logits if maximum is None else result.probabilities
+    figure = figures.class_bars(
+        names[:MAX_BARS],
+        values[:MAX_BARS],
+        result.logits[:MAX_BARS],
+        "value" if maximum is None else "probability",
+        maximum,
+    )
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
+
+
+def _numbers(result: PredictionResult, title: str) -> None:
+    """Draw the notes and the table of a result."""
+    for note in result.notes:
+        st.caption(state.escape(note, 400))
+    frame = result.table()
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 420),
+        placeholder="–",
+        column_config={
+            name: st.column_config.NumberColumn(name, format="%.4g") for name in ("probability", "logit")
+        },
+        alt=title,
+    )
+
+
+def _choose_trace(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
+    """Return the trace of the text, or of one of two separate texts."""
+    traces = workbench.trace_texts(checkpoint, request.texts, request.truncate)
+    second = traces[1] if len(traces) > 1 else None
+    trace = workbench.choose_trace(workbench.TracedRequest(request, checkpoint, traces[0], second))
+    blocks.truncation_notice(trace)
+    return trace
+
+
+def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
+    """Draw the predictions for a mask; the reader clicks a word to mask it."""
+    trace = _choose_trace(checkpoint, request)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=240):
+            top = int(
+                state.segmented_control(
+                    "top", "Words", {"5": "5", "10": "10", "20": "20"}, "5", "Number of predictions per mask."
+                )
+            )
+        with st.container(width=360):
+            text = state.text_input("targets", "Only these words", "Separated by commas; empty for all")
+    targets = WordList().read("targets", text, trace)
+    default = usual_word(trace)
+    st.markdown("Click a word to mask it, or write a mask into the text")
+    first = state.token_position("mask", trace.tokens, default)
+    clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
+    position = first if clicked is None else clicked
+    state.remember("mask", None if position == default else str(position))
+    result: FillMaskResult = shared_cache.answers.of(
+        FillMask(top, targets, to_mask(trace, position)).of, trace
+    )
+    scale = Scale.from_zero(result.probabilities, 0.0)
+    for number, mask in enumerate(result.masks):
+        predictions = result.at(number)
+        title = f"Predictions for token {mask.position}"
+        masked = f", which replaces {state.escape(result.hidden)}" if result.hidden else ""
+        st.markdown(f"**{title}**{masked}")
+        _bars([shown(token) for token in predictions.tokens], predictions, title, scale.high)
+    _numbers(result, "Predictions for each mask, with rank, probability and logit")
+    blocks.caveat(
+        "The probabilities of all words of the vocabulary sum to 1. They reflect the texts that the model "
+        f"was trained on. {CERTAINTY}"
+    )
+    attribution.part([trace], result.question.task, at=position)
+    lens.part(trace, FillMask.task, result.question.mask, request.truncate)
+    return result
+
+
+def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
+    """Draw the classes as bars."""
+    trace = _choose_trace(checkpoint, request)
+    result: ClassifyTextResult = shared_cache.answers.of(ClassifyText().of, trace)
+    notes = {
+        "single_label_classification": "Single-label classification: the probabilities sum to 1.",
+        "multi_label_classification": "Multi-label classification: any number of labels may apply.",
+        "regression": "Regression: the output is a number, not a probability.",
+    }
+    st.markdown(notes[result.problem])
+    _bars(
+        [shown(label) for label in result.labels],
+        result,
+        "Classes",
+        None if result.problem == "regression" else 1.0,
+    )
+    if len(result.labels) > MAX_BARS:
+        st.caption(f"The {MAX_BARS} most probable of {len(result.labels):,}; the table has all.")
+    _numbers(result, "All classes with probability and logit")
+    blocks.caveat(f"{CERTAINTY} {_LABEL_NOTE}")
+    attribution.part([trace], result.question.task)
+    lens.part(trace, result.question.task)
+    return result
+
+
+def _label_tokens(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
+    """Draw the text with labeled spans in color."""
+    texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
+    traces = workbench.trace_texts(checkpoint, texts, request.truncate)
+    trace = traces[0]
+    sides = {"a": "Sentence A", "b": "Sentence B"}
+    if len(traces) > 1 and state.segmented_control("of", "Text", sides, "a") == "b":
+        trace = traces[1]
+    blocks.truncation_notice(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        options = {name: name.capitalize() for name in AGGREGATIONS}
+        aggregation = state.segmented_control(
+            "aggregation", "Aggregation", options, "none", "How tokens are merged into words and spans."
+        )
+        outside = state.toggle("outside", "Label O", False, "Include tokens outside of any span.")
+    st.caption(AGGREGATIONS[aggregation])
+    result = shared_cache.answers.of(LabelTokens(aggregation, outside).of, trace)
+    colours = highlight.colours(result.kinds)
+    spans = [
+        highlight.HighlightSpan(span.start, span.end, span.label, colours[span.kind])
+        for span in result.parts_of_text
+    ]
+    with st.container(border=True):
+        st.markdown(highlight.markdown(trace.encoding.text, spans))
+    if not result.parts_of_text:
+        st.info("All tokens have the label O.")
+    _numbers(result, "Spans of the text with label and probability")
+    blocks.caveat(f"{CERTAINTY} {_LABEL_NOTE}")
+    attribution.part([trace], result.question.task)
+    lens.part(trace, result.question.task)
+    return result
+
+
+def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
+    """Draw the context with the answers marked."""
+    if not request.b.strip():
+        st.info("Sentence A is the question. Write the context as sentence B under Your text, and press Run.")
+        return None
+    (trace,) = workbench.trace_texts(checkpoint, [(request.a, request.b)], True)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=240):
+            counts = {"1": "1", "3": "3", "5": "5", "10": "10"}
+            top = int(
+                state.segmented_control(
+                    "top", "Answers", counts, "5", "Number of answers, most probable first, without overlap."
+                )
+            )
+        no_answer = state.toggle(
+            "no_answer",
+            "No answer",
+            False,
+            "Include the first token, which some models predict if the context has no answer.",
+        )
+    result = shared_cache.answers.of(FindAnswer(top, no_answer=no_answer).of, trace)
+    spans = [
+        highlight.HighlightSpan(
+            answer.start, answer.end or answer.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1]
+        )
+        for rank, answer in enumerate(result.answers, start=1)
+        if answer.start is not None
+    ]
+    st.markdown(f"**{state.escape(request.a, 1_000)}**")
+    with st.container(border=True):
+        st.markdown(highlight.markdown(result.context, spans))
+    _numbers(result, "Answers with position and probability")
+    blocks.caveat(
+        "A probability is the softmax of the start token times that of the end token, over the tokens of the "
+        f"context: some span always ranks first, even if the context has no answer. {CERTAINTY}"
+    )
+    attribution.part([trace], result.question.task)
+    return result
+
+
+def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
+    """Draw whether B follows A, and whether A follows B."""
+    if not request.b.strip():
+        st.info("Next-sentence prediction needs two texts. Write sentence B under Your text, and press Run.")
+        return None
+    both = [(request.a, request.b), (request.b, request.a)]
+    traces = workbench.trace_texts(checkpoint, both, request.truncate)
+    blocks.truncation_notice(traces[0])
+    results = [shared_cache.answers.of(NextSentence().of, trace) for trace in traces]
+    columns = st.columns(2, gap="large")
+    for column, order, result in zip(columns, ("A, then B", "B, then A"), results, strict=True):
+        with column:
+            st.markdown(f"**{order}**")
+            _bars(["next", "not next"], result, f"Whether the second text follows: {order}")
+            _numbers(result, order)
+    blocks.caveat(
+        "The head was trained to distinguish the next sentence of a text from a sentence of another text "
+        f"(Devlin et al. 2019); the topic alone may decide. The export is for A, then B. {CERTAINTY}"
+    )
+    attribution.part(traces[:1], results[0].question.task)
+    return results[0]
+
+
+def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
+    """Draw the cosine of A and B, and the contribution of each pair of tokens."""
+    texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
+    traces = workbench.trace_texts(checkpoint, texts, request.truncate)
+    if len(traces) < 2:
+        st.info("Sentence similarity needs two texts. Write sentence B under Your text, and press Run.")
+        return None
+    result: SentenceSimilarityResult = shared_cache.answers.of(
+        SentenceSimilarity("contributions").of, *traces
+    )
+    with st.container(horizontal=True, gap="large"):
+        st.metric("Cosine", f"{result.cosine:.4f}", help="1: the same direction; 0: orthogonal.")
+        if result.adds_up:
+            st.metric(
+                "Special tokens' share",
+                f"{result.specials_share:.4f}",
+                help="The contribution of pairs with a special token, [CLS] or [SEP], to the cosine.",
+            )
+    st.caption(f"How a text becomes a vector in this checkpoint: {state.escape(str(result.recipe))}.")
+    if not result.adds_up:
+        st.caption(
+            "The vector is not the mean of the tokens, so the cosine is not a sum over pairs of tokens."
+        )
+        attribution.part(traces, result.question.task)
+        return result.showing(show="cosine")
+    heatmap(of_contributions(result), key="contributions")
+    st.markdown(
+        f"**Check:** all {result.contributions.size:,} cells add up to the cosine; difference "
+        f"{result.off:.1e}."
+    )
+    blocks.caveat(
+        "The vector of a text is the mean of its tokens, so the cosine is exactly a sum over pairs of them. "
+        "These are tokens after all layers, each of which depends on its whole text: a cell says where the "
+        "cosine comes from in the last layer, not which word caused it."
+    )
+    attribution.part(traces, result.question.task)
+    return result

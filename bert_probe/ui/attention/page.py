@@ -1,0 +1,352 @@
+"""The page Attention: the head view, the model view, a heatmap, a table, rollout, and BertViz's own views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.attention.attention import AttentionResult, Head
+from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.measures.rollout import MEASURE as ROLLOUT
+from bert_probe.analyses.attention.token_rollout import TokenRollout
+from bert_probe.core import files
+from bert_probe.errors import ProbeError, TooLongError
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.server import bertviz_frames
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.attention import view_model, view_state
+from bert_probe.ui.attention.view_model import ALL, OF_HEADS, ViewModel
+from bert_probe.ui.components import head_view as components
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components.model_view import model_view as model_view_component
+from bert_probe.ui.export import export
+from bert_probe.views import head_view as head_views
+from bert_probe.views import heatmaps
+from bert_probe.views import model_view as model_views
+from bert_probe.views.page import CAVEAT
+from bert_probe.views.toolbar import ToolbarOptions
+from bert_probe.views.view import RESIDUALS, View
+
+VIEWS = {
+    "heads": "Head view",
+    "model": "Model view",
+    "heatmap": "Heatmap",
+    "table": "Table",
+    "reach": "Rollout",
+    "head-view": "BertViz head view",
+    "model-view": "BertViz model view",
+}
+HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
+"""Component keys."""
+_WEIGHTS_ONLY = ALL[:1]
+"""BertViz draws attention weights only."""
+_DIRECTIONS = {"from": "From this token", "into": "Into this token"}
+
+
+def render() -> None:
+    """Draw the page."""
+    row = blocks.compact_heading(
+        "Attention",
+        "In every layer and head, each token (the query) distributes a weight of 1 over all tokens (the "
+        "keys). Choose a view, a layer and heads.",
+    )
+    traced = workbench.trace_request()
+    with row:
+        view = state.segmented_control("show", "View", VIEWS, "heads")
+        trace = workbench.choose_trace(traced)
+    blocks.truncation_notice(trace)
+    _draw(view, trace)
+
+
+@st.fragment
+def _draw(view: str, trace: Trace) -> None:
+    """Draw a view; a widget in it reruns only this fragment."""
+    draw_view: dict[str, Callable[[Trace], None]] = {
+        "heads": head_view,
+        "model": model_view,
+        "heatmap": partial(grid, as_table=False),
+        "table": partial(grid, as_table=True),
+        "reach": rollout,
+        "head-view": bertviz_head_view,
+        "model-view": bertviz_model_view,
+    }
+    try:
+        draw_view[view](trace)
+    except ProbeError as error:
+        blocks.error_box(error)
+    state.publish()
+
+
+# ---------------------------------------------------------------- BertViz
+
+
+def bertviz_head_view(trace: Trace) -> None:
+    """Draw BertViz's head view in a frame."""
+    model = ViewModel.current(trace, _WEIGHTS_ONLY)
+    view = model.view
+    view_model.draw_toolbar(model, ToolbarOptions.of(trace, view, (), several=True, specials=False))
+    heads = None if view.series == "mean" else [*view.series]
+    try:
+        frame = bertviz_frames.head_view(trace, view.layer - 1, heads, blocks.is_dark())
+    except TooLongError as error:
+        _too_long(error)
+        return
+    if heads is None:
+        st.caption("BertViz draws single heads, not their mean: all heads of the layer are switched on.")
+    _frame(frame)
+
+
+def bertviz_model_view(trace: Trace) -> None:
+    """Draw BertViz's model view in a frame."""
+    try:
+        frame = bertviz_frames.model_view(trace, blocks.is_dark())
+    except TooLongError as error:
+        _too_long(error)
+        return
+    _frame(frame)
+
+
+def _frame(frame: bertviz_frames.BertVizFrame) -> None:
+    st.iframe(frame.url, height=frame.height, alt=frame.title)
+    blocks.caveat(frame.caption)
+
+
+def _too_long(error: TooLongError) -> None:
+    with st.container(border=True):
+        st.header("Too long for BertViz", anchor=False)
+        st.text(str(error))
+
+
+# ---------------------------------------------------------------- heatmap and table
+
+
+def grid(trace: Trace, as_table: bool) -> None:
+    """Draw the attention matrix of a head, or of the mean, as a heatmap or as a table."""
+    model = ViewModel.current(trace)
+    more = ("renormalise",) if as_table else ("renormalise", "root")
+    view_model.draw_toolbar(model, ToolbarOptions.of(trace, model.view, more, ALL, words=True))
+    if not view_model.ensure_computed(model, [model.view.layer - 1]):
+        return
+    result = shared_cache.answers.of(model.attention(model.view.head).of, trace)
+    if as_table:
+        _table(result)
+        title = f"{heatmaps.attention_title(result)}. "
+    else:
+        heatmap(heatmaps.of_attention(result, model.view.options.root), key="attention_matrix")
+        title = ""  # the heatmap has its own title
+    with view_model.footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
+        _grid_exports(model, result)
+
+
+def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
+    layer, head = result.question.layer + 1, result.question.head
+    number = "mean" if head == "mean" else str(int(head) + 1)
+
+    def long_table(csv_safe: bool) -> bytes:
+        return files.parts_zip(model.attention_long().of(model.trace).parts(), "attention", csv_safe)
+
+    export(
+        result,
+        f"attention-layer{layer}-head{number}",
+        [("All layers and heads, long CSV", "attention-all.zip", long_table)],
+        ready=lambda: view_model.ensure_computed(model, range(model.trace.layers), start=False),
+    )
+
+
+def _table(result: AttentionResult) -> None:
+    """Draw the matrix as numbers, with the sum of each row."""
+    frame = pd.DataFrame(
+        result.weights,
+        index=pd.Index(blocks.unique_names(result.queries), name="query ↓ · key →"),
+        columns=blocks.unique_names(result.keys),
+    )
+    frame.insert(0, "row sum", result.row_sums)
+    st.dataframe(
+        frame,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 640),
+        column_config={str(name): _column(str(name)) for name in frame},
+        alt="Attention, a row for each query token",
+    )
+
+
+def _column(name: str) -> Any:
+    """Limit the width of a column with a long word as its name."""
+    return st.column_config.NumberColumn(format="%.4f", width="medium" if len(name) > 24 else None)
+
+
+def _row_sums(model: ViewModel, result: AttentionResult) -> str:
+    """Return a sentence about the sums of the rows."""
+    question = result.question
+    if not model.measure.shared_out(model.trace) and not question.renormalise:
+        return "This measure is not a distribution: rows do not sum to 1."
+    if question.specials and not question.renormalise:
+        return "Each row sums to 1; columns need not."
+    if question.specials:
+        return "Each row was divided by its sum, so rows sum to 1."
+    if question.renormalise:
+        return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
+    sums = result.row_sums
+    return (
+        f"Special tokens are hidden: rows now sum to between {sums.min():.2f} and {sums.max():.2f}, "
+        "and the remaining weight is on the special tokens."
+    )
+
+
+# ---------------------------------------------------------------- head view
+
+
+def head_view(trace: Trace) -> None:
+    """Draw lines between tokens; the component has its own toolbar, which works without the server."""
+    model = ViewModel.current(trace)
+    view, layer = model.view, model.view.layer - 1
+    options = ToolbarOptions.of(trace, view, head_views.MORE, ALL, several=True, words=True)
+    if model.measure.takes_long(trace, layer):
+        # The component and its toolbar are not drawn until the measure is computed.
+        view_model.draw_toolbar(model, options, "waiting")
+        if not view_model.ensure_computed(model, [layer]):
+            return
+    announcement = head_views.announced(
+        trace,
+        model.versioned,
+        offer=options,
+        source=view_model.layer_link(model).address,
+        reason=view_state.reason(trace, view),
+    )
+    data = (
+        components.payload(model.data, layer, key=view_state.KEY, announced=announcement)
+        if _needs_layer()
+        else components.announced(announcement, key=view_state.KEY)
+    )
+    components.head_view(data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace))
+    with view_model.footer(model, why=False):
+        _head_view_exports(model)
+
+
+def _needs_layer() -> bool:
+    """Return whether to send the layer along: the browser has none yet, or could not fetch it."""
+    component: Any = st.session_state.get(HEAD_VIEW)
+    report = component.get(view_state.REPORT) if isinstance(component, Mapping) else None
+    return component is None or (isinstance(report, Mapping) and report.get("lost") is True)
+
+
+def _head_view_exports(model: ViewModel) -> None:
+    """Draw the exports: full rows of the selected heads, and the view as an HTML page."""
+    view = model.view
+    series = view.series if view.head != "mean" else "mean"
+    heads: list[Head] = ["mean"] if series == "mean" else [*series]
+    name = ".".join("mean" if head == "mean" else str(head + 1) for head in heads)
+    question = (
+        model.attention(heads[0], full_rows=True)
+        if len(heads) == 1
+        else model.attention_long([view.layer - 1], heads, full_rows=True)
+    )
+    export(
+        question.of(model.trace),
+        f"attention-layer{view.layer}-head{name}",
+        [
+            (
+                "Interactive page, HTML",
+                "head-view.html",
+                lambda _: components.page(view_model.labeled_data(model), view),
+            )
+        ],
+        "All weights of the selected heads at full precision, including those that the view hides.",
+        ready=lambda: view_model.ensure_computed(model, range(model.trace.layers), start=False),
+        display=view_model.url_options(view, "lines"),
+    )
+
+
+# ---------------------------------------------------------------- model view
+def model_view(trace: Trace) -> None:
+    """Draw thumbnails of all heads of all layers; a click opens a head in the head view."""
+    model = ViewModel.current(trace, OF_HEADS)
+    view = model.view
+    view_model.draw_toolbar(
+        model, ToolbarOptions.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True)
+    )
+    profiles = shared_cache.answers.of(Heads(view.words).of, trace)
+    data = model_views.of_trace(
+        trace,
+        profiles,
+        key=MODEL_VIEW,
+        words=view.words,
+        measure=view.measure,
+        chosen=(view.layer, view.series),
+    )
+    if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
+        st.rerun()  # the whole page, as it shows another view now
+
+    def as_page(_csv_safe: bool) -> bytes:
+        return model_views.page(trace, profiles, words=view.words, measure=view.measure).html().encode()
+
+    with view_model.footer(
+        model,
+        "Each thumbnail is one head: rows are queries, columns are keys. In long texts a pixel stands for "
+        "several tokens and shows the largest of their weights. A label describes where a head attends on "
+        "this text, not its function. The export contains the measures by which heads can be sorted; export "
+        "weights from the heatmap.",
+    ):
+        export(
+            profiles,
+            "heads",
+            [("Interactive page, HTML", "model-view.html", as_page)],
+            display=view_model.url_options(view, "model"),
+        )
+
+
+def _open_head(head: model_views.HeadThumbnail) -> None:
+    """Show a head in the head view; runs before the script does."""
+    st.session_state["show"] = "heads"
+    view_state.show_head(head.layer + 1, (head.head,))
+
+
+# ---------------------------------------------------------------- rollout
+
+
+def rollout(trace: Trace) -> None:
+    """Draw the rollout of a token that the reader clicks, layer by layer."""
+    default = min(1, len(trace.tokens) - 1)
+    with st.container(horizontal=True, horizontal_alignment="distribute", gap="small", key="following"):
+        with st.container(width="content"):
+            direction = state.segmented_control("direction_of", "Direction", _DIRECTIONS, "from")
+        with st.container(width="stretch"):
+            token = blocks.token_strip(trace, "reach_token", "Token to follow", default, row=True)
+        with st.popover("More"):
+            residual = _residual_share()
+    result = TokenRollout(default if token is None else token, direction, residual=residual).of(trace)
+    heatmap(heatmaps.of_reach(result), key="reach")
+    with st.container(horizontal=True, gap="medium"):
+        export(result, "reach")
+        with st.container():
+            blocks.caveat(f"{ROLLOUT.meaning} {_rollout_note(trace, direction)}")
+
+
+def _rollout_note(trace: Trace, direction: str) -> str:
+    if direction == "from":
+        return (
+            "Each cell is the share of a token's vector after a layer that comes from the selected token. "
+            "The cells of a layer do not sum to 1."
+        )
+    if trace.caveat:
+        return f"Each row shows what flows into the selected token up to a layer. {trace.caveat}"
+    return "Each row is the composition of the selected token's vector after a layer, and sums to 1."
+
+
+def _residual_share() -> float:
+    """Draw a slider for the weight of the residual connection in rollout."""
+    state.prepare("residual", RESIDUALS, View.residual, lambda share: f"{share:g}")
+    share: float = st.select_slider(
+        "Residual share",
+        RESIDUALS,
+        key="residual",
+        persist_state="session",
+        help="The share of each token's vector that is assumed to pass a layer unchanged, through the "
+        "residual connection. Abnar and Zuidema (2020) use one half.",
+    )
+    return share

@@ -1,0 +1,178 @@
+"""The view of attention on a page: questions, toolbar, footer and links for the current view of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+from weakref import ref
+
+import streamlit as st
+
+from bert_probe.analyses.attention.attention import Attention, AttentionLong, Head
+from bert_probe.analyses.attention.measures import AttentionMeasure, measures
+from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.model.progress import Progress
+from bert_probe.model.trace import Trace
+from bert_probe.server.layers import LayerLink, labels
+from bert_probe.ui import blocks, jobs
+from bert_probe.ui.attention import view_state
+from bert_probe.ui.components.toolbar import toolbar
+from bert_probe.views import toolbar as views
+from bert_probe.views.head_view import HeadViewData
+from bert_probe.views.page import CAVEAT, caption_of
+from bert_probe.views.toolbar import ToolbarOptions
+from bert_probe.views.view import VersionedView, View, to_address
+
+ALL: Final = tuple(measures().values())
+"""All measures."""
+OF_HEADS: Final = tuple(measure for measure in ALL if measure.of_heads is not None)
+"""Measures that differ between heads."""
+
+_LINK: Final = "layers"
+"""Session key of the link from which the browser fetches layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ViewModel:
+    """The current view of a text.
+
+    Attributes:
+        trace: of the text.
+        versioned: the view with its revision.
+    """
+
+    trace: Trace
+    versioned: VersionedView
+
+    @classmethod
+    def current(cls, trace: Trace, supported: Sequence[AttentionMeasure] = ALL) -> ViewModel:
+        """Return the current view; an unsupported measure is replaced by the first supported one."""
+        versioned = view_state.current(trace)
+        if measure_named(versioned.view.measure) not in supported:
+            versioned = replace(versioned, view=replace(versioned.view, measure=supported[0].name))
+        return cls(trace, versioned)
+
+    @property
+    def view(self) -> View:
+        """The view without its revision."""
+        return self.versioned.view
+
+    @property
+    def data(self) -> HeadViewData:
+        """The numbers that the view displays."""
+        return HeadViewData.of(self.trace, self.view, caption_of(self.trace))
+
+    @property
+    def measure(self) -> AttentionMeasure:
+        """The measure of the view."""
+        return measure_named(self.view.measure)
+
+    def attention(self, head: Head, *, full_rows: bool = False) -> Attention:
+        """Return the question for a head, from 0.
+
+        Args:
+            full_rows: include special tokens and do not renormalize, whatever the view's options.
+        """
+        view = self.view
+        specials, renormalise = (True, False) if full_rows else self.row_options
+        return Attention(view.layer - 1, head, view.measure, view.words, specials, renormalise, view.residual)
+
+    def attention_long(
+        self,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[Head] | None = None,
+        *,
+        full_rows: bool = False,
+    ) -> AttentionLong:
+        """Return the question for several layers and heads, from 0; None for all."""
+        view = self.view
+        specials, renormalise = (True, False) if full_rows else self.row_options
+        return AttentionLong(layers, heads, view.measure, view.words, specials, renormalise, view.residual)
+
+    @property
+    def row_options(self) -> tuple[bool, bool]:
+        """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
+        not."""
+        options = self.view.options
+        renormalise = options.renormalise and not (options.specials and self.measure.shared_out(self.trace))
+        return options.specials, renormalise
+
+
+def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
+    """Return whether layers, from 0, can be drawn without a wait; if not, compute them in a job.
+
+    Args:
+        start: start at once; otherwise a button is drawn first.
+
+    Raises:
+        ProbeError: the error of the job.
+    """
+    trace, measure = model.trace, model.measure
+    if not any(measure.takes_long(trace, layer) for layer in layers):
+        return True
+
+    def work(progress: Progress) -> bool:
+        model.attention_long(list(layers)).of(trace, progress)
+        return True  # a result would keep the trace alive for as long as the session has the job
+
+    done = jobs.run(
+        "measure" if start else "measure of all layers",
+        (ref(trace), measure.name, tuple(layers)),  # the numbers are cached with this trace
+        f"Compute {measure.label.lower()}" if start else "Compute all layers first",
+        work,
+        "runs of a layer",
+        f"{len(layers) * len(trace.tokens):,} runs of a layer. You can cancel at any time.",
+        start=start,
+    )
+    return done is True
+
+
+def layer_link(model: ViewModel) -> LayerLink:
+    """Return the link from which the browser fetches layers and labels; it changes with the numbers."""
+    link: LayerLink | None = st.session_state.get(_LINK)
+    if link is None or not link.leads_to(model.data):
+        link = st.session_state[_LINK] = LayerLink(model.data)
+    return link
+
+
+def labeled_data(model: ViewModel) -> HeadViewData:
+    """Return the data with the heads' labels, for a page that cannot fetch them later."""
+    return replace(model.data, labels=labels(model.trace))
+
+
+def url_options(view: View, kind: Literal["lines", "model"]) -> dict[str, str]:
+    """Return how a view is displayed, for a view file."""
+    options = {name: value for name, value in to_address(view).items() if value is not None}
+    return {"as": kind, **options}
+
+
+def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
+    """Draw the toolbar above a view that does not have its own."""
+    data = views.described(model.versioned, options, key=view_state.KEY, source=layer_link(model).address)
+    toolbar(data, key=key, on_change=lambda: view_state.receive_report(key, model.trace))
+
+
+@contextmanager
+def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
+    """Draw the row below a view: the body draws the exports, this adds the caveats next to them.
+
+    Args:
+        why: explain why the initial head is shown; the head view explains it itself.
+    """
+    with st.container(horizontal=True, gap="medium"):
+        yield
+        with st.container():
+            _caveats(model, caveat, why)
+
+
+def _caveats(model: ViewModel, caveat: str, why: bool) -> None:
+    reason = view_state.reason(model.trace, model.view) if why else None
+    if reason is not None and reason.place == (model.view.layer, model.view.series):
+        caveat = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {caveat}"
+    if model.measure.name != View.measure:
+        caveat = f"{model.measure.meaning} {model.measure.caveat(model.trace)} {caveat}"
+    blocks.caveat(caveat)
+    if model.trace.caveat:
+        blocks.caveat(model.trace.caveat)

@@ -1,0 +1,112 @@
+"""The current view of attention: one `VersionedView` under one session key, mirrored in the URL.
+
+The browser reports a reader's choice with a revision one higher than the last it knew. Another page, or going
+back, changes the URL instead; the next run notices that the URL and the session differ and increases the
+revision too. A run that is slower than the reader sends an older revision, which the browser ignores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from bert_probe.analyses.highlights.first_look import FirstLook
+from bert_probe.analyses.highlights.first_look import first_look as find_first_look
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import state
+from bert_probe.views import view as views
+from bert_probe.views.head_view import HeadReason
+from bert_probe.views.view import Pins, Place, Series, VersionedView, View
+
+KEY = "view"
+"""Session key of the `VersionedView`."""
+REPORT = "shown"
+"""Name of the state value in which components report."""
+
+
+def current(trace: Trace) -> VersionedView:
+    """Return the current view of a trace, and draw a caption for each invalid URL parameter."""
+    state.preserve(KEY)  # so that the revision increases when the reader goes back
+    last: VersionedView | None = st.session_state.get(KEY)
+    text = views.digest(trace.tokens)
+    view, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
+    for parameter in unknown:
+        given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
+        st.caption(f":orange[There is no {parameter.what} {given_value} here; showing {replacement}.]")
+    if last is not None and last.of != text and last.view.pins == view.pins:
+        view = replace(view, pins=Pins())  # the pins belong to the previous text
+    if last is None:
+        # From the clock, so that a new session outranks what the browser remembers of the previous one.
+        versioned = VersionedView(int(time.time()), text, view)
+    elif (last.of, last.view) != (text, view):
+        versioned = VersionedView(last.revision + 1, text, view)
+    else:
+        versioned = last
+    _store(versioned)
+    return versioned
+
+
+def receive_report(component: str, trace: Trace) -> None:
+    """Store what a component reported, before the script runs.
+
+    If the revisions are equal the report wins: it is what the reader did last.
+    """
+    last: VersionedView | None = st.session_state.get(KEY)
+    values: Any = st.session_state.get(component)
+    report = views.read(values.get(REPORT) if isinstance(values, Mapping) else None, trace)
+    if report is not None and (last is None or report.revision >= last.revision):
+        _store(report)
+
+
+def show_head(layer: int, series: Series, query: int | None = None) -> None:
+    """Make views of attention show this layer, from 1, and these heads, from 0.
+
+    Args:
+        query: index of a word of the text, to show its attention only.
+    """
+    if query is None:
+        parameters = views.to_address(View(layer, series))
+        _set_parameters({name: parameters[name] for name in ("layer", "head", "heads")})
+        return
+    _set_parameters(views.to_address(View(layer, series, pins=Pins("query", (query,)), words=True)))
+
+
+def first_look(trace: Trace) -> FirstLook:
+    """Return the layer and head that are shown initially."""
+    return shared_cache.answers.of(find_first_look, trace)
+
+
+def reason(trace: Trace, view: View) -> HeadReason | None:
+    """Return why the initial head is shown; None if the reader chose a head, or none stands out."""
+    if views.places_itself(state.url_parameters()) or view.measure != View.measure:
+        return None
+    look = first_look(trace)
+    return None if look.head == "mean" else HeadReason(look.layer + 1, look.head, look.reason)
+
+
+def _default_place(trace: Trace) -> Place:
+    look = first_look(trace)
+    return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
+
+
+def _store(versioned: VersionedView) -> None:
+    """Store a view in the session and in the URL; layer and heads only if the reader chose them."""
+    last: VersionedView | None = st.session_state.get(KEY)
+    place = versioned.view.layer, versioned.view.series
+    is_chosen = views.places_itself(state.url_parameters())
+    if not is_chosen and last is not None and last.of == versioned.of:
+        is_chosen = place != (last.view.layer, last.view.series)
+    st.session_state[KEY] = versioned
+    _set_parameters(views.to_address(versioned.view, None if is_chosen else place))
+
+
+def _set_parameters(parameters: Mapping[str, str | None]) -> None:
+    for name, value in parameters.items():
+        state.remember(name, value)
+        # Widgets of other pages use the same names: they start with the value of the URL.
+        st.session_state.pop(name, None)

@@ -1,0 +1,438 @@
+"""The page Changes: heads, vectors, answers, parameters and layers of model A compared with model B.
+
+A part that is unavailable for two models shows the reason; the other parts are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, in_both
+from bert_probe.analyses.comparison.head_change import HeadChange, HeadChangeResult
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
+from bert_probe.analyses.comparison.parameter_change import ParameterChange, ParameterChangeResult
+from bert_probe.analyses.comparison.vector_change import VectorChange, VectorChangeResult
+from bert_probe.analyses.outputs.fill_mask import to_mask, usual_word
+from bert_probe.analyses.outputs.prediction import CERTAINTY
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ProbeError, SelectionError, UnavailableError
+from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
+from bert_probe.model.trace import Array, Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.text.truncation import truncate_text
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
+from bert_probe.ui.blocks import TASK_LABELS
+from bert_probe.ui.changes import matches, second_model
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
+from bert_probe.ui.heads import many
+from bert_probe.ui.parameters import changed_treemap
+from bert_probe.views.changes import of_alike_layers, of_changed_heads, of_changed_vectors
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
+
+T = TypeVar("T")
+
+_PAIR_TASKS = (ANSWERING, FOLLOWING, COMPARING)
+"""Tasks that read both sentences."""
+_MAX_BARS = 16
+"""Maximum number of answers in the bar chart."""
+_MAX_RATIO = 4
+"""The baseline is drawn if it is at most this many times as large as the largest change."""
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Changes",
+        "Two models on the same text, for example before and after fine-tuning: compare their attention "
+        "heads, vectors, predictions and parameters.",
+    )
+    second_model.follow_link()
+    a = workbench.checkpoint()
+    second = second_model.choose()
+    if second is None:
+        second_model.explain(a)
+        return
+    b = second_model.open_second(second)
+    if b is None:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        trace = _trace(a)
+        text = (trace.encoding.text, trace.encoding.pair)
+        other = workbench.trace_texts(b, [text], workbench.request().truncate)[0]
+        difference = matches.token_difference(trace, other)
+        words = difference is None and state.toggle(
+            "words",
+            "Whole words",
+            False,
+            "Merge subword tokens: attention is summed over a key's tokens and averaged over a query's; "
+            "vectors are averaged.",
+        )
+    blocks.truncation_notice(trace)
+    try:
+        if difference is not None:
+            matches.only_matches(difference, trace, other)
+        else:
+            _comparison(trace, other, words)
+    except SelectionError as error:
+        second_model.error_box(error, "These two models cannot be compared")
+
+
+def _trace(a: Checkpoint) -> Trace:
+    """Return A's trace of the text to compare."""
+    now = workbench.request()
+    traces = workbench.trace_texts(a, now.texts, now.truncate)
+    return workbench.choose_trace(
+        workbench.TracedRequest(now, a, traces[0], traces[1] if len(traces) > 1 else None)
+    )
+
+
+def _comparison(a: Trace, b: Trace, words: bool) -> None:
+    """Draw all parts: first those about the text, then those about the models."""
+    parameters = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
+    heads = _or_error(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
+    vectors = _or_error(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))
+    with st.container(key="finding"):
+        results = (heads, vectors, parameters)
+        findings = [result.finding for result in results if not isinstance(result, UnavailableError)]
+        st.markdown(state.escape(" ".join(findings), 1000))
+    _heads(heads)
+    _vectors(vectors, a.checkpoint)
+    _answers(a, b.checkpoint)
+    _parameters(parameters)
+    _layers(a.checkpoint, b.checkpoint)
+    matches.part(a, b, start=False)
+
+
+def _or_error(ask: Callable[[], T]) -> T | UnavailableError:
+    """Return a result, or the reason why it is unavailable for these two models."""
+    try:
+        return ask()
+    except UnavailableError as error:
+        return error
+
+
+def _reason(error: ProbeError) -> None:
+    st.info(state.escape(str(error), 600))
+
+
+# ---------------------------------------------------------------- vectors as curves, answers as bars
+
+
+def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult) -> Any:
+    """Return the change of vectors by layer: mean and maximum, and the distance of unrelated tokens of A,
+    unless it is so large that the other curves would be flat."""
+    figure = go.Figure()
+    distances = _unrelated_distances(baseline)
+    if distances.min() <= _MAX_RATIO * result.most.max():
+        _add_curve(figure, "unrelated tokens of A: mean", distances, {"color": GRAY, "dash": "dot"}, "circle")
+    _add_curve(figure, "largest change", result.most, {"color": SECOND, "width": 2}, "square")
+    _add_curve(figure, "mean", result.mean, {"color": ACCENT, "width": 3}, "circle")
+    figure.update_layout(
+        height=300,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        legend={"orientation": "h", "y": -0.3, "x": 0},
+        xaxis={"title": "layer", "dtick": max(1, len(result.moved) // 12), "zeroline": False},
+        yaxis={"title": "1 − cosine", "rangemode": "tozero"},
+        hovermode="closest",
+    )
+    return figure
+
+
+def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBaselineResult) -> str:
+    """Return the largest mean change and the distance of unrelated tokens at that layer."""
+    distances = _unrelated_distances(baseline)
+    layer = int(np.nan_to_num(result.mean).argmax())
+    if not result.most.any():
+        return (
+            "No vector changed. The mean distance of two unrelated tokens of A is "
+            f"**{distances[-1]:.2f}** at the last layer."
+        )
+    return (
+        f"The mean change is largest at layer {layer}: **{result.mean[layer]:.3g}**. The mean distance of "
+        f"two unrelated tokens of A is **{distances[layer]:.2f}** there."
+    )
+
+
+def _unrelated_distances(baseline: SimilarityBaselineResult) -> Array:
+    """Return 1 − cosine of unrelated tokens, mean by layer."""
+    distances: Array = 1 - np.array(baseline.unrelated.mean)
+    return distances
+
+
+def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symbol: str) -> None:
+    figure.add_scatter(
+        x=list(range(len(values))),
+        y=values,
+        mode="lines+markers",
+        name=name,
+        line=line,
+        marker={"symbol": symbol, "size": 7},
+        hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+    )
+
+
+def answer_bars(result: AnswerChangeResult) -> Any:
+    """Return a pair of bars for each answer, A's above B's."""
+    names = [shown(name) for name in result.names[:_MAX_BARS]]
+    figure = go.Figure()
+    for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):
+        figure.add_bar(
+            x=values[:_MAX_BARS],
+            y=list(range(len(names))),
+            orientation="h",
+            name=side,
+            customdata=[as_text(name) for name in names],
+            marker={"color": colour},
+            hovertemplate=f"%{{customdata}}: %{{x:.6f}}<extra>{side}</extra>",
+        )
+    figure.update_layout(
+        barmode="group",
+        height=96 + 40 * len(names),
+        margin={"l": 0, "r": 24, "t": 8, "b": 0},
+        bargap=0.3,
+        xaxis={"title": result.kind, "range": _range(result)},
+        yaxis=named_rows([truncate_text(name, 28) for name in names]),
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+    )
+    return figure
+
+
+def _range(result: AnswerChangeResult) -> Sequence[float] | None:
+    """Return the range from 0 to the next round number; None, which fits the data, for negative values."""
+    both = np.nan_to_num(np.concatenate([result.a, result.b]))
+    if result.kind != "probability" and both.min(initial=0.0) < 0:
+        return None
+    return [0, Scale.from_zero(both, 0.0).high]
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _heads(result: HeadChangeResult | UnavailableError) -> None:
+    """Draw the change of every head as a heatmap, in which a click selects a head, and as a ranking."""
+    corner = second_model.part_title("Which heads attend differently?")
+    if isinstance(result, UnavailableError):
+        _reason(result)
+        return
+    with corner:
+        export(result, "diff-heads", label="Export heads")
+    with st.container(key="judged_heads"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        cell = heatmap(of_changed_heads(result), key="changed_heads")
+        layer, head = (cell.row, cell.column) if cell is not None else result.strongest
+        second_model.head_buttons(layer + 1, head + 1)
+    with right:
+        st.dataframe(
+            result.frame(),
+            hide_index=True,
+            width="stretch",
+            height=380,
+            column_config={
+                "total_variation": st.column_config.NumberColumn("total variation", format="%.4f")
+            },
+            alt="Heads by total variation, largest change first",
+        )
+    blocks.caveat(
+        "Total variation: the share of its attention that a token puts on other keys in B than in A, mean "
+        "over all tokens; 0 for equal rows, 1 for disjoint rows. A large change does not mean that the head "
+        "matters for the output: attention is not an explanation by itself (Jain and Wallace 2019)."
+    )
+
+
+def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> None:
+    """Draw the change of the tokens' vectors by layer."""
+    corner = second_model.part_title("Which vectors changed direction?")
+    if isinstance(result, UnavailableError):
+        _reason(result)
+        return
+    with corner:
+        export(result, "diff-vectors", label="Export vectors")
+    with st.container(key="judged_vectors"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        heatmap(of_changed_vectors(result), key="changed_vectors")
+    with right:
+        baseline = shared_cache.answers.of(SimilarityBaseline().of, a)
+        st.markdown(compare_with_unrelated(result, baseline))
+        st.plotly_chart(
+            change_curves(result, baseline),
+            width="stretch",
+            config=figures.CONFIG,
+            alt="1 − cosine by layer: mean and largest change of the tokens, and unrelated tokens of A",
+        )
+    blocks.caveat(
+        "0: the same direction in both models; layer 0 is the output of the embeddings. Compare a change "
+        "with the distance of unrelated tokens, which is small in many models. If B was not fine-tuned from "
+        "A, the dimensions of the two models have different meanings and this cosine says nothing; use the "
+        "layer similarity below."
+    )
+    with st.expander("As a table"):
+        units = blocks.unique_names(result.units)
+        layers = result.frame().columns
+        st.dataframe(
+            result.frame().set_axis(units, axis=0),
+            width="stretch",
+            height=min(38 + 35 * len(units), 640),
+            column_config={name: st.column_config.NumberColumn(format="%.4f") for name in layers},
+            alt="1 − cosine of each token's vectors, one column per layer",
+        )
+
+
+def _parameters(result: ParameterChangeResult) -> None:
+    """Draw the change of the parameters."""
+    corner = second_model.part_title("Which parameters changed?")
+    with corner:
+        export(result, "diff-parameters", label="Export parameters")
+    if result.compared:
+        st.plotly_chart(
+            changed_treemap(result, blocks.is_dark()),
+            width="stretch",
+            config=figures.CONFIG,
+            alt="Parameters of A: area by count, color by relative change",
+        )
+    unmatched = (
+        f"{len(result.others):,} tensors have no counterpart with the same name and shape: they are gray "
+        "here and listed below."
+    )
+    blocks.caveat(
+        "Color: relative change ‖B − A‖ ÷ ‖A‖ of each tensor, and of modules and layers as a whole. The size "
+        "of a change does not say how much it affects the output. These are the parameters of the encoder; "
+        "changes of an output head show in the answers. " + (unmatched if result.others else "")
+    )
+    with st.expander("All tensors"):
+        st.dataframe(
+            result.frame().sort_values("relative", ascending=False, kind="stable"),
+            hide_index=True,
+            width="stretch",
+            height=420,
+            placeholder="–",
+            column_config={
+                "count": st.column_config.NumberColumn("count", format="localized"),
+                "norm": st.column_config.NumberColumn("norm of A", format="%.4g"),
+                "change": st.column_config.NumberColumn("norm of B − A", format="%.4g"),
+                "relative": st.column_config.NumberColumn("relative change", format="percent"),
+            },
+            alt="All tensors with their relative change, largest first",
+        )
+
+
+def _answers(a: Trace, b: Checkpoint) -> None:
+    """Draw the predictions of both models side by side."""
+    corner = second_model.part_title("Do the answers differ?")
+    tasks = _or_error(lambda: in_both(a.checkpoint, b))
+    if isinstance(tasks, UnavailableError):
+        _reason(tasks)
+        return
+    labels = {task: TASK_LABELS[task] for task in tasks}
+    task = state.segmented_control(
+        "task", "Task", labels, tasks[0], "Tasks that both models have a head for."
+    )
+    if task in _PAIR_TASKS and not workbench.request().b.strip():
+        st.info("This task needs two texts. Write sentence B under Your text, and press Run.")
+        return
+    try:
+        result = _answer(a, b, task)
+    except ProbeError as error:
+        _reason(error)
+        return
+    with corner:
+        export(result, f"diff-{task}", label="Export answers")
+    st.markdown(state.escape(result.finding, 400))
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        st.plotly_chart(
+            answer_bars(result), width="stretch", config=figures.CONFIG, alt="The answers of A and of B"
+        )
+        if len(result.keys) > _MAX_BARS:
+            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,}; the table has all.")
+    with right:
+        frame = result.frame()
+        st.dataframe(
+            frame,
+            hide_index=True,
+            width="stretch",
+            height=min(38 + 35 * len(frame), 420),
+            placeholder="–",
+            column_config={
+                name: st.column_config.NumberColumn(name, format="%.4f") for name in ("a", "b", "difference")
+            },
+            alt="Answers with the numbers of A and of B, and the difference",
+        )
+    blocks.caveat(
+        f"The top answers of either model, with the probabilities by both. {CERTAINTY}"
+        if result.kind == "probability"
+        else "One number from each model."
+    )
+
+
+def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
+    """Return the predictions for the text that the task reads: both sentences, or the selected one."""
+    now = workbench.request()
+    text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
+    if task in _PAIR_TASKS:
+        text = (now.a, now.b)
+    elif task == LABELLING:
+        text = (a.encoding.text, None)
+    truncate = now.truncate or task == ANSWERING
+    (trace_a,), (trace_b,) = (shared_cache.traces(model, [text], truncate) for model in (a.checkpoint, b))
+    mask = None
+    if task == FILLING:
+        default = usual_word(trace_a)
+        st.markdown("Click a word to mask it, or write a mask into the text")
+        first = state.token_position("mask", trace_a.tokens, default)
+        key = f"masks_{len(trace_a.tokens)}"
+        clicked = blocks.token_strip(trace_a, key, "Words that can be masked", first)
+        position = first if clicked is None else clicked
+        state.remember("mask", None if position == default else str(position))
+        mask = to_mask(trace_a, position)
+    result: AnswerChangeResult = shared_cache.answers.of(AnswerChange(task, mask=mask).of, trace_a, trace_b)
+    return result
+
+
+def _layers(a: Checkpoint, b: Checkpoint) -> None:
+    """Draw the similarity of every layer of A with every layer of B over many sentences."""
+    corner = second_model.part_title("How similar are the layers?")
+    source = state.segmented_control("sentences", "Sentences", many.SOURCES, "sample")
+    truncate = workbench.request().truncate
+    try:
+        sentences = many.choose_sentences(source)
+        if not sentences:
+            return
+        sentence_input.check_count(sentences, many.MAX_SENTENCES)
+        result = jobs.answer(
+            "alikeness of layers",
+            LayerSimilarity().of,
+            a,
+            b,
+            sentences,
+            truncate,
+            label="Compare all layers",
+            unit="steps",
+            note="Both models read every sentence. You can cancel at any time.",
+        )
+    except ProbeError as error:
+        many.error_box(error)
+        return
+    if result is None:
+        return
+    with corner:
+        lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
+        export(result, "diff-alikeness", [lines], label="Export layers", data={"sentences": sentences})
+    st.markdown(state.escape(result.finding, 400))
+    heatmap(of_alike_layers(result), key="alike_layers")
+    blocks.caveat(
+        f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019): 1 if tokens that are similar "
+        "in one layer are similar in the other. It does not depend on the meaning of dimensions, so models "
+        "of any size can be compared. It is dominated by the few directions with the largest variance and "
+        "too high for few tokens: compare its values with each other rather than with 1."
+    )

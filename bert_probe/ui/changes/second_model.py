@@ -1,0 +1,151 @@
+"""The second model, B: the field for its name, opening it, swapping it with A, and links to its heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.server import callbacks, paths
+from bert_probe.ui import consent, state, workbench
+from bert_probe.ui.attention import view_state
+
+_MODEL, _REVISION = "other", "other_revision"
+"""URL parameters and widget keys."""
+_LAST = "second model named"
+"""Session key of the model that the fields contained in the last run."""
+_LEAVING = "leaving for attention"
+"""Session key set by a button that leads to the page Attention."""
+
+
+class SecondModel(NamedTuple):
+    """Name and revision of model B."""
+
+    model: str
+    revision: str
+
+
+def choose(can_swap: bool = True) -> SecondModel | None:
+    """Draw the fields for model B; None while no model is named.
+
+    Args:
+        can_swap: draw a button that swaps it with the model of the workbench.
+    """
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=420):
+            state.text_input(_MODEL, "Second model, B", "Folder or hub id", on_change=_on_change)
+        with st.container(width=200):
+            state.text_input(_REVISION, "Revision of B", "Newest", on_change=_on_change)
+        second = st.session_state[_LAST] = _current()
+        if second and can_swap:
+            st.button("Swap A and B", on_click=swap)
+    return second
+
+
+def _current() -> SecondModel | None:
+    """Return the model that the fields contain."""
+    model, revision = (str(st.session_state[key]).strip() for key in (_MODEL, _REVISION))
+    return SecondModel("" if model == BUILT_IN else model, revision) if model else None
+
+
+def _on_change() -> None:
+    """Remember that the reader, and not a link, named B."""
+    second = _current()
+    if second is not None:
+        consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
+
+
+def _cancel() -> None:
+    st.session_state[_MODEL] = st.session_state[_REVISION] = ""
+
+
+def explain(a: Checkpoint) -> None:
+    """Explain what to do if no second model is named."""
+    with st.container(border=True, key="no_second"):
+        st.header("A second model is needed", anchor=False)
+        st.markdown(
+            f"Model A is **{state.escape(a.description.name)}**, the model of the workbench. Name model B "
+            "above: a folder on this machine, or a hub id. The comparison is most complete if B was "
+            "fine-tuned from A. For models of different size, the parts that have a counterpart are "
+            "compared; with another tokenizer, only matching attention heads."
+        )
+        st.button(
+            "Compare A with itself", type="primary", on_click=_compare_with_itself, args=(a.description.name,)
+        )
+        st.caption("Comparing a model with itself gives 0 everywhere.")
+
+
+def open_second(second: SecondModel) -> Checkpoint | None:
+    """Return B, opened with its progress shown; None after drawing the error if it cannot be opened."""
+    try:
+        return workbench.open_model(
+            second.model,
+            second.revision,
+            "opening the second model",
+            "The URL of this page names it as the second model.",
+            ("Cancel", _cancel),
+        )
+    except ProbeError as error:
+        error_box(error, "The second model cannot be opened")
+        return None
+
+
+def error_box(error: ProbeError, title: str) -> None:
+    """Draw why the two models cannot be compared."""
+    with st.container(border=True, key="refusal"):
+        st.header(title, anchor=False)
+        st.text(str(error))
+        st.caption("Name another second model above. Your texts and settings are unchanged.")
+
+
+def part_title(title: str) -> DeltaGenerator:
+    """Draw the title of a part; return a container in its corner for the export menu."""
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header(title, anchor=False)
+        return st.container(width="content")
+
+
+def swap() -> None:
+    """Make B the model of the workbench, and the model of the workbench B."""
+    now = workbench.request()
+    second = _current() or SecondModel("", "")
+    workbench.submit(replace(now, model=second.model, revision=second.revision))
+    st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
+
+
+def follow_link() -> None:
+    """Go to the page that a button of the last run leads to."""
+    with callbacks.to_the_end():
+        if st.session_state.pop(_LEAVING, False):
+            st.switch_page(paths.page("attention"))
+
+
+def head_buttons(layer: int, head: int) -> None:
+    """Draw buttons that show a head, from 1, in either model."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"Show head {layer}.{head}", width="content")
+        st.button("in A", on_click=_show_head, args=(layer, head, False))
+        st.button("in B", on_click=_show_head, args=(layer, head, True))
+
+
+def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
+    """Draw buttons that show a head of A and a head of B, each as layer and head from 1."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
+        st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))
+
+
+def _show_head(layer: int, head: int, in_b: bool) -> None:
+    view_state.show_head(layer, (head - 1,))
+    if in_b:
+        swap()
+    st.session_state[_LEAVING] = True
+
+
+def _compare_with_itself(name: str) -> None:
+    st.session_state[_MODEL], st.session_state[_REVISION] = name, workbench.request().revision

@@ -1,0 +1,345 @@
+"""The page Compare: two sentences that differ in a few words, and what changes in the part they share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from bert_probe.analyses.attribution.activation_patching import ActivationPatching, ActivationPatchingResult
+from bert_probe.analyses.comparison.minimal_pair import (
+    MinimalPair,
+    MinimalPairResult,
+    MinimalPairRow,
+    MinimalPairRowResult,
+)
+from bert_probe.errors import ProbeError
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.text.alignment import Alignment
+from bert_probe.ui import blocks, jobs, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components.strip import strip
+from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.export import ExtraDownload, export, table_zip
+from bert_probe.views.answers import of_patching, patched_name
+from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
+from bert_probe.views.measures import CHANGES
+from bert_probe.views.strip import Mark, StripToken
+from bert_probe.views.text import shown
+from bert_probe.views.view import digest
+
+MAX_TOKENS_AT_ONCE = 32
+"""Maximum number of tokens for which patching starts without a click; it takes well below a second."""
+_PATCHES = {"tokens": "A token's vector", "heads": "A head's output"}
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Compare",
+        "Compare two sentences that differ in a few words: which attention heads and which vectors change in "
+        "the words they share?",
+    )
+    traced = workbench.trace_request()
+    if traced.a.encoding.pair is not None:
+        _explain_pair()
+        return
+    if traced.b is None:
+        _explain_second_sentence()
+        return
+    for trace in (traced.a, traced.b):
+        blocks.truncation_notice(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        measure = state.segmented_control(
+            "change", "Measure", {name: change.name for name, change in CHANGES.items()}, "total_variation"
+        )
+        words = state.toggle(
+            "words",
+            "Whole words",
+            False,
+            "Merge subword tokens: attention is summed over a key's tokens and averaged over a query's; "
+            "vectors are averaged.",
+        )
+        st.space("stretch")
+        corner = st.container(width="content")
+    pair = shared_cache.answers.of(MinimalPair(words).of, traced.a, traced.b)
+    _comparison(pair.showing(by=measure), traced.a, traced.b, corner)
+
+
+def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> None:
+    """Draw the comparison; its export menu goes into `corner`."""
+    index = _choose_word(pair, f"{digest(a.tokens)} {digest(b.tokens)}")
+    _finding(pair, index)
+    st.header("Which heads changed?", anchor=False)
+    _heads(pair)
+    st.header("Attention of the selected word", anchor=False)
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        layer = state.select_layer("layer", 1, a.layers, "The last layer is the closest to the output.")
+    with right:
+        head = state.select_head("head", a.heads)
+    token = pair.alignment.aligned[index].position
+    question = MinimalPairRow(
+        token, layer - 1, "mean" if head == "mean" else int(head) - 1, pair.question.words
+    )
+    row = question.of(a, b)
+    _row(row)
+    st.header("Which vectors changed?", anchor=False)
+    _vectors(pair)
+    if not pair.same_input:
+        _patching(a, b)
+    vectors = pair.showing(show="moved")
+    more: list[ExtraDownload] = [
+        ("Vector changes, CSV + provenance", "moved.zip", partial(table_zip, vectors, "moved")),
+        ("Attention of the word, CSV + provenance", "rows.zip", partial(table_zip, row, "rows")),
+    ]
+    with corner:
+        export(pair, "compare", more)
+
+
+def _explain_second_sentence() -> None:
+    with st.container(border=True, key="no_second"):
+        st.header("A second sentence is needed", anchor=False)
+        st.markdown(
+            "Write sentence B under Your text: the same as A except for a word or two. Then press Run. Or "
+            "start with an example in which one word decides what “it” refers to."
+        )
+        example = EXAMPLES[0]
+        request = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)
+        st.button("Open the example", type="primary", on_click=workbench.submit, args=(request,))
+
+
+def _explain_pair() -> None:
+    with st.container(border=True, key="read_together"):
+        st.header("The two sentences are one input", anchor=False)
+        st.markdown(
+            "Sentence B is the second segment of A's input, so each sentence is part of the other's context. "
+            "To compare them, choose “Separate text” under sentence B."
+        )
+        request = replace(workbench.request(), relation="compare")
+        st.button("Read them separately", type="primary", on_click=workbench.submit, args=(request,))
+
+
+def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) -> list[StripToken]:
+    """Return one of the texts as pills; tokens without a counterpart in the other text are marked."""
+    counterparts, other = dict(side.pairs), "BA"[segment]
+    tokens = []
+    for index, unit in enumerate(side.units_a):
+        before = side.units_a[index - 1] if index else None
+        joined = isinstance(unit, Token) and isinstance(before, Token) and unit.continues(before)
+        mark: Mark = "changed"
+        place = f"not in {other}"
+        if index in counterparts:
+            mark = "partner" if index == selected else ""
+            place = f"in {other} at {side.units_b[counterparts[index]].position}"
+        detail = f"position {unit.position} · {place}"
+        tokens.append(
+            StripToken(shown(unit.display), unit.position, segment, unit.special, joined, detail, mark)
+        )
+    return tokens
+
+
+def _unaligned(side: Alignment) -> str:
+    """Return the first units of A without a counterpart."""
+    names = [state.escape(shown(side.units_a[index].display)) for index in side.changed_a]
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
+
+
+def _choose_word(pair: MinimalPairResult, text: str) -> int:
+    """Draw both texts; return the index of the aligned word that is selected, by default the most changed
+    one.
+
+    Args:
+        text: identifies the two texts; a choice survives merging their tokens into words.
+    """
+    side, unit = pair.alignment, "words" if pair.question.words else "tokens"
+    positions = [unit.position for unit in side.units_a]
+    most_changed = side.pairs[pair.most_moved][0]
+    st.markdown(f"**Sentence A** · click one of the {unit}")
+    position = strip(
+        _strip_tokens(side, 0),
+        key="compare_a",
+        label="Sentence A",
+        selectable="one",
+        selected=positions[most_changed],
+        text=text,
+    )
+    selected = most_changed if position is None else positions.index(position)
+    index = side.places_a.index(selected) if selected in side.places_a else pair.most_moved
+    st.markdown("**Sentence B**")
+    strip(_strip_tokens(side.mirrored, 1, side.pairs[index][1]), key="compare_b", label="Sentence B")
+    blocks.caveat(
+        f"Only in A: {_unaligned(side)}. Only in B: {_unaligned(side.mirrored)}. All other {unit} are "
+        "aligned and compared."
+    )
+    if selected in side.changed_a:
+        name = state.escape(shown(side.units_a[selected].display))
+        st.markdown(
+            f"“{name}” has no counterpart in sentence B. The results are for the word that changed most."
+        )
+    return index
+
+
+def _finding(pair: MinimalPairResult, index: int) -> None:
+    """Draw the summary, with a button that selects the head it mentions."""
+    with st.container(key="finding"):
+        st.markdown(state.escape(pair.finding(index), 1000))
+    if pair.same_input:
+        return
+    layer, head = pair.strongest_shift(index)
+    st.button(f"Show head {layer + 1}.{head + 1} below", on_click=_select_head, args=(layer + 1, head + 1))
+
+
+def _select_head(layer: int, head: int) -> None:
+    """Select a head, from 1, for the attention of the word."""
+    st.session_state["layer"], st.session_state["head"] = layer, head
+
+
+def _heads(pair: MinimalPairResult) -> None:
+    """Draw the change of every head as a heatmap, in which a click selects a head, and as a ranking."""
+    measure = pair.question.by
+    with st.container(key="judged_heads"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        cell = heatmap(of_changes(pair), key="compare_heads")
+        # Only a new click selects a head; an old one must not undo a later choice elsewhere.
+        if cell is not None and cell != st.session_state.get("compare_clicked"):
+            _select_head(cell.row + 1, cell.column + 1)
+        st.session_state["compare_clicked"] = cell
+    with right:
+        st.dataframe(
+            pair.frame(),
+            hide_index=True,
+            width="stretch",
+            height=380,
+            column_config={
+                name: st.column_config.NumberColumn(change.name, format="%.4f")
+                for name, change in CHANGES.items()
+            },
+            alt=f"Heads by {CHANGES[measure].name.lower()}, largest change first",
+        )
+    blocks.caveat(
+        f"{CHANGES[measure].meaning} Special tokens count like all other tokens; attention on tokens without "
+        "a counterpart is summed in one entry, “rest”. A large change does not mean that the head matters "
+        "for the output: attention is not an explanation by itself (Jain and Wallace 2019)."
+    )
+
+
+def _row(row: MinimalPairRowResult) -> None:
+    """Draw the attention of the selected word in A and in B, and the difference."""
+    both, difference = of_row_pair(row)
+    heatmap(both, key="compare_rows")
+    heatmap(difference, key="compare_difference")
+    blocks.caveat(
+        "Keys are those of both sentences; “rest” is all attention on keys without a counterpart. Each row "
+        "sums to 1, the difference to 0. A weight says where a head reads from, not what the model does with "
+        "it."
+    )
+    with st.expander("As a table"):
+        st.dataframe(
+            row.frame(),
+            hide_index=True,
+            width="stretch",
+            column_config={
+                name: st.column_config.NumberColumn(format="%.4f") for name in ("a", "b", "difference")
+            },
+            alt="Attention of the selected word in both sentences",
+        )
+
+
+def _vectors(pair: MinimalPairResult) -> None:
+    """Draw the change of each aligned token's vector, layer by layer."""
+    units, layers = pair.alignment.aligned, [str(layer) for layer in range(len(pair.moved))]
+    with st.container(key="judged_vectors"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        heatmap(of_moved(pair), key="compare_moved")
+    with right:
+        frame = pair.showing(show="moved").frame().set_axis(blocks.unique_names(units), axis=0)
+        st.dataframe(
+            frame,
+            width="stretch",
+            height=min(38 + 35 * len(frame), 640),
+            column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
+            alt="1 − cosine of each aligned vector, one column per layer",
+        )
+    blocks.caveat(
+        "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
+        "attention: a change there means another position, or other subword tokens. "
+        + ("A word's vector is the mean of its tokens' vectors. " if pair.question.words else "")
+        + "The spread of vectors differs between layers, so compare tokens within a layer, not layers with "
+        "each other (Ethayarajh 2019)."
+    )
+
+
+# ---------------------------------------------------------------- activation patching
+
+
+def _patching(a: Trace, b: Trace) -> None:
+    """Draw activation patching: parts of A's forward pass are put into B's."""
+    st.header("Activation patching", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        patch = state.segmented_control("patch", "Copy from A's forward pass into B's", _PATCHES, "tokens")
+        st.space("stretch")
+        corner = st.container(width="content")
+    try:
+        result = jobs.answer(
+            "patching",
+            ActivationPatching(patch).of,
+            a,
+            b,
+            label="Patch each part into B, one at a time",
+            unit="parts",
+            note="One forward pass per part, batched. You can cancel at any time.",
+            start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
+        )
+    except ProbeError as error:
+        st.info(state.escape(str(error), 400))
+        return
+    if result is None:
+        return
+    with corner:
+        export(result, f"patching-{patch}", label="Export this part")
+    st.markdown(_patching_summary(result))
+    heatmap(of_patching(result), key="patching_picture")
+    blocks.caveat(
+        "0: the answer for B does not change; 1: it becomes the answer for A; below 0: it moves away from "
+        "A's. The answer is the most probable one of the model's output head for A; without an output head, "
+        "the cosine of the sentence vector with A's. Unlike attention this is a causal effect, measured by "
+        "running the model with one part replaced (Vig et al. 2020, Meng et al. 2022). Parts interact, so "
+        "their shares need not add up, and the effect holds for this pair of sentences only."
+    )
+
+
+def _patching_summary(result: ActivationPatchingResult) -> str:
+    """Return the part with the largest effect, and the effect of all tokens together."""
+    layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
+    share = result.recovered[layer, index]
+    is_tokens = result.question.what == "tokens"
+    if is_tokens:
+        part = f"“{state.escape(patched_name(result, int(index)))}” after layer {layer}"
+    else:
+        part = f"Layer {layer + 1}, head {index + 1}"
+    answer = (
+        f"The {state.escape(result.number)} is {result.goal:.4f} for A and {result.nothing:.4f} for B"
+        if result.number
+        else f"The cosine of the two sentences is {result.nothing:.4f}"
+    )
+    sentences = [
+        f"{answer}. {part} alone recovers **{share:.0%}** of the difference, more than any other part."
+    ]
+    if is_tokens:
+        together = result.recovered_together
+        shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))
+        sentences.append(f"All tokens of a layer together recover {' to '.join(shares)}.")
+        sentences.append(
+            "Every token has a counterpart, so this must be 100%."
+            if result.whole
+            else "Tokens without a counterpart stay as they are in B."
+        )
+    return " ".join(sentences)

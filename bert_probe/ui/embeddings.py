@@ -1,0 +1,151 @@
+"""The page Embeddings: how an input embedding is computed, the token vectors of each layer, and the
+pooler."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.analyses.vectors.embedding import Embedding
+from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.pooler import Pooler
+from bert_probe.core.result import Result
+from bert_probe.errors import UnavailableError
+from bert_probe.model.trace import Trace
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers, strips
+from bert_probe.views.scale import Scale
+
+_PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
+
+Export = tuple[Result, str]
+"""The result of a part and the name of its files."""
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Embeddings",
+        "The vectors of the tokens: the input embedding, a sum of learned word, position and segment "
+        "embeddings; the hidden states after each layer; and the pooler's output.",
+    )
+    traced = workbench.trace_request()
+    with st.container(horizontal=True, gap="medium"):
+        part = state.segmented_control("part", "Part", _PARTS, "input")
+        trace = workbench.choose_trace(traced)
+        st.space("stretch")
+        menu = st.container(width="content")
+    blocks.truncation_notice(trace)
+    draw = {"input": _input_embedding, "vectors": _token_vectors, "pooler": _pooler}[part]
+    result, name = draw(trace)
+    with menu:
+        export(result, name)
+
+
+def _check(difference: float, comparison: str) -> None:
+    """Draw the largest difference from the model's own numbers."""
+    verdict = "exactly equal" if difference == 0 else f"largest difference {difference:.1e}"
+    st.markdown(f"**Check:** {comparison}: {verdict}.")
+
+
+def _input_embedding(trace: Trace) -> Export:
+    """Draw word + position + segment → sum → LayerNorm for a token."""
+    embedding = Embedding().of(trace)
+    st.markdown("Choose a token")
+    default = embedding.chosen
+    first = state.token_position("embedding_token", trace.tokens, default)
+    clicked = blocks.token_strip(trace, f"anatomy_{len(trace.tokens)}", "Tokens to choose from", first)
+    position = first if clicked is None else clicked
+    state.remember("embedding_token", None if position == default else str(position))
+    token = trace.tokens[position]
+    names = {
+        "word": f"word · id {token.id}",
+        "position": f"+ position · row {position}",
+        "segment": f"+ segment · {'AB'[token.segment]}",
+        "sum": "= sum",
+    }
+    strips(
+        [rows[position] for rows in embedding.summed.values()],
+        [names[name] for name in embedding.summed],
+        Scale.around_zero(*embedding.summed.values()),
+        "embedding-sum",
+        f"Sum of the embeddings of token {position}",
+    )
+    if embedding.normalised is not None:
+        strips(
+            [embedding.normalised[position]],
+            ["LayerNorm of the sum"],
+            Scale.around_zero(embedding.normalised),
+            "embedding-norm",
+            f"Input vector of token {position} after LayerNorm",
+        )
+    _check(embedding.difference, f"all {len(trace.tokens)} tokens against the model's embedding module")
+    for sentence in embedding.absent:
+        st.caption(state.escape(sentence))
+    result = embedding.showing(token=position)
+    numbers(result.frame())
+    blocks.caveat(
+        "Each row is one vector, with a color per dimension. In BERT all three tables are learned. LayerNorm "
+        "shifts and rescales each vector, so it has its own color range."
+    )
+    return result, f"embedding-token{position}"
+
+
+def _token_vectors(trace: Trace) -> Export:
+    """Draw all token vectors after a layer."""
+    with st.container(width=320):
+        layer = state.select_layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
+    result = HiddenStates(layer).of(trace)
+    strips(
+        result.values,
+        blocks.unique_names(trace.tokens),
+        Scale.around_zero(*trace.states),
+        "token-vectors",
+        f"Token vectors after layer {layer}" if layer else "Token vectors at the output of the embeddings",
+        "token",
+    )
+    numbers(result.frame())
+    blocks.caveat(
+        "One row per token, one column per dimension. The color range is the same for all layers of this "
+        "text. Single dimensions rarely have a meaning; vertical lines are dimensions that are large for "
+        "every token."
+    )
+    return result, f"embeddings-layer{layer}"
+
+
+def _pooler(trace: Trace) -> Export:
+    """Draw the [CLS] vector and the pooler, computed again."""
+    if trace.cls is None:
+        raise UnavailableError("This model's input does not begin with a [CLS] token.")
+    result: Result
+    try:
+        pooler = Pooler().of(trace)
+    except UnavailableError as error:
+        st.text(str(error))
+        states = HiddenStates(which="cls").of(trace)
+        strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
+        result = states
+    else:
+        strips(
+            [pooler.cls, pooler.linear],
+            [f"{trace.tokens[0]}, last layer", "W · CLS + b"],
+            Scale.around_zero(pooler.cls, pooler.linear),
+            "cls-linear",
+            "The [CLS] vector and the pooler's linear layer",
+        )
+        strips(
+            [pooler.replay, pooler.model_output],
+            ["tanh(W · CLS + b)", "the model's pooler"],
+            Scale.around_zero(pooler.model_output),
+            "pooler",
+            "The pooler's output, computed again and by the model",
+        )
+        _check(pooler.difference, "tanh(W · CLS + b) against the model's pooler output")
+        result = pooler
+    numbers(result.frame())
+    blocks.caveat(
+        "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither its output "
+        "nor [CLS] is a good sentence embedding unless the model was trained for that (Reimers and Gurevych "
+        "2019)."
+    )
+    return result, "cls-pooler"

@@ -1,0 +1,158 @@
+"""The page Probes: its files, its parts, and the part about heads that predict syntactic relations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+
+from bert_probe.analyses.probing.relations import (
+    DIRECTIONS,
+    RelationExample,
+    Relations,
+    RelationsResult,
+    examples,
+)
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
+from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.tag_alignment import placed
+from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.words import word_lens
+from bert_probe.ui import blocks, jobs, state, workbench
+from bert_probe.ui.attention import view_state
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export, table_bytes
+from bert_probe.ui.probes import inputs, layers, trees
+from bert_probe.ui.probes.inputs import ProbeFiles
+from bert_probe.views.probes import of_relations
+
+_PARTS = {"layers": "Layers", "trees": "Syntax trees", "relations": "Heads and relations"}
+_DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
+_EXAMPLE_LENGTH = 8
+"""Number of words of an example sentence; the sentence closest to it is used."""
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Probes",
+        "Upload tagged sentences, a treebank, or labeled texts. Which layers encode these labels, and which "
+        "attention heads track these relations?",
+    )
+    checkpoint = workbench.checkpoint()
+    request = workbench.request()
+    part = state.segmented_control("probes_part", "Part", _PARTS, "layers")
+    try:
+        files = inputs.choose_files()
+        if files is None:
+            inputs.explain_formats()
+        else:
+            draw = {"layers": layers.part, "trees": trees.part, "relations": _relations}[part]
+            draw(files, checkpoint, request.truncate)
+    except ProbeError as error:
+        blocks.error_box(error, "Fix the file and upload it again; the other one is kept.")
+
+
+def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
+    if files.held_out is None:
+        st.info("Heads are selected on one treebank and evaluated on another: upload the held-out file, too.")
+        return
+    data, held_out = files.data, files.held_out
+    if isinstance(data, LabeledTexts) or isinstance(held_out, LabeledTexts):
+        st.info("Relations need a treebank: upload CoNLL-U files, whose words have syntactic heads.")
+        return
+    result = jobs.answer(
+        "relations",
+        Relations().of,
+        checkpoint,
+        data,
+        held_out,
+        truncate,
+        label="Evaluate the heads",
+        unit="sentences",
+        note="One forward pass per sentence, batched. You can cancel at any time.",
+    )
+    if result is not None:
+        _relations_result(result, data, held_out, checkpoint, truncate)
+
+
+def _relations_result(
+    result: RelationsResult,
+    data: tuple[TaggedSentence, ...],
+    held_out: tuple[TaggedSentence, ...],
+    checkpoint: Checkpoint,
+    truncate: bool,
+) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        direction = int(state.segmented_control("relations_direction", "Direction", _DIRECTIONS, "0"))
+        st.space("stretch")
+        all_heads = partial(table_bytes, result.showing(show="all"), "csv")
+        more = [("All heads, CSV", "relations-all.csv", all_heads)]
+        export(result, "relations", more, data={"chosen": data, "reported": held_out})
+    cell = heatmap(of_relations(result, direction), key="relations_heads")
+    if cell is None:
+        blocks.caveat("Click a cell, or press Enter on it, to see the head on a sentence of the file.")
+    else:
+        layer, head = divmod(cell.column, result.accuracies.shape[-1])
+        accuracy = result.accuracies[cell.row, direction, layer, head]
+        relation = result.relations[cell.row]
+        example = _example(held_out, relation)
+        sentence = held_out[example.sentence]
+        word, word_head = sentence.words[example.dependent], sentence.words[example.head]
+        st.markdown(
+            f"**{state.escape(relation)}**, layer {layer + 1}, head {head + 1}: accuracy **{accuracy:.1%}**, "
+            f"from {DIRECTIONS[direction]}. For example “{state.escape(word)}”, whose syntactic head is "
+            f"“{state.escape(word_head)}”, in:"
+        )
+        st.text(sentence.text)
+        query = example.dependent if direction == 0 else example.head
+        arguments = (checkpoint, sentence, query, (layer, head), truncate)
+        # In a callback, because the workbench cannot be changed after it is drawn.
+        if st.button("Show its attention on this sentence", on_click=_show_attention, args=arguments):
+            with callbacks.to_the_end():
+                st.switch_page(paths.page("attention"))
+    frame = result.table()
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 480),
+        column_config={
+            "accuracy": st.column_config.NumberColumn(format="%.4f"),
+            "offset_accuracy": st.column_config.NumberColumn("offset accuracy", format="%.4f"),
+        },
+        alt="For each relation the best head and its accuracy, and the best fixed offset",
+    )
+    if result.left_out:
+        names = state.escape(", ".join(result.left_out), 1000)
+        blocks.caveat(f"Left out because they do not occur in the first file: {names}.")
+    blocks.caveat(
+        "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
+        "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
+        "first file; the accuracies are measured on the second. A head that tracks a relation need not be "
+        "used for it, and if a fixed offset is as accurate, the head may track no more than that."
+    )
+
+
+def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationExample:
+    """Return an occurrence of a relation in a sentence of convenient length."""
+    return min(
+        examples(sentences, relation),
+        key=lambda example: abs(len(sentences[example.sentence].words) - _EXAMPLE_LENGTH),
+    )
+
+
+def _show_attention(
+    checkpoint: Checkpoint, sentence: TaggedSentence, word: int, head: tuple[int, int], truncate: bool
+) -> None:
+    """Submit a sentence, and show the attention of one of its words in a head."""
+    workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
+    trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
+    words = placed(sentence, trace.encoding)
+    first = words.lens.units[words.units[word]].position
+    query = [first in unit.positions for unit in word_lens(trace).units].index(True)
+    view_state.show_head(head[0] + 1, (head[1],), query)

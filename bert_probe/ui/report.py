@@ -1,0 +1,217 @@
+"""The page Report: the draft with its views and notes, and the report as a page and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError, ReportError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress
+from bert_probe.reports import notes
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.numbers import NamedModels
+from bert_probe.reports.report import Report
+from bert_probe.reports.view_files import ModelReference, asked_in, subject_of
+from bert_probe.runtime import shared_cache
+from bert_probe.server.report_preview import Preview
+from bert_probe.ui import blocks, consent, drafts, jobs, state
+
+MAX_PAGE_BYTES: Final = 20_000_000
+"""Maximum size of a report that is kept for a session; the command line writes larger ones."""
+_PREVIEW_HEIGHT: Final = 720
+_TITLE: Final = "report_title"
+_PREVIEW: Final = "report_preview"
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Report",
+        "Arrange the views that you added, write notes, and create one file with live pictures, tables, "
+        "provenance and the code of each result.",
+    )
+    if drafts.is_missing():
+        st.warning(
+            "The views that this URL names are no longer stored, because the app was restarted. If you saved "
+            "them, open their file under Open a view."
+        )
+    draft = drafts.current()
+    if not draft.entries:
+        with st.container(border=True, key="report_empty"):
+            st.header("The report has no views yet", anchor=False)
+            st.markdown(
+                "On any page choose **Export**, then **Add to report**. The views are kept while you use "
+                "other pages."
+            )
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=420):
+            _title(draft)
+        st.download_button(
+            "Save these views",
+            draft.to_bytes(),
+            file_name="report.views.json",
+            mime="application/json",
+            on_click="ignore",
+            help="A small file with the views and notes, without numbers. Open it under Open a view.",
+        )
+    drafts.show_message()
+    for index, entry in enumerate(draft.entries):
+        with st.container(border=True, key=f"report_view_{index}"):
+            _entry(index, entry, len(draft.entries))
+            _note(index, entry)
+    _report(draft)
+
+
+# ---------------------------------------------------------------- draft
+
+
+def _title(draft: Draft) -> None:
+    st.session_state[_TITLE] = draft.title
+    st.text_input("Title", key=_TITLE, max_chars=200, placeholder="Report", on_change=_change_title)
+
+
+def _change_title() -> None:
+    title = st.session_state[_TITLE].strip()
+    _try(lambda: drafts.replace_draft(Draft(title, drafts.current().entries)))
+
+
+def _entry(index: int, entry: DraftEntry, count: int) -> None:
+    """Draw the description of a view, with buttons that move and remove it."""
+    view = entry.view
+    title, question = asked_in(view)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        page = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
+        st.markdown(f"**{index + 1} · {state.escape(title)}**:gray[{page}]", width="content")
+        st.space("stretch")
+        for label, direction, by in (("↑", "up", -1), ("↓", "down", 1)):
+            st.button(
+                label,
+                key=f"{direction} {index}",
+                help=f"Move view {index + 1} {direction}",
+                disabled=not 0 <= index + by < count,
+                on_click=partial(drafts.move, index, by),
+            )
+        st.button(
+            "Remove",
+            key=f"remove {index}",
+            type="tertiary",
+            help=f"Remove view {index + 1}",
+            on_click=partial(drafts.remove, index),
+        )
+    lines = [
+        state.escape(subject_of(view), 400),
+        state.escape(question, 300),
+        *(state.escape(model.shown) for model in view.models),
+    ]
+    st.caption("  \n".join(line for line in lines if line))
+
+
+def _note(index: int, entry: DraftEntry) -> None:
+    key = f"report_note_{index}"
+    # Set in every run, so that a note moves with its view.
+    st.session_state[key] = entry.note
+    st.text_area(
+        f"Note on view {index + 1}",
+        key=key,
+        height=80,
+        max_chars=notes.LONGEST,
+        placeholder=f"Plain text. {notes.HOW}",
+        on_change=_change_note,
+        args=(index, key),
+    )
+    unchecked = notes.unchecked(entry.note)
+    if unchecked:
+        numbers = state.escape(", ".join(unchecked))
+        st.caption(f"Typed by hand, so they cannot be verified: {numbers}. {state.escape(notes.HOW)}")
+
+
+def _change_note(index: int, key: str) -> None:
+    _try(lambda: drafts.set_note(index, st.session_state[key]))
+
+
+def _try(change: Callable[[], None]) -> None:
+    try:
+        change()
+    except ProbeError as error:
+        drafts.set_message(str(error))
+
+
+# ---------------------------------------------------------------- report
+
+
+def _report(draft: Draft) -> None:
+    """Draw the button that creates the report, its files and a preview."""
+    models = [model for entry in draft.entries for model in entry.view.models]
+    unknown = [
+        (model.name, model.revision) for model in models if not consent.is_agreed(model.name, model.revision)
+    ]
+    if unknown:
+        title = "Open the models of this report?"
+        consent.ask(unknown, "report", title, "Its views name models that this session has not opened.")
+        return
+    names = ", ".join(dict.fromkeys(model.shown for model in models))
+    created = jobs.run(
+        "report",
+        draft.to_bytes(),
+        "Create the report",
+        lambda progress: _create(draft, progress),
+        "views",
+        state.escape(f"Opens {names}, and each again in float64 to measure the numerical error.", 1_000),
+    )
+    if created is None:
+        return
+    page, archive = created
+    with st.container(horizontal=True, vertical_alignment="center"):
+        for label, content, suffix, mime in (
+            ("Page, HTML", page, "html", "text/html"),
+            ("Everything, ZIP", archive, "zip", "application/zip"),
+        ):
+            st.download_button(
+                f"{label} · {len(content) / 1e6:.1f} MB",
+                content,
+                file_name=f"report.{suffix}",
+                mime=mime,
+                key=f"report {suffix}",
+                type="primary" if suffix == "html" else "secondary",
+                on_click="ignore",
+            )
+    st.caption(
+        "The page works offline, with live pictures. The ZIP file contains the page, data (Parquet), "
+        "pictures (SVG) and a manifest. Anyone can check either file with bert-probe verify."
+    )
+    _preview(page)
+
+
+def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
+    report = Report.of(draft, NamedModels(_open_model), progress)
+    page = report.html().encode()
+    if len(page) > MAX_PAGE_BYTES:
+        raise ReportError(
+            f"The report has {len(page) / 1e6:,.0f} MB, but the app keeps at most {MAX_PAGE_BYTES / 1e6:.0f} "
+            "MB. Save these views, and create it with bert-probe report."
+        )
+    return page, report.zip()
+
+
+def _open_model(model: ModelReference) -> Checkpoint:
+    """Return a model of the report: the shared one for float32, which the app uses, else a new one."""
+    if model.dtype == "float32":
+        return shared_cache.open_checkpoint(model.name, model.revision)
+    from bert_probe.model.loading import load
+
+    return load(model.name or None, model.revision or None, dtype=model.dtype)
+
+
+def _preview(page: bytes) -> None:
+    """Draw the report in a frame."""
+    preview: Preview | None = st.session_state.get(_PREVIEW)
+    if preview is None or preview.page is not page:
+        preview = st.session_state[_PREVIEW] = Preview(page)
+    st.header("Preview", anchor=False)
+    with st.container(border=True):
+        st.iframe(preview.address, height=_PREVIEW_HEIGHT, alt="The report, with live pictures")

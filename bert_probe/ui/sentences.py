@@ -1,0 +1,240 @@
+"""The page Sentences: sentence embeddings, their cosine similarity, nearest pairs and a map."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.vectors import layouts
+from bert_probe.analyses.vectors.pooling import POOLINGS, offered, recipe
+from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.core.result import Result
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime.cache import key_of
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export, table_bytes
+from bert_probe.views.heatmaps import of_sentences
+
+MAX_SENTENCES = 2_000
+"""Maximum number of sentences: more cannot be read in one matrix."""
+_PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
+_ORDERS = {"tree": "Clustered", "given": "Input order"}
+_POOLINGS = {
+    "model": "The model's own",
+    "mean": "Mean",
+    "cls": "[CLS]",
+    "pooler": "Pooler",
+    "max": "Maximum",
+}
+_METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+_UNITS = {"pca": "", "tsne": "", "umap": "rounds"}
+_UMAP_NOTE = "Takes some seconds; the first time half a minute more, to compile its code."
+_CAVEATS = {
+    "pca": "The two directions with the largest variance. Points that are far apart are different; points "
+    "that are close may still differ in a direction that is not shown.",
+    "tsne": "Preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their sizes "
+    "and the axes have no meaning. Normalized vectors, fixed seed.",
+    "umap": "Preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, their "
+    "sizes and the axes have no meaning. Cosine distance, fixed seed.",
+}
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Sentences",
+        f"Compare up to {MAX_SENTENCES:,} sentences by the cosine similarity of their embeddings: as a "
+        "matrix, as nearest pairs, or on a map.",
+    )
+    checkpoint = workbench.checkpoint()
+    request = workbench.request()
+    try:
+        texts = sentence_input.choose_sentences()
+        question = Sentences(_choose_pooling(checkpoint))
+        if texts is None:
+            st.info("Choose a file: one sentence per line, or a table with a header.")
+        else:
+            _comparison(question, checkpoint, texts, request.truncate)
+    except ProbeError as error:
+        blocks.error_box(error, "Change the sentences above, or choose the example.")
+
+
+def _segmented_control(
+    key: str, label: str, options: dict[str, str], default: str, help_text: str | None = None
+) -> str:
+    """Draw a segmented control whose value is always in the URL: its default depends on the page."""
+    value = state.segmented_control(key, label, options, default, help_text)
+    state.remember(key, value)
+    return value
+
+
+def _choose_pooling(checkpoint: Checkpoint) -> str:
+    """Draw the choice of pooling, with its description."""
+    available = offered(checkpoint)
+    pooling = _segmented_control(
+        "pooling",
+        "Pooling",
+        {name: _POOLINGS[name] for name in available},
+        available[0],
+        "How the vectors of a sentence's tokens become one vector.",
+    )
+    own = f" Here: {state.escape(str(recipe(checkpoint, pooling)), 1000)}." if pooling == "model" else ""
+    st.markdown(f":gray[{POOLINGS[pooling]}{own}]")
+    return pooling
+
+
+def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
+    sentence_input.check_count(texts, MAX_SENTENCES)
+    result = _embed(question, checkpoint, texts, truncate)
+    if result is None:
+        return
+    part = state.segmented_control("sentences_part", "Show", _PARTS, "heatmap")
+    if part == "nearest":
+        _nearest(result, checkpoint)
+    elif part == "map":
+        _map(result, checkpoint, truncate)
+    else:
+        _similarity(result, part)
+
+
+def _embed(
+    question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool
+) -> SentencesResult | None:
+    """Return the sentence embeddings from a job; None while there are none."""
+    result = jobs.answer(
+        "sentence vectors",
+        question.of,
+        checkpoint,
+        texts,
+        truncate,
+        label="Compute the vectors",
+        unit="sentences",
+        start=True,
+    )
+    if result is not None and result.cut:
+        numbers = ", ".join(str(index + 1) for index in result.cut[:8])
+        more = " …" if len(result.cut) > 8 else ""
+        st.warning(
+            f"{len(result.cut):,} sentences were truncated to the maximum length of this model or pooling: "
+            f"{numbers}{more}.",
+            icon=":material/content_cut:",
+        )
+    return result
+
+
+def _exports(part: Result, name: str, result: SentencesResult) -> None:
+    """Draw the export menu of a part, with the sentences and their vectors."""
+    vectors = result.showing(show="vectors")
+    lines = "\n".join(result.sentences).encode()
+    export(
+        part,
+        name,
+        [
+            (f"{SENTENCES_FILE}, which the code below reads", SENTENCES_FILE, lambda _: lines),
+            ("Vectors, CSV", "sentence-vectors.csv", partial(table_bytes, vectors, "csv")),
+        ],
+    )
+
+
+def _similarity(result: SentencesResult, part: str) -> None:
+    """Draw the similarity matrix as a heatmap or as a table."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
+        cosines, labels = (
+            ordered.cosines,
+            [f"{index + 1} {result.sentences[index]}" for index in ordered.order],
+        )
+        st.space("stretch")
+        _exports(ordered, "sentences", result)
+    if part == "table":
+        st.dataframe(
+            pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
+            width="stretch",
+            height=min(38 + 35 * len(labels), 640),
+            column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
+            alt="Cosine similarity of every two sentences",
+        )
+        return
+    cell = heatmap(of_sentences(ordered), key="sentences_matrix")
+    if cell is None:
+        blocks.caveat("Click a cell to read its two sentences.")
+    else:
+        for index in (ordered.order[cell.row], ordered.order[cell.column]):
+            st.text(f"{index + 1}  {result.sentences[index]}")
+        st.markdown(f"Cosine **{cosines[cell.row, cell.column]:.4f}**")
+
+
+def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
+    """Draw the pairs with the highest similarity."""
+    question = Sentences.from_address(state.url_parameters(), checkpoint.description)
+    pairs = result.showing(show="nearest", order=question.order, count=question.count)
+    table = pairs.frame()
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header("Most similar pairs", anchor=False)
+        _exports(pairs, "nearest-sentences", result)
+    st.dataframe(
+        table,
+        hide_index=True,
+        width="stretch",
+        height=min(38 + 35 * len(table), 640),
+        column_config={
+            "cosine": st.column_config.NumberColumn("cosine", format="%.4f", width="small"),
+            "a": st.column_config.NumberColumn("a", width="small"),
+            "b": st.column_config.NumberColumn("b", width="small"),
+        },
+        alt="Pairs of sentences by cosine, largest first",
+    )
+
+
+def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
+    """Return the map from a job; None while there is none."""
+    methods = {method: _METHODS[method] for method in layouts.installed()}
+    method = state.segmented_control("sentences_map", "Map", methods, "pca")
+    question = SentenceMap(method, result.question.pooling)
+    return jobs.run(
+        f"sentence map {method}",
+        key_of(question, checkpoint, result.sentences, truncate),
+        f"Compute {_METHODS[method]}",
+        partial(question.of_vectors, result),
+        unit=_UNITS[method],
+        note=_UMAP_NOTE if method == "umap" else "",
+        start=method != "umap",
+    )
+
+
+def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
+    """Draw the sentences on a plane."""
+    plane = _compute_map(result, checkpoint, truncate)
+    if plane is None:
+        return
+    table, method = plane.frame(), plane.question.method
+    with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
+        st.header(f"Sentences by {_METHODS[method]}", anchor=False)
+        _exports(plane, "sentence-map", result)
+    event = st.plotly_chart(
+        figures.sentence_map(plane),
+        width="stretch",
+        config=figures.MAP_CONFIG,
+        key=f"sentences_map_{method}",
+        on_select="rerun",
+        selection_mode=("points", "box", "lasso"),
+        alt=f"{len(result.sentences)} sentences as points on a plane",
+    )
+    blocks.caveat(_CAVEATS[method])
+    selected = sorted({point for point in event.selection.point_indices if point < len(table)})
+    st.dataframe(
+        table.iloc[selected] if selected else table,
+        hide_index=True,
+        width="stretch",
+        height=300,
+        column_config={"sentence": st.column_config.TextColumn("sentence", width="large")},
+        alt="The selected sentences, or all",
+    )
+    hint = "All sentences. Click a point, or use the lasso, to list some."
+    st.caption(f"{len(selected):,} selected." if selected else hint)

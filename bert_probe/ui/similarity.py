@@ -1,0 +1,99 @@
+"""The page Similarity: cosine similarity of every two tokens, at any layer."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.vectors.similarity import Similarity, SimilarityResult
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, curves, figures, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.views.heatmaps import of_similarity
+from bert_probe.views.matrix import Cell, HeatmapSpec
+from bert_probe.views.text import shown
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Similarity",
+        "The cosine similarity of every two tokens' vectors at a layer: 1 for the same direction, 0 for "
+        "orthogonal, −1 for opposite vectors. The baseline shows which values are high.",
+    )
+    traced = workbench.trace_request()
+    for trace in filter(None, (traced.a, traced.b)):
+        blocks.truncation_notice(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=240):
+            layer = state.select_layer(
+                "vector_layer",
+                0,
+                traced.a.layers,
+                "0 is the output of the embeddings, before any attention.",
+            )
+        views = {"heatmap": "Heatmap", "table": "Table"}
+        view = state.segmented_control("similarity_show", "View", views, "heatmap")
+        specials = state.toggle("similarity_specials", "Special tokens", False, "Include [CLS] and [SEP].")
+        question = Similarity(layer, specials)
+        result = question.of(traced.a) if traced.b is None else question.of(traced.a, traced.b)
+        st.space("stretch")
+        export(result, f"similarity-layer{layer}")
+    data = of_similarity(result)
+    with st.container(key="judged"):
+        left, right = st.columns([3, 2], gap="large")
+    with left:
+        pinned = None
+        if view == "table":
+            _table(result, data.drawing)
+        else:
+            pinned = heatmap(data, key="similarity_matrix")
+        if traced.b is None and traced.a.encoding.pair is None:
+            blocks.caveat("One text compared with itself. Write sentence B to compare two.")
+    with right:
+        _baseline(result, shared_cache.answers.of(SimilarityBaseline().of, traced.checkpoint), pinned)
+
+
+def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
+    title = drawing["caption"]
+    st.caption(title)
+    columns = blocks.unique_names(result.columns)
+    axes = f"{drawing['row_axis']} ↓ · {drawing['column_axis']} →"
+    rows = pd.Index(blocks.unique_names(result.rows), name=axes)
+    frame = pd.DataFrame(result.cosines, index=rows, columns=columns)
+    st.dataframe(
+        frame,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 640),
+        column_config={name: st.column_config.NumberColumn(format="%.4f") for name in columns},
+        alt=title,
+    )
+
+
+def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
+    """Draw the cosine of unrelated tokens by layer, with the pinned pair."""
+    layer, unrelated = result.question.layer, baseline.unrelated
+    st.header("Baseline: unrelated tokens", anchor=False)
+    st.markdown(
+        f"At layer {layer}, two **unrelated** tokens of this model have a mean cosine of "
+        f"**{unrelated.mean[layer]:.2f}**, and 5% of the pairs reach **{unrelated.p95[layer]:.2f}** or more. "
+        "Compare a value with these."
+    )
+    pair = None
+    if cell is not None:
+        name = f"{shown(result.rows[cell.row].display)} – {shown(result.columns[cell.column].display)}"
+        pair = curves.PairCurve(name, result.curve(cell.row, cell.column))
+    st.plotly_chart(
+        curves.layer_curves(baseline, layer, pair),
+        width="stretch",
+        config=figures.CONFIG,
+        alt="Cosine of unrelated tokens by layer: mean and the middle 90 percent",
+    )
+    blocks.caveat(
+        f"Measured on {unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
+        "English reference sentences. Contextual vectors share a common direction, so even unrelated ones "
+        "are similar, often more so in upper layers (Ethayarajh 2019). "
+        + ("" if cell else "Click a cell of the heatmap to see that pair at every layer.")
+    )

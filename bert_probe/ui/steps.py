@@ -1,0 +1,265 @@
+"""The page Steps: how one attention weight is computed, from query and key vectors to the head's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from bert_probe.analyses.attention.head_outputs import head_outputs
+from bert_probe.analyses.attention.steps import AttentionSteps, AttentionStepsResult, last_word
+from bert_probe.core import files
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers
+from bert_probe.views.matrix import Heatmap
+from bert_probe.views.steps import of_steps
+
+
+def _choose_head(trace: Trace) -> tuple[int, int]:
+    """Draw the choice of layer and head, counted from 1."""
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        layer = state.select_layer(
+            "layer", 1, trace.layers, "Each layer reads the output of the previous one."
+        )
+    with right:
+        return layer, state.select_single_head("head", trace.heads)
+
+
+def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
+    """Draw the tokens and return the position of the selected one; it is a URL parameter."""
+    st.markdown(f"**{label}**")
+    first = state.token_position(key, trace.tokens, default)
+    clicked = blocks.token_strip(trace, f"steps_{key}_{len(trace.tokens)}", label, first)
+    position = first if clicked is None else clicked
+    state.remember(key, None if position == default else str(position))
+    return position
+
+
+def _name(token: Token) -> str:
+    """Return a token's text and position in Markdown."""
+    return f"**{state.escape(token.display)}** ({token.position})"
+
+
+def _number(value: float) -> str:
+    """Return four decimals, or a sign for the infinite score of a masked key."""
+    return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
+
+
+def _step(title: str, sentences: Sequence[str], label: str, value: str, calculation: str) -> DeltaGenerator:
+    """Draw a step in words and as a number; return the container for its heatmap."""
+    st.header(title, anchor=False)
+    words, picture = st.columns([2, 5], gap="large")
+    with words:
+        st.markdown(" ".join(sentence for sentence in sentences if sentence))
+        with st.container(gap="xxsmall"):
+            st.metric(label, value)
+            st.caption(calculation)
+    return picture
+
+
+def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
+    """Draw steps 1 and 2: q and k, and their elementwise product."""
+    query_name, key_name = _name(steps.tokens[steps.query]), _name(steps.tokens[key])
+    heads = ", ".join(str(head + 1) for head in steps.sharing)
+    notes = [
+        "This architecture rotates q and k by an angle that depends on their tokens' positions (Su et al. "
+        "2021); they are shown after the rotation."
+        if steps.rotary
+        else "",
+        f"Keys are grouped: heads {heads} share these keys and values." if len(steps.sharing) > 1 else "",
+    ]
+    with _step(
+        "1 · Query and key",
+        [
+            f"{query_name} has a query vector q, and {key_name} a key vector k. Both are projections of the "
+            "tokens' hidden states by learned matrices.",
+            *notes,
+        ],
+        "Head dimension",
+        str(len(steps.q)),
+        "numbers in each vector",
+    ):
+        heatmap(heatmaps["qk"], key="steps-qk")
+    with _step(
+        "2 · Dot product",
+        [
+            "q and k are multiplied elementwise and the products summed: the dot product. It is large if "
+            "both vectors point in the same direction."
+        ],
+        "q · k",
+        _number(steps.dot_products[key]),
+        "sum of all cells",
+    ):
+        heatmap(heatmaps["products"], key="steps-products")
+
+
+def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
+    """Draw steps 3 and 4: the scaling and the mask, for all keys."""
+    with _step(
+        "3 · Scale",
+        [
+            "Each dot product is multiplied by the same factor, so that large vectors do not saturate the "
+            "softmax. The picture shows this for every key of the text."
+        ],
+        "q · k × scaling",
+        _number(steps.scaled[key]),
+        f"{_number(steps.dot_products[key])} × {_number(steps.scaling)}",
+    ):
+        heatmap(heatmaps["scaled"], key="steps-scaled")
+    with _step(
+        "4 · Mask",
+        [_mask_note(steps)],
+        "Score",
+        _number(steps.scores[key]),
+        f"{_number(steps.scaled[key])} + {_number(steps.mask[key])}",
+    ):
+        heatmap(heatmaps["scores"], key="steps-scores")
+
+
+def _mask_note(steps: AttentionStepsResult) -> str:
+    """Return what is added to the scores of this query."""
+    sentences = ["This layer attends only to a window around the query."] if steps.local else []
+    if steps.forbidden:
+        sentences.append(
+            f"{steps.forbidden} of {len(steps.tokens)} keys are masked: −∞ is added to their scores, so that "
+            "their weights become exactly 0. They are hatched in the picture."
+        )
+    else:
+        sentences.append(f"No key is masked: this query may attend to all {len(steps.tokens)}.")
+    sentences.append("The model adds a bias to the scores." if steps.biased else "Nothing else is added.")
+    return " ".join(sentences)
+
+
+def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
+    """Draw steps 5 and 6: the softmax, and the weighted value."""
+    key_name = _name(steps.tokens[key])
+    with _step(
+        "5 · Softmax",
+        [
+            "The exponential of each score is divided by the sum of the exponentials over all keys: scores "
+            "become weights from 0 to 1 that sum to 1."
+        ],
+        "Attention weight",
+        _number(steps.weights[key]),
+        f"{_number(steps.exponentials[key])} ÷ {_number(steps.exponential_sum)}, after the largest score is "
+        "subtracted from each, which changes no weight",
+    ):
+        heatmap(heatmaps["weights"], key="steps-weights")
+    with _step(
+        "6 · Weighted value",
+        [f"{key_name} also has a value vector v, made by a third matrix. It is multiplied by the weight."],
+        "Norm of weight × v",
+        _number(steps.weighted_lengths[key]),
+        f"{_number(steps.weights[key])} × {_number(steps.value_lengths[key])}, the norm of v",
+    ):
+        heatmap(heatmaps["value"], key="steps-value")
+
+
+def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> None:
+    """Draw step 7: the sum of the weighted values of all keys."""
+    query_name = _name(steps.tokens[steps.query])
+    with _step(
+        "7 · Sum",
+        [
+            f"The weighted values of all keys are summed: this is the head's output for {query_name}. In the "
+            "picture the keys are sorted by weight."
+        ],
+        "Norm of the output",
+        _number(steps.output_length),
+        f"sum of {len(steps.tokens)} weighted values",
+    ):
+        heatmap(heatmaps["sum"], key="steps-sum")
+
+
+def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
+    """Compare the output with the one that the model itself computed."""
+    with (
+        st.container(border=True, key="check"),
+        _step(
+            "Check against the model",
+            [
+                "The upper row is what the model's own attention kernel returned for this head and query. "
+                "The lower row is the result of step 7."
+            ],
+            "Largest absolute difference",
+            f"{steps.difference:.1e}",
+            f"At this size, adjacent {dtype} numbers are {steps.spacing:.1e} apart.",
+        ),
+    ):
+        heatmap(heatmaps["check"], key="steps-check")
+
+
+def _exports(steps: AttentionStepsResult, key: int) -> None:
+    """Export the table of all keys, and the vectors of the selected key."""
+    question = steps.question
+    stem = f"steps-layer{question.layer + 1}-head{question.head + 1}-query{steps.query}"
+    vectors = steps.showing(key=key).table()
+    export(
+        steps,
+        stem,
+        [
+            (
+                f"Vectors of key {key}, {form.upper()}",
+                f"{stem}-key{key}.{form}",
+                partial(files.to_bytes, vectors, form),
+            )
+            for form in files.FORMATS
+        ],
+    )
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Steps",
+        "How is one attention weight computed? Choose a head, a query and a key to follow every step, from "
+        "the vectors of the tokens to the head's output.",
+    )
+    traced = workbench.trace_request()
+    with st.container(horizontal=True, gap="medium"):
+        trace = workbench.choose_trace(traced)
+        st.space("stretch")
+        menu = st.container(width="content")
+    blocks.truncation_notice(trace)
+    outputs = shared_cache.answers.of(head_outputs, trace)
+    layer, head = _choose_head(trace)
+    left, right = st.columns(2, gap="large")
+    with left:
+        query = _choose_token(trace, "query", "Query token", last_word(trace))
+    steps = AttentionSteps(layer - 1, head - 1, query).of(trace, outputs)
+    with right:
+        key = _choose_token(trace, "key", "Key token", steps.strongest)
+    with menu:
+        _exports(steps, key)
+    summary = (
+        f"In layer {layer}, head {head}, {_name(trace.tokens[query])} attends to {_name(trace.tokens[key])} "
+        f"with a weight of **{_number(steps.weights[key])}**"
+    )
+    if key == steps.strongest:
+        st.markdown(f"{summary}, the largest of its weights.")
+    else:
+        strongest, weight = _name(trace.tokens[steps.strongest]), _number(steps.weights[steps.strongest])
+        st.markdown(f"{summary}. Its largest weight, {weight}, is on {strongest}.")
+    with st.container(key="steps"):
+        heatmaps = of_steps(steps, key)
+        _query_and_key(steps, key, heatmaps)
+        _scale_and_mask(steps, key, heatmaps)
+        _weight_and_value(steps, key, heatmaps)
+        _sum_values(steps, heatmaps)
+        _check(steps, traced.checkpoint.description.dtype, heatmaps)
+    numbers(steps.frame(), "Numbers: all keys")
+    numbers(steps.vectors(key), "Numbers: the vectors")
+    blocks.caveat(
+        "Each picture of vectors has its own color range, stated below it, which does not change with the "
+        "key. Single dimensions of q, k and v rarely have a meaning. A weight says where a head reads from, "
+        "not how much the model's output depends on it: the outputs of all heads still pass through the "
+        "layer's output projection."
+    )

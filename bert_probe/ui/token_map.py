@@ -1,0 +1,206 @@
+"""The page Map: token vectors of every layer on one plane, for the texts of the workbench or for a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap, TokenMapResult
+from bert_probe.core import files
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ProbeError
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
+from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.ui import blocks, jobs, map_file, state, workbench
+from bert_probe.ui.components.layer_map import layer_map
+from bert_probe.ui.export import export
+from bert_probe.views.layer_map import COLOURS, MEANING, MODES, MapSelection, MapView, digest, usual
+from bert_probe.views.text import shown
+
+_MAX_CHARACTERS = 1_000
+"""Maximum length of a text that is shown below the map."""
+
+_SOURCES = {"text": "Your text", "file": "A file"}
+_BASES = {"shared": "Shared plane", "centred": "Shared plane, layers centered", "own": "One plane per layer"}
+_URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
+_START = "map start"
+"""Session key of the initial view and the digest of its map: it does not change for the same map."""
+
+
+def render() -> None:
+    """Draw the page."""
+    blocks.heading(
+        "Map",
+        "The token vectors of all layers projected onto one plane. Move through the layers, or click a token "
+        "to see its path.",
+    )
+    checkpoint = workbench.checkpoint()
+    source, options, corner = _choose_options()
+    try:
+        texts = map_file.choose_file() if source == "file" else None
+        if source == "file" and texts is None:
+            st.info(
+                "Choose a file: one text per line, or a table with a header and optionally a column label."
+            )
+            return
+        truncate = workbench.request().truncate
+        result = (
+            _map_of_request(options)
+            if texts is None
+            else jobs.answer(
+                "layer map",
+                CorpusTokenMap(**options).of,
+                checkpoint,
+                texts,
+                truncate,
+                label="Map the texts",
+                unit="texts",
+                start=True,
+            )
+        )
+        if result is not None:
+            _draw(result, texts, corner)
+    except ProbeError as error:
+        blocks.error_box(error, "Change the file above." if source == "file" else "")
+
+
+def _choose_options() -> tuple[str, dict[str, Any], DeltaGenerator]:
+    """Draw the widgets; return the source of the texts, the options of the question, and a free container."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
+        basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
+        words = state.toggle(
+            "map_words", "Words", False, "Merge subword tokens: a word's vector is the mean of its tokens'."
+        )
+        specials = state.toggle(
+            "map_specials",
+            "Special tokens",
+            False,
+            "Include [CLS] and [SEP], which are often far from all other tokens.",
+        )
+        st.space("stretch")
+        corner = st.container(width="content")
+    return source, {"words": words, "specials": specials, "basis": basis}, corner
+
+
+def _map_of_request(options: dict[str, Any]) -> TokenMapResult:
+    traced = workbench.trace_request()
+    traces = [trace for trace in (traced.a, traced.b) if trace is not None]
+    for trace in traces:
+        blocks.truncation_notice(trace)
+    return shared_cache.answers.of(TokenMap(**options).of, *traces)
+
+
+def _draw(
+    result: TokenMapResult, texts: tuple[str, ...] | LabeledTexts | None, corner: DeltaGenerator
+) -> None:
+    """Draw the map and the tables below it; the export menu goes into `corner`."""
+    selection, view = draw_map(result)
+    selected, is_file = selection["selected"], texts is not None
+    more = []
+    if is_file and not result.part_names:
+        lines = partial(_as_lines, result)
+        more.append((f"{SENTENCES_FILE}, which the code below reads", SENTENCES_FILE, lines))
+    if selected:
+        make = partial(_as_csv, result, selected)
+        more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
+    with corner:
+        export(result, "map", more, data={"rows": texts} if is_file else None)
+    blocks.caveat(MEANING)
+    if selection["pinned"] is not None:
+        _token(result, selection["pinned"], is_file)
+    _table(result, selection, view["layer"])
+
+
+def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
+    """Draw a token in its text, with links to other pages."""
+    mark = result.marks[index]
+    text = result.texts[mark.text]
+    part = f", {state.escape(result.part_names[mark.part])}" if result.part_names else ""
+    where = f"text {mark.text + 1}{part}, position {mark.position}"
+    st.markdown(f"**{state.escape(shown(mark.display))}** in {where}:")
+    st.text(" ".join(filter(None, text))[:_MAX_CHARACTERS])
+    with st.container(horizontal=True):
+        link = partial(st.button, on_click=_use_text if is_file else None, args=(text,) if is_file else None)
+        if link("Show the attention of this text"):
+            with callbacks.to_the_end():
+                st.switch_page(paths.page("attention"))
+        if link("Show the similarity of its tokens"):
+            with callbacks.to_the_end():
+                st.switch_page(paths.page("similarity"))
+
+
+def _use_text(text: tuple[str, str | None]) -> None:
+    """Make a text of the file the text of the workbench."""
+    first, second = text
+    request = replace(workbench.request(), a=first, b=second or "")
+    workbench.submit(request if second is None else replace(request, relation="pair"))
+
+
+def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
+    """Draw the coordinates of the selected tokens, else of all tokens."""
+    selected = selection["selected"]
+    unit = "words" if result.question.words else "tokens"
+    frame = result.some(selected or range(len(result.marks)), layer)
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 320),
+        column_config={name: st.column_config.NumberColumn(format="%.4f") for name in ("x", "y")},
+        alt=f"Coordinates of the {unit} at layer {layer}",
+    )
+    if selected:
+        st.caption(f"{len(selected):,} {unit} selected, at layer {layer}.")
+    else:
+        st.caption(f"All {unit} at layer {layer}. To list some, use the lasso or press Enter in the search.")
+
+
+def _as_lines(result: TokenMapResult, _csv_safe: bool) -> bytes:
+    return "\n".join(text for text, _ in result.texts).encode()
+
+
+def _as_csv(result: TokenMapResult, selected: list[int], csv_safe: bool) -> bytes:
+    return files.to_bytes(result.some(selected), "csv", csv_safe)
+
+
+# ---------------------------------------------------------------- view
+
+
+def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
+    """Draw the map; return the reader's selection and the current view, which is kept in the URL."""
+    key, requested = digest(result), _view_of_url(result)
+    if st.session_state.get(_START, ("",))[0] != key:
+        st.session_state[_START] = (key, requested)
+    selection, reported = layer_map(result, key="layer_map", start=st.session_state[_START][1])
+    view = reported or requested
+    default = usual(result)
+    for name, parameter in _URL_KEYS.items():
+        value = cast(dict[str, object], view)[name]
+        is_default = value == cast(dict[str, object], default)[name]
+        state.remember(parameter, None if is_default else str(value))
+    return selection, view
+
+
+def _view_of_url(result: TokenMapResult) -> MapView:
+    """Return the view that the URL requests, with a caption for each invalid parameter."""
+    parameters, view = state.url_parameters(), usual(result)
+    mode, layer, colour = (parameters.get(key) for key in _URL_KEYS.values())
+    layers = [str(number) for number in range(result.layers + 1)]
+    for name, label, value, options in (
+        ("mode", "view", mode, MODES),
+        ("layer", "layer", layer, layers),
+        ("by", "color", colour, COLOURS),
+    ):
+        if value is None:
+            continue
+        if value in options:
+            view = cast(MapView, {**view, name: int(value) if name == "layer" else value})
+        else:
+            st.caption(f":orange[There is no {label} {state.escape(value)} here; showing the default.]")
+    return view

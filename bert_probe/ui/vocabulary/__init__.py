@@ -1,1 +1,0 @@
-"""The parts of the page on a model's vocabulary."""
