@@ -22,7 +22,7 @@ from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
-from bert_probe.core.snippets import address
+from bert_probe.core.snippets import url_parameters
 from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Trace
@@ -207,7 +207,7 @@ class HighlightsResult(Result):
 
         The URL is "" for a model or text that exists only in memory.
         """
-        texts = address(self.inputs)
+        texts = url_parameters(self.inputs)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
 
     @property

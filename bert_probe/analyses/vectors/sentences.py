@@ -76,7 +76,9 @@ class Sentences(Question):
     order: str = param(
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
-    count: int = param(Number(1), default=50, display_only=True, key="sentences_count", about="Pairs with --show nearest.")
+    count: int = param(
+        Number(1), default=50, display_only=True, key="sentences_count", about="Pairs with --show nearest."
+    )
 
     def of(
         self,

@@ -165,7 +165,6 @@ class CorpusTokenMap(_MapQuestion):
 
     inputs = SentenceList(labeled_option="--labelled")
 
-
     def of(
         self,
         checkpoint: Checkpoint,

@@ -41,8 +41,9 @@ class WordInContext(Question):
 
     inputs = ManyTraces("--in")
 
-
-    words: Sequence[str] = param(ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text.")
+    words: Sequence[str] = param(
+        ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text."
+    )
     layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
