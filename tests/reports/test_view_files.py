@@ -194,7 +194,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
         {"question": "Sentences"},
         {"question": "Evaluate", "sentences": [TEXT]},
         {"question": "Relations", "sentences": [TEXT]},
-        {"question": "Context", "asked": {"context_words": "river"}, "sentences": [TEXT]},
+        {"question": "WordInContext", "asked": {"context_words": "river"}, "sentences": [TEXT]},
         {"question": "HeadChange"},
         {"question": "Attention", "asked": {"layer": "99"}},
         {"question": "Attention", "asked": {"layer": "1_0"}},
