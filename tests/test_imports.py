@@ -89,6 +89,8 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
         "bert_probe.cli.derived",
         "bert_probe.cli.lazy_commands",
         "bert_probe.cli.main",
+        "bert_probe.core",
+        "bert_probe.core.extras",
         "bert_probe.errors",
         "bert_probe.runtime",
         "bert_probe.runtime.imports",

@@ -112,7 +112,7 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
         (["context", "--word", "python", "--in", "python"], "Give two or more"),
         (
             ["context", *("--word", "a", "--word", "b", "--word", "c"), "--in", "a", "--in", "b"],
-            "3 words and 2 texts are given.",
+            "3 words and 2 texts were given.",
         ),
         (
             ["context", "--word", "python", "--in", "python", "--in", "a snake"],

@@ -232,7 +232,7 @@ def test_an_address_reads_as_it_was_written(
 def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
-        with pytest.raises(UnavailableError, match="not at hand any more"):
+        with pytest.raises(UnavailableError, match="not available any more"):
             ViewFile.of(result)
         return
     view = read(ViewFile.of(result).to_bytes())

@@ -197,5 +197,5 @@ def test_inconsistent_arguments_are_refused(
 
 
 def test_unknown_display_mode_is_refused(bert: Any) -> None:
-    with pytest.raises(SelectionError, match="use light or dark"):
+    with pytest.raises(SelectionError, match="Use light or dark"):
         model_view(bert, BERT_TOKENS, display_mode="sepia")  # type: ignore[arg-type]

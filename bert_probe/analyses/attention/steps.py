@@ -100,11 +100,6 @@ class AttentionSteps(Question):
             sharing=_heads_sharing_keys(head, trace.heads, getattr(config, "num_key_value_heads", None)),
         )
 
-    def options(self) -> list[str]:
-        """Return the options, always with the head, which the command requires."""
-        default_head = [] if self.head else ["--head", HEAD.write(self.head)]
-        return [*default_head, *super().options()]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionStepsResult(Result):

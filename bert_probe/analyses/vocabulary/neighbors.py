@@ -68,8 +68,8 @@ class Neighbors(Question):
 
     inputs = OneCheckpoint()
 
-    token: int | str = param(VocabularyToken(), key="near", option="--near")
-    count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="With --near: number of neighbors.")
+    token: int | str = param(VocabularyToken(), key="near", about="A token of the vocabulary.")
+    count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="Number of neighbors.  [default: 20]")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
         """Return the nearest neighbors of the token.
