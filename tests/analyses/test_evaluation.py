@@ -117,7 +117,7 @@ def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path:
     assert math.isnan(found.measures["pearson"]), "what is right is the same for both"
     with pytest.raises(SelectionError, match="Numbers have no classes"):
         found.showing(show="classes").table()
-    with pytest.raises(SelectionError, match="these have number"):
+    with pytest.raises(SelectionError, match="labels are of type number"):
         found.showing(show="confusion").table()
 
 
@@ -126,17 +126,17 @@ def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path:
 
 def test_an_interval_by_hand() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
-    assert [round(end, 4) for end in scores.interval(81, 263)] == [0.2553, 0.3662]
-    assert [round(end, 4) for end in scores.interval(0, 20)] == [0.0, 0.1611]
+    assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
+    assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
 
 
 def test_measures_of_classes_by_hand() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
     # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
-    found = scores.of_classes(true, predicted)
+    found = scores.score_classes(true, predicted)
     assert found["accuracy"] == 3 / 6
     assert found["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
-    table = scores.by_class(true, predicted, ["a", "b", "c", "d"])
+    table = scores.class_report(true, predicted, ["a", "b", "c", "d"])
     assert table["precision"].tolist() == [1 / 2, 1 / 2, 0, 0]
     assert table["recall"].tolist() == [2 / 3, 1 / 2, 0, 0]
     assert table["f1"].tolist() == pytest.approx([4 / 7, 1 / 2, 0, 0])
@@ -148,17 +148,17 @@ def test_measures_of_classes_by_hand() -> None:
 def test_measures_of_several_labels_by_hand() -> None:
     true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
-    found = scores.of_several(true, predicted)
+    found = scores.score_multilabel(true, predicted)
     assert found["subset_accuracy"] == 1 / 3
     assert found["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
     assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
-    assert scores.of_several(true[2:], true[2:])["macro_f1"] == 0.0
+    assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
 def test_measures_of_numbers_by_hand() -> None:
-    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    found = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     assert found == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
-    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
+    found = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
     assert found["spearman"] == pytest.approx(1.0)
     assert found["pearson"] < 1
 
@@ -167,15 +167,15 @@ def test_measures_of_entities_by_hand() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
     # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
-    found = scores.of_tags(true, predicted)
+    found = scores.score_tags(true, predicted)
     assert found["accuracy"] == 4 / 6
     assert found["entity_precision"] == 2 / 4
     assert found["entity_recall"] == pytest.approx(2 / 3)
-    table = scores.by_entity(true, predicted).set_index("label")
+    table = scores.entity_report(true, predicted).set_index("label")
     assert table.loc["LOC", ["precision", "recall", "f1", "count"]].tolist() == [1, 1, 1, 2]
     assert table.loc["PER", ["precision", "recall", "f1", "count"]].tolist() == [0, 0, 0, 1]
     assert table.loc["all", "count"] == 3
-    assert list(scores.of_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
+    assert list(scores.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
 
 
 def test_baselines_learn_from_training_rows_alone() -> None:
@@ -187,25 +187,25 @@ def test_baselines_learn_from_training_rows_alone() -> None:
         ("old red wine", "wine"),
     )
     rows = classed(("green boat", "boat"), ("red wine", "wine")).rows
-    found = guesses.of_rows(training, rows)
+    found = guesses.predict_labels(training, rows)
     assert found == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
-    alone = guesses.of_rows(classed(("one", "b"), ("two", "a")), rows)
+    alone = guesses.predict_labels(classed(("one", "b"), ("two", "a")), rows)
     assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
-    assert "bag_of_words" not in guesses.of_rows(classed(("one", "a")), rows)
+    assert "bag_of_words" not in guesses.predict_labels(classed(("one", "a")), rows)
     several = LabeledTexts.of(
         "several",
         [LabeledText("red wine", None, ("all", "wine"), 2), LabeledText("a boat", None, ("all", "boat"), 3)],
     )
-    found = guesses.of_rows(several, rows)
+    found = guesses.predict_labels(several, rows)
     assert found["bag_of_words"] == [("all", "boat"), ("all", "wine")]
     numbers = LabeledTexts.of(
         "number", [LabeledText("red wine", None, 1.0, 2), LabeledText("a boat", None, 3.0, 3)]
     )
-    found = guesses.of_rows(numbers, rows)
+    found = guesses.predict_labels(numbers, rows)
     assert found["mean"] == [2.0, 2.0]
     assert found["bag_of_words"][0] > 2 > found["bag_of_words"][1]
     tagged = parse_tagged_sentences(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
-    found = guesses.of_sentences(tagged, [["boat", "the", "new"]])
+    found = guesses.predict_tags(tagged, [["boat", "the", "new"]])
     assert found == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
 
@@ -246,29 +246,29 @@ def test_tables_agree(judged: EvaluateResult) -> None:
 
 def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
-    with pytest.raises(EmptyTextError, match="no labelled texts"):
+    with pytest.raises(EmptyTextError, match="no labeled texts"):
         Evaluate().of(head, classed())
-    with pytest.raises(EmptyTextError, match="no labelled texts"):
+    with pytest.raises(EmptyTextError, match="no labeled texts"):
         Evaluate().of(labeller, [])
     unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
     with pytest.raises(
-        TextError, match=r"line 3: <b>x</b> is no label of .*; line 4: B-ORG .* Its labels are O"
+        TextError, match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* Its labels are O"
     ):
         Evaluate().of(head, unknown)
     sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)
-    with pytest.raises(TextError, match="line 7: NOUN is no label"):
+    with pytest.raises(TextError, match="line 7: NOUN is not a label"):
         Evaluate().of(labeller, [sentence])
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
         Evaluate().of(minilm, classed(("One", "O")))
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         Evaluate().of(head, [sentence])
-    with pytest.raises(UnavailableError, match=r"of the kind number, and the head of .* answers classes"):
+    with pytest.raises(UnavailableError, match=r"of type number, but the head of .* predicts classes"):
         Evaluate().of(head, LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)]))
-    with pytest.raises(TextError, match="training rows are number"):
+    with pytest.raises(TextError, match="training rows have labels of type number"):
         Evaluate().of(
             head, classed(("One", "O")), LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)])
         )
-    with pytest.raises(TextError, match="no word of these"):
+    with pytest.raises(TextError, match="drops every word"):
         Evaluate().of(labeller, [TaggedSentence(("\u200b",), ("O",), (), (), "a", ((1, 1),), {}, 7)])
 
 

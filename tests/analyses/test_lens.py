@@ -115,7 +115,7 @@ def test_what_has_no_lens_is_refused(minilm: Checkpoint, trained_on: Trained) ->
     text = trained_on("bert", "text-classification").trace(TEXT)
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         Lens("fill-mask").of(text)
-    with pytest.raises(SelectionError, match="go with fill-mask"):
+    with pytest.raises(SelectionError, match="need a fill-mask head"):
         Lens(mask="ground").of(text)
 
 

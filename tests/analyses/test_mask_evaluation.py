@@ -75,7 +75,7 @@ def test_what_cannot_be_asked_is_refused(minilm: Checkpoint, trained_on: Trained
     head = trained_on("bert", FILLING)
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         EvaluateMasks().of(minilm, LINES)
-    with pytest.raises(EmptyTextError, match="No line has a word that can be masked"):
+    with pytest.raises(EmptyTextError, match="No line has a token that can be masked"):
         EvaluateMasks().of(head, ["[MASK]", "[UNK]"])
     with pytest.raises(TextError):
         EvaluateMasks().of(head, ["", " "])

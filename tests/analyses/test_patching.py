@@ -248,7 +248,7 @@ def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, s
         checkpoint = trained_on("bert", task)
         pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
         for a, b in ((pair, alone), (alone, pair)):
-            with pytest.raises(TextError, match="Give each of the two texts its pair"):
+            with pytest.raises(TextError, match="Give a pair for each of the two texts"):
                 ActivationPatching(task=task).of(a, b)
         assert ActivationPatching().of(alone, checkpoint.trace("The wide river")).number == "", (
             "the cosine, as before"
@@ -305,7 +305,7 @@ def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, s
     a, b = labels.trace("The wide river"), labels.trace("The wide")
     with pytest.raises(SelectionError, match="has no counterpart"):
         ActivationPatching(at="river").of(a, b)
-    with pytest.raises(SelectionError, match="Write the mask into both"):
+    with pytest.raises(SelectionError, match="Write the mask in both"):
         ActivationPatching(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
     assert ActivationPatching().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
     minilm = bert_probe.load()

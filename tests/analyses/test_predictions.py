@@ -137,7 +137,7 @@ def test_a_masked_word_is_the_text_with_a_mask_in_its_place(trained_on: Trained)
     np.testing.assert_array_equal(found.table(), asked.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
     assert second.metadata["masked_pair"] == PAIR.replace("lead", "[MASK]")
-    with pytest.raises(SelectionError, match=r"\[CLS\] belongs to no word"):
+    with pytest.raises(SelectionError, match=r"\[CLS\] is not part of a word"):
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
@@ -145,12 +145,12 @@ def test_targets_of_several_pieces_and_several_masks_are_said(trained_on: Traine
     checkpoint = trained_on("bert", "fill-mask")
     found = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
     assert found.notes == (
-        "“unknown” is no token here; un, its first piece, stands for it.",
-        "Each of the 2 masks is filled by itself, while the others stay masks.",
+        "“unknown” is not in the vocabulary; its first subword token, un, is used instead.",
+        "Each of the 2 masks is predicted independently, with the others masked.",
     )
     assert found.provenance["facts"]["notes"] == list(found.notes)
     assert set(found.table()["token"]) == {"un", "river"}
-    with pytest.raises(SelectionError, match="holds no character"):
+    with pytest.raises(SelectionError, match="drops every character"):
         FillMask(targets=["\u200b\x00"]).of(checkpoint.trace("The [MASK]"))
     with pytest.raises(SelectionError, match="must be a list of words"):
         FillMask(targets="river")  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_a_rank_is_that_in_the_whole_vocabulary(trained_on: Trained) -> None:
 
 def test_a_text_without_a_mask_and_a_tokenizer_without_one_are_refused(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    with pytest.raises(TextError, match=r"There is no \[MASK\] in the text. Write \[MASK\] where"):
+    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Write \[MASK\] in place"):
         FillMask().of(checkpoint.trace(TEXT))
     trace = checkpoint.trace("[MASK]")
     mask = checkpoint.tokenizer.mask_token
@@ -219,7 +219,7 @@ def test_ten_thousand_labels(tmp_path: Path) -> None:
 
 def test_labels_of_a_pair_are_refused_and_of_a_cut_text_stay_in_place(trained_on: Trained) -> None:
     checkpoint = trained_on("roberta", "token-classification")
-    with pytest.raises(TextError, match="Leave the second text out"):
+    with pytest.raises(TextError, match="Remove the second text"):
         LabelTokens().of(checkpoint.trace(TEXT, PAIR))
     long = " ".join([TEXT] * 30)
     cut = LabelTokens(outside=True).of(checkpoint.trace(long, truncate=True)).table()
@@ -296,7 +296,7 @@ def test_a_long_text_is_read_in_windows_that_overlap(trained_on: Trained) -> Non
     found = FindAnswer(overlap=20, top=1000).of(trace)
     windows = checkpoint.encoder.windows(PAIR, context, 20)
     assert found.windows == len(windows) > 2
-    assert f"{len(windows)} windows" in found.notes[0]
+    assert f"{len(windows)} overlapping windows" in found.notes[0]
     spans = [
         [(t.start, t.end) for t in window.tokens if t.segment == 1 and not t.special] for window in windows
     ]
@@ -322,7 +322,7 @@ def _uncut(window: Any) -> Any:
 
 def test_a_question_that_leaves_no_room_and_one_without_a_context_are_refused(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
-    with pytest.raises(TextError, match="Give the question, and the text as its pair"):
+    with pytest.raises(TextError, match="Give the question, and the text to search as its pair"):
         FindAnswer().of(checkpoint.trace(PAIR))
     long = " ".join(SENTENCES * 5)
     with pytest.raises(TextError, match="this model accepts 160"):
@@ -342,7 +342,7 @@ def test_the_next_sentence_is_the_whole_models_answer(
             expected = model(**inputs).logits[0].softmax(dim=-1).numpy()
         assert_exact(found.probabilities, expected)
         assert found.table()["label"].tolist() == ["next", "not next"]
-    with pytest.raises(TextError, match="Give the second as the pair"):
+    with pytest.raises(TextError, match="Give the second one as the pair"):
         NextSentence().of(checkpoint.trace(TEXT))
 
 
@@ -385,7 +385,7 @@ def test_similarity_without_a_pooling_and_of_a_pair_is_refused(
     checkpoint = trained_on("bert", "fill-mask")
     with pytest.raises(UnavailableError, match="no trained head for sentence-similarity"):
         SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
-    with pytest.raises(TextError, match="one by one"):
+    with pytest.raises(TextError, match="on its own, not as a pair"):
         SentenceSimilarity().of(minilm.trace(TEXT, PAIR), minilm.trace(PAIR))
 
 
@@ -397,5 +397,5 @@ def test_another_pooling_is_no_sum_over_tokens(tmp_path: Path, minilm: Checkpoin
     checkpoint = bert_probe.load(folder)
     found = SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
     assert not found.adds_up
-    with pytest.raises(UnavailableError, match="not the mean of its tokens here"):
+    with pytest.raises(UnavailableError, match="need mean pooling"):
         found.showing(show="contributions").table()

@@ -19,16 +19,16 @@ import bert_probe
 from bert_probe import Lens, TuneLens
 from bert_probe.analyses.outputs import lens_training
 from bert_probe.analyses.outputs.lens_training import (
-    RATE,
+    LEARNING_RATE,
     MaskTargets,
     WordHead,
-    losses,
-    read,
-    readings,
-    trained,
+    measure_losses,
+    collect_targets,
+    mask_lines,
+    train_maps,
 )
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, opened, usual_folder
+from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, load_lens, usual_folder
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import passing
@@ -52,16 +52,16 @@ def head_of(checkpoint: Checkpoint) -> WordHead:
 
 
 def at_masks(checkpoint: Checkpoint) -> MaskTargets:
-    given = readings(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
-    return read(checkpoint, given, nothing)
+    given = mask_lines(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
+    return collect_targets(checkpoint, given, nothing)
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_vectors_are_those_of_the_raw_model_at_the_masks(name: str, double_trained_on: Trained) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lines = [checkpoint.encoder.inputs(line) for line in LINES]
-    given = readings(checkpoint, lines, seed=1)
-    found = read(checkpoint, given, nothing)
+    given = mask_lines(checkpoint, lines, seed=1)
+    found = collect_targets(checkpoint, given, nothing)
     mask, begins = checkpoint.tokenizer.mask_token_id, 0
     for text, line, places in zip(given.texts, given.lines, given.places, strict=True):
         ids, original = text.inputs["input_ids"], lines[line].inputs["input_ids"]
@@ -84,11 +84,11 @@ def test_vectors_are_those_of_the_raw_model_at_the_masks(name: str, double_train
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam on the divergence as torch computes and differentiates it, by the whole model's own head."""
-    monkeypatch.setattr(lens_training, "BATCH", 10_000)
+    monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
     found, steps = at_masks(checkpoint), 3
     head = head_of(checkpoint)
-    weights, biases = trained(head, found, steps, 0, nothing)
+    weights, biases = train_maps(head, found, steps, 0, nothing)
     output = checkpoint.outputs["fill-mask"].whole
     layer, size = 1, found.states.shape[-1]
     states, last = (torch.from_numpy(found.states[one]) for one in (layer, -1))
@@ -104,7 +104,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
         return (answer.exp() * (answer - lens)).sum(-1).mean()
 
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = RATE / size * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE / size * (1 - step / steps)
         for part, slope in zip(parts, torch.autograd.grad(loss(), parts), strict=True):
             part.grad = slope
         optimizer.step()
@@ -112,7 +112,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     mine = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
     assert_exact(mine.numpy(), whole.numpy())
     assert (mine - states).abs().max() > 1e-3, "it moved"
-    plain, tuned = losses(head, found, weights, biases, nothing)
+    plain, tuned = measure_losses(head, found, weights, biases, nothing)
     assert_exact(tuned[layer], loss().item() / np.log(2))
     with torch.no_grad():
         for part in parts:
@@ -130,8 +130,8 @@ def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
     inputs = {name: np.zeros(600, dtype=np.int64) for name in checkpoint.encode(TEXT).inputs}
     given = MaskTargets(states, inputs, np.arange(600))
     head = head_of(checkpoint)
-    weights, biases = trained(head, given.of(given.lines < 500), 400, 0, nothing)
-    plain, tuned = losses(head, given.of(given.lines >= 500), weights, biases, nothing)
+    weights, biases = train_maps(head, given.of(given.lines < 500), 400, 0, nothing)
+    plain, tuned = measure_losses(head, given.of(given.lines >= 500), weights, biases, nothing)
     assert tuned[0] < 0.02 * plain[0]
 
 
@@ -202,13 +202,11 @@ def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
         made = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
-        return made.verdict.removeprefix("On 7 masked words held out it is ")
+        return made.verdict.removeprefix("On 7 held-out masked words, it is ")
 
-    assert (
-        said([2, 2, 2], [1, 1, 1]) == "nearer to the model's answer than the plain lens at every inner layer."
-    )
+    assert said([2, 2, 2], [1, 1, 1]) == "closer to the model's prediction than the logit lens at all layers."
     assert said([2, 2, 2], [2, 1, 1]).endswith(
-        "no nearer to the model's answer than the plain lens at layer 0."
+        "not closer to the model's prediction than the logit lens at layer 0."
     )
     assert said([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
 
@@ -217,13 +215,13 @@ def test_a_saved_lens_is_the_same_and_tells_all_of_itself(trained_on: Trained, t
     checkpoint = trained_on("bert", "fill-mask")
     lens = TuneLens(steps=2, held_out=0.3).of(checkpoint, LINES)
     files = lens.save(tmp_path / "lens.safetensors")
-    same = opened(files[0], checkpoint)
+    same = load_lens(files[0], checkpoint)
     assert same.digest == lens.digest
     assert same.provenance == lens.provenance == json.loads(files[1].read_text(encoding="utf-8"))
     assert same.python == lens.python
     assert list(same.table()) == ["layer", "plain_loss_bits", "tuned_loss_bits"]
     files[1].unlink()
-    assert opened(files[0], checkpoint).provenance == lens.provenance
+    assert load_lens(files[0], checkpoint).provenance == lens.provenance
     with pytest.raises(ExportError, match="there already"):
         lens.save(files[0], overwrite=False)
     assert lens.save(tmp_path / "losses.csv")[0].read_text().startswith("layer,plain_loss_bits")
@@ -278,16 +276,16 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         )
         return path
 
-    assert "with other weights than those of" in refused(file, other)
+    assert "whose weights differ from those of" in refused(file, other)
     assert "There is no file" in refused(tmp_path / "none.safetensors")
     assert "There is no file" in refused(tmp_path)
     whole = file.read_bytes()
     for part in (b"", whole[:100], whole[:-8], b"x" * 1000):
         (tmp_path / "part.safetensors").write_bytes(part)
-        assert "broken or truncated" in refused(tmp_path / "part.safetensors")
+        assert "damaged or truncated" in refused(tmp_path / "part.safetensors")
     for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):
         save_file({"weights": lens.weights}, tmp_path / "bare.safetensors", record)
-        assert "is no tuned lens" in refused(tmp_path / "bare.safetensors")
+        assert "is not a tuned lens" in refused(tmp_path / "bare.safetensors")
     assert "shapes" in refused(written(weights=lens.weights[:1]))
     assert "shapes" in refused(written(more=lens.biases))
     assert "float32 or float64" in refused(written(biases=lens.biases.astype(np.int64)))
@@ -303,7 +301,7 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         lambda record: record.update(dtype=[1]),
         lambda record: record.update(libraries=1),
     ):
-        assert "does not say how well it does" in refused(written(change))
+        assert "incomplete or invalid" in refused(written(change))
 
 
 def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
@@ -320,9 +318,9 @@ def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
         patched.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             next_one.save(file)
-    assert opened(file, checkpoint).digest == lens.digest
+    assert load_lens(file, checkpoint).digest == lens.digest
     assert next_one.save(file)
-    assert opened(file, checkpoint).digest == next_one.digest
+    assert load_lens(file, checkpoint).digest == next_one.digest
 
 
 def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Checkpoint) -> None:
@@ -331,10 +329,10 @@ def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Che
     for lines, error, words in (
         ([], EmptyTextError, "There is no line"),
         (["", "  "], EmptyTextError, "There is no line"),
-        (["One line"], TextError, "There is one line"),
-        (["One line", "One line"], TextError, "There is one line"),
+        (["One line"], TextError, "needs at least two different lines"),
+        (["One line", "One line"], TextError, "needs at least two different lines"),
         ([TEXT, long, "A boat", long], TextError, r"The list has 2 faults: line 2: .* tokens.*; line 4: "),
-        (["\u4e00", "\u4e01"], EmptyTextError, "No line has a word that can be masked"),
+        (["\u4e00", "\u4e01"], EmptyTextError, "No line has a token that can be masked"),
         (["\u4e00", TEXT], TextError, "Too few of these lines"),
     ):
         with pytest.raises(error, match=words):
@@ -351,7 +349,7 @@ def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Che
 def test_too_many_vectors_are_refused_before_they_are_computed(
     trained_on: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lens_training, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(lens_training, "MAX_BYTES", 1_000)
     with pytest.raises(TextError, match=r"8 lines have \d+ masked words"):
         TuneLens().of(trained_on("bert", "fill-mask"), LINES)
 
@@ -359,8 +357,8 @@ def test_too_many_vectors_are_refused_before_they_are_computed(
 def test_a_tuned_lens_is_for_masks(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     file = str(TuneLens(steps=1).of(checkpoint, LINES).save(tmp_path / "lens.safetensors")[0])
-    with pytest.raises(SelectionError, match="has learned at masks, and there is none"):
+    with pytest.raises(SelectionError, match="applies to masks, but the text has none"):
         Lens(tuned=file).of(checkpoint.trace(TEXT))
     assert Lens(tuned=file, mask=5).of(checkpoint.trace(TEXT)).tuned
-    with pytest.raises(SelectionError, match="tuned lenses go with fill-mask"):
+    with pytest.raises(SelectionError, match="tuned lenses need a fill-mask head"):
         Lens(tuned=file).of(trained_on("bert", "text-classification").trace(TEXT))
