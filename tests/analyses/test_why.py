@@ -403,9 +403,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         ]
         right += ("plain", "marked")[int(np.argmax(values))] == line.split("\t")[0]
     assert found.accuracies[0, 1] == right / len(texts)
-    with pytest.raises(
-        TextError, match="Line 2 must start with a label and a tab. The labels are plain, marked"
-    ):
+    with pytest.raises(TextError, match="Line 2 must start with a label and a tab"):
         HeadPruning().of(checkpoint, [lines[0], "no label"])
     with pytest.raises(EmptyTextError):
         HeadPruning().of(checkpoint, [" "])

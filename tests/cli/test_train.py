@@ -53,7 +53,7 @@ def test_it_prints_the_history_and_saves_the_model() -> None:
     assert [*rows[0]] == ["step", "epoch", "loss", "held_out_loss", "accuracy", "kept"]
     said = ended.err.splitlines()
     assert said[0].startswith(
-        "20 texts are taught and 4 held out. 8,626 of 32,722 parameters are updated, in 6 steps of 8"
+        "20 texts for training, 4 held out. 8,626 of 32,722 parameters are updated in 6 steps of 8"
     )
     assert said[-1] == "Saved in taught."
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
@@ -96,7 +96,7 @@ def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
-    assert "It was stopped. It has the weights of step" in ended.err
+    assert "The training was stopped. The weights are those of step" in ended.err
     assert bert_probe.load("taught").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -71,7 +71,7 @@ def test_only_a_few_at_once_and_none_where_there_is_no_room(
     for _ in range(downloads.AT_ONCE + 1):
         status, _, body = answer(link.address)
         assert status == 507
-        assert b"To be packed the model needs about" in body
+        assert b"A zip of the model needs about" in body
     assert [*temporary.iterdir()] == []
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
+from bert_probe.training.datasets import split_notes, split_texts
 from bert_probe.training.schedule import LengthBuckets
-from bert_probe.training.splits import notes_on, parted_texts
 
 
 @given(
@@ -23,22 +23,22 @@ def test_every_row_is_in_one_part_and_every_class_in_both(
     data = LabeledTexts.of(
         "classes", [LabeledText(f"{label} {text}", None, label, 1) for label, text in labels]
     )
-    taught, held_out = parted_texts(data, share, seed)
+    taught, held_out = split_texts(data, share, seed)
     assert Counter(taught) + Counter(held_out) == Counter(data.rows)
     assert not {row.text for row in taught} & {row.text for row in held_out}
     texts = Counter(label for label, _ in set(labels))
     assert {row.label for row in taught} == set(texts)
     often = {label for label, count in texts.items() if count > 1}
     assert {row.label for row in held_out} == (often if share else set())
-    assert parted_texts(data, share, seed) == (taught, held_out)
+    assert split_texts(data, share, seed) == (taught, held_out)
 
 
 def test_the_share_is_that_of_each_class() -> None:
     rows = [LabeledText(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
     data = LabeledTexts.of("classes", rows)
-    _, held_out = parted_texts(data, 0.2, 0)
+    _, held_out = split_texts(data, 0.2, 0)
     assert Counter(row.label for row in held_out) == {"a": 60, "b": 20}
-    assert parted_texts(data, 0.2, 1)[1] != held_out
+    assert split_texts(data, 0.2, 1)[1] != held_out
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 8), st.booleans())
@@ -54,5 +54,5 @@ def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: b
 def test_labels_that_look_alike_are_noted() -> None:
     labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
     rows = [LabeledText(f"text {i}", None, label, i) for i, label in enumerate(labels)]
-    notes = notes_on(LabeledTexts.of("classes", rows), rows, [])
-    assert r"Labels that look alike are different ones: 'Yes', 'yes', 'no', 'n\u200bo'." in notes
+    notes = split_notes(LabeledTexts.of("classes", rows), rows, [])
+    assert r"Some labels look the same but are different: 'Yes', 'yes', 'no', 'n\u200bo'." in notes

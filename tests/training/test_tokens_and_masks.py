@@ -16,11 +16,9 @@ from bert_probe import Train
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
-from bert_probe.training.masked_lm import MaskedLmObjective
 from bert_probe.training.models import with_head
-from bert_probe.training.objectives import UNTAUGHT
+from bert_probe.training.objectives import IGNORE_INDEX, MaskedLmObjective, TokenObjective
 from bert_probe.training.schedule import seeded
-from bert_probe.training.token_objective import TokenObjective
 from tests.helpers.teaching import same, still, texts, weights
 
 LINES = tuple(row.text for row in texts(24).rows)
@@ -50,12 +48,12 @@ def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> 
     (example,) = lesson.examples(quiet, [sentence], None)
     encoding = quiet.encode(sentence.text)
     assert len(encoding.words[-1].positions) > 1
-    expected = [UNTAUGHT] * len(encoding)
+    expected = [IGNORE_INDEX] * len(encoding)
     for word, tag in zip(encoding.words, sentence.tags, strict=True):
         expected[word.positions[0]] = lesson.labels.index(tag)
     assert example.target.tolist() == expected
     cut = lesson.examples(quiet, [sentence], 4)[0]
-    assert cut.target.tolist() == [*expected[:3], UNTAUGHT]
+    assert cut.target.tolist() == [*expected[:3], IGNORE_INDEX]
 
 
 def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None:
@@ -65,9 +63,9 @@ def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None
     )
     lesson = TokenObjective(quiet, ("D", "N", "P"))
     (example,) = lesson.examples(quiet, [sentence], None)
-    assert [int(one) for one in example.target if one != UNTAUGHT] == [2, 1]
+    assert [int(one) for one in example.target if one != IGNORE_INDEX] == [2, 1]
     plan = Train(held_out=0).plan(quiet, [sentence])
-    assert "Words that share a piece, or have none, are left out: line 1." in plan.notes
+    assert "Words that share a token, or have none, are ignored: line 1." in plan.notes
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
@@ -82,7 +80,7 @@ def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: P
         target = torch.from_numpy(one.target)[None]
         with torch.no_grad():
             said = model(input_ids=torch.tensor(one.inputs.inputs["input_ids"])[None], labels=target)
-        asked = target != UNTAUGHT
+        asked = target != IGNORE_INDEX
         losses += said.loss.item() * int(asked.sum())
         right += int((said.logits.argmax(dim=-1) == target)[asked].sum())
         count += int(asked.sum())
@@ -97,9 +95,9 @@ def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
     one_label = parse_tagged_sentences(b"a\tX\nb\tX\n", "a.conll")
     with pytest.raises(TextError, match="All words have the label X"):
         Train(held_out=0).plan(quiet, one_label)
-    with pytest.raises(TextError, match="The held-out words have labels that are never taught: X"):
+    with pytest.raises(TextError, match="The held-out words have labels that the training data lack: X"):
         Train().plan(quiet, tagged(), one_label)
-    with pytest.raises(SelectionError, match="Whole words are for masked words, not for token-class"):
+    with pytest.raises(SelectionError, match="whole_words applies to fill-mask, not to token-class"):
         Train(whole_words=True).plan(quiet, tagged())
 
 
@@ -115,7 +113,7 @@ def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
     counts = {"masked": 0, "same": 0, "other": 0}
     for _ in range(20):
         given = lesson.batch([example, example])
-        asked = given["labels"] != UNTAUGHT
+        asked = given["labels"] != IGNORE_INDEX
         own = round(0.15 * (len(before) - 2))
         assert asked.sum(dim=1).tolist() == [own, own]
         assert not asked[:, [0, -1]].any()
@@ -138,7 +136,7 @@ def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None
     (example,) = lesson.examples(quiet, ["unknowable boats unbridged unmapped"], None)
     seen = set()
     for _ in range(12):
-        asked = (lesson.batch([example])["labels"][0] != UNTAUGHT).numpy()
+        asked = (lesson.batch([example])["labels"][0] != IGNORE_INDEX).numpy()
         words = {*example.target[asked].tolist()}
         assert asked.tolist() == [word in words for word in example.target]
         seen |= words
@@ -198,8 +196,11 @@ def test_the_most_frequent_token_is_that_of_what_is_taught(quiet: Checkpoint) ->
     asked = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [asked])
     share = 1 / (len(quiet.encode(asked)) - 2)
-    assert plan.notes[0] == f"“the”, the most frequent token, would be right in {share:.1%} of all guesses."
-    assert "has no head for masked words: a new one begins with nothing known" in plan.notes[1]
+    assert (
+        plan.notes[0]
+        == f"Always predicting “the”, the most frequent token, would be correct in {share:.1%} of all cases."
+    )
+    assert "has no head for masked words. Training a new one takes many texts" in plan.notes[1]
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 
