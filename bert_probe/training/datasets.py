@@ -83,7 +83,7 @@ def build_dataset(
     data_type = _type(data)
     if data_type is None:
         raise SubjectError(
-            f"Train takes labeled texts, tagged sentences or lines, not {type(data).__name__}. Use "
+            f"Train takes labeled texts, tagged sentences or lines, but got a {type(data).__name__}. Use "
             "read_labeled_texts, read_tagged_sentences or read_sentences."
         )
     if held_out is not None and _type(held_out) is not data_type:

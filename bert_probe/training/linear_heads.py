@@ -163,7 +163,9 @@ class LinearHead:
             lengths = torch.tensor([len(part) for part in parts])
             mask = (torch.arange(states.shape[1]) < lengths[:, None]).long().to(states.device)
         logits = self._answer(states, mask, None if frozen.pooled is None else frozen.pooled[indices])
-        return (logits[0], torch.cat(targets)) if self._objective.of_tokens else (logits, torch.stack(targets))
+        return (
+            (logits[0], torch.cat(targets)) if self._objective.of_tokens else (logits, torch.stack(targets))
+        )
 
     def train(self, frozen: FrozenFeatures, schedule: Schedule, seed: int, loop: TrainingLoop) -> None:
         """Train on the vectors until the training loop ends."""

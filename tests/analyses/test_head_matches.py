@@ -67,7 +67,7 @@ def test_by_hand(family: Opened) -> None:
     best = found.table()
     assert best.iloc[1].tolist() == [1, 2, 1, 4, 1.0, False]
     assert list(best) == ["layer_a", "head_a", "layer_b", "head_b", "similarity", "mutual"]
-    assert "Most alike are head 1.1 of A and head 1.4 of B: similarity 1." in found.finding
+    assert "The best match is head 1.1 of A and head 1.4 of B: similarity 1." in found.finding
     table = found.showing(show="all").table()
     assert len(table) == 144
     row = table.query("layer_a == 2 and head_a == 3 and layer_b == 3 and head_b == 4")
@@ -112,7 +112,7 @@ def test_it_is_the_same_however_much_is_held(
         size = 8 * a.heads * len(whole.spans.rows) * len(whole.spans.spans)
         told = Told()
         with monkeypatch.context() as patch:
-            patch.setattr(head_matches, "HELD_BYTES", layers * size)
+            patch.setattr(head_matches, "CHUNK_BYTES", layers * size)
             parts = HeadMatches().of(a, b, told)
         np.testing.assert_array_equal(parts.matrix, whole.matrix)
         assert told.all[-1] == (9, 9)
@@ -121,7 +121,7 @@ def test_it_is_the_same_however_much_is_held(
 
 def test_what_is_no_one_text_is_refused(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
-    with pytest.raises(SelectionError, match="on one text, and these are two"):
+    with pytest.raises(SelectionError, match="read different texts"):
         HeadMatches().of(a.trace("we left"), b.trace("we left it"))
     with pytest.raises(SelectionError, match="tokens were cut off in A"):
         HeadMatches().of(*(one.trace(LONG * 10, truncate=True) for one in (a, b)))

@@ -80,11 +80,13 @@ def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Tr
 
 def test_the_finding_by_hand(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
-        "Of all aligned tokens ‘it’ moved most: 1 − cosine 1.00 in layer 1; "
+        "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
         "Head 1.1 changed most over all aligned tokens: total variation 0.20."
     )
-    assert by_hand.finding(1).startswith("‘was’ moved in no layer; no head shifts its attention. ")
+    assert by_hand.finding(1).startswith(
+        "The vector of ‘was’ is unchanged in all layers; no head shifts its attention. "
+    )
 
 
 def test_a_finding_names_all_that_share_the_largest_value() -> None:
@@ -94,8 +96,8 @@ def test_a_finding_names_all_that_share_the_largest_value() -> None:
         "it it", [[0.999, 0.001], [0, 1]], [[0.999, 0.001], [0, 1]], vectors=[[X, X], [Y, Y], [Y, Y]]
     )
     assert MinimalPair().of(a, b).finding() == (
-        "‘it’ (0) moved most in layers 1 and 2 (1 − cosine 1.00); "
-        "2 heads shift less than 0.01 of its attention each, and none shifts more. "
+        "The vector of ‘it’ (0) changed most in layers 1 and 2 (cosine distance 1.00); "
+        "2 heads share the largest shift of its attention, less than 0.01. "
         "2 heads changed most over all aligned tokens: total variation less than 0.01."
     )
 
@@ -170,7 +172,7 @@ def test_heads_are_ranked_by_the_measure_asked_for(minilm: Checkpoint, by: str) 
     assert len(table) == 72
     other = pair.showing(by="jensen_shannon" if by == "total_variation" else "total_variation")
     assert not other.table()[by].is_monotonic_decreasing
-    with pytest.raises(SelectionError, match="Ask Compare anew"):
+    with pytest.raises(SelectionError, match="Ask MinimalPair"):
         pair.showing(words=True)
 
 
@@ -223,7 +225,7 @@ def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer:
         assert not any(getattr(pair, name).any() for name in ARRAYS[:4])
         assert not MinimalPairRow(0, 2, 5, words).of(a, other).difference.any()
         assert not pair.alignment.changed_a
-        assert pair.finding() == "Nothing changed: to the model both texts are the same."
+        assert pair.finding() == "Nothing changed: both texts are the same input to the model."
 
 
 def test_the_same_input_is_the_same_whatever_a_batch_made_of_its_last_digits(minilm: Checkpoint) -> None:
@@ -266,12 +268,10 @@ def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
 def test_texts_with_nothing_in_common(minilm: Checkpoint) -> None:
     pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
-    assert pair.finding().startswith(
-        "The texts have no token in common; only special tokens can be compared."
-    )
+    assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")
     apart = [hand_trace(word, [[1.0]], vectors=[[X], [X]]) for word in ("one", "two")]
     for asked in (MinimalPair(), MinimalPairRow()):
-        with pytest.raises(SelectionError, match="nothing in common"):
+        with pytest.raises(SelectionError, match="no word in common"):
             asked.of(*apart)
 
 

@@ -164,7 +164,7 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
 
 def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     a = minilm.trace(A)
-    with pytest.raises(SelectionError, match="the same answer"):
+    with pytest.raises(SelectionError, match="the same prediction"):
         ActivationPatching().of(a, minilm.trace(A))
     with pytest.raises(SelectionError, match="same model"):
         ActivationPatching().of(a, family("bert").trace(B))
@@ -255,7 +255,7 @@ def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, s
         )
     answers = trained_on("bert", "question-answering")
     a, b = answers.trace("Where?", "The wide river"), answers.trace("Where?", "A boat at night and more")
-    with pytest.raises(SelectionError, match=r"has no counterpart|nothing in common"):
+    with pytest.raises(SelectionError, match=r"has no counterpart|no word in common"):
         ActivationPatching().of(a, b)
 
 

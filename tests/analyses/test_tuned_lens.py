@@ -22,13 +22,13 @@ from bert_probe.analyses.outputs.lens_training import (
     LEARNING_RATE,
     MaskTargets,
     WordHead,
-    measure_losses,
     collect_targets,
     mask_lines,
+    measure_losses,
     train_maps,
 )
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, load_lens, usual_folder
+from bert_probe.analyses.outputs.tuned_lens_files import keep, load_lens, newest, usual_folder
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import passing

@@ -118,19 +118,19 @@ def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = 
     heads, vectors = HeadChange().of(one, two), VectorChange().of(one, two)
     assert not heads.total_variation.any()
     assert not vectors.moved.any()
-    assert (heads.finding, vectors.finding) == ("No head attends differently.", "No vector turned.")
+    assert (heads.finding, vectors.finding) == ("No head changed.", "No vector changed direction.")
     parameters = ParameterChange().of(a, b)
     assert {(row.there, row.change, row.relative) for row in parameters.tensors} == {(BOTH, 0.0, 0.0)}
     assert (parameters.relative(), parameters.finding) == (0.0, "No parameter changed.")
     answers = AnswerChange().of(a.trace(text, pair), b.trace(text, pair))
     assert not answers.difference.any()
     assert answers.finding in (
-        "No answer changed.",
-        f"The cosine of the two texts went from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
+        "No prediction changed.",
+        f"The cosine of the two texts changed from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
     )
     layers = LayerSimilarity().of(a, b, SENTENCES)
     assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
-    assert layers.finding == "Every layer is as it was: CKA 1."
+    assert layers.finding == "No layer changed: CKA is 1."
 
 
 def test_the_same_checkpoint_twice_differs_in_nothing_to_the_bit(minilm: Checkpoint) -> None:
@@ -201,17 +201,15 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_what_has_no_counterpart_is_a_sentence(family: Opened, larger: Checkpoint) -> None:
     a, b = family("bert").trace(TEXT), larger.trace(TEXT)
     with pytest.raises(
-        UnavailableError, match="A has 3 layers of 4 heads and B 4 layers of 6 heads: no head"
+        UnavailableError, match="A has 3 layers of 4 heads, B has 4 layers of 6 heads, so heads"
     ):
         HeadChange().of(a, b)
-    with pytest.raises(
-        UnavailableError, match="3 layers with vectors of 32 numbers and B 4 of 48: no vector"
-    ):
+    with pytest.raises(UnavailableError, match="3 layers of size 32, B has 4 of size 48, so vectors"):
         VectorChange().of(a, b)
     found = LayerSimilarity().of(family("bert"), larger, SENTENCES)
     assert found.cka.shape == (4, 5)
     assert ((found.cka > 0) & (found.cka < 1)).all()
-    assert found.finding.startswith("The last layer of A is most like layer ")
+    assert found.finding.startswith("The last layer of A is most similar to layer ")
 
 
 def test_parameters_of_equal_name_and_shape_are_compared_and_others_listed(
@@ -254,7 +252,7 @@ def test_other_tokenizers_are_refused_with_what_differs(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    said = "120 pieces in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
+    said = "120 tokens in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
@@ -280,7 +278,7 @@ def test_two_texts_and_texts_of_two_lengths_are_refused(
     family: Opened, family_folder: Folders, tmp_path: Path
 ) -> None:
     a = family("bert")
-    with pytest.raises(SelectionError, match="on one text, and these are two"):
+    with pytest.raises(SelectionError, match="read different texts"):
         HeadChange().of(a.trace("we left"), a.trace("we left it"))
     folder = copy(family_folder("bert"), tmp_path / "short")
     change_config(folder, max_position_embeddings=20)

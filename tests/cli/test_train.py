@@ -115,7 +115,7 @@ def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.Monk
     [
         (["--held-out", "0.95"], "held_out is 0.95; 0 to 0.9 can be given"),
         (["--held-out", "none.csv"], "none.csv cannot be opened"),
-        (["--update", "some"], "update is 'some'; head, top:K"),
+        (["--update", "some"], "update must be head, top:K"),
         (["--lr", "fast"], "rate is 'fast', which is no number"),
         (["--log", "no/where.jsonl"], "no/where.jsonl cannot be written"),
         (["--out", "bert"], "bert is there already"),
@@ -258,8 +258,8 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a label of its own"),
-        ([("same", n % 2) for n in range(12)], "All 12 texts are the same one"),
+        ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a different label"),
+        ([("same", n % 2) for n in range(12)], "All 12 texts are identical"),
         ([(f"text {n}", n * 1e300) for n in range(30)], "is too large; numbers of at most 1e+15"),
         ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is no finite number"),
     ],

@@ -26,7 +26,7 @@ from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
-from bert_probe.training.trainable_parameters import select_parameters, counts
+from bert_probe.training.trainable_parameters import counts, select_parameters
 from tests.helpers.teaching import same, still, texts, weights
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
@@ -350,11 +350,11 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
     assert "labels that the training data lack: z" in refused(TextError, good, rows(("a", "z")))
-    assert "any number of labels each, the others a class each" in refused(
+    assert "any number of labels each, the training texts a class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
-    assert "not dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})
-    assert "a list was given" in refused(SubjectError, ["a", 3])
+    assert "but got a dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})
+    assert "but got a list" in refused(SubjectError, ["a", 3])
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
