@@ -168,7 +168,7 @@ def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint)
     result = HeadAblation([(3, 1)]).of(trace)
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
     assert result.table().attrs["provenance"]["text"] == TEXT
-    with pytest.raises(SelectionError, match=r"replacement changes the answer itself\. Ask Ablate anew"):
+    with pytest.raises(SelectionError, match=r"replacement changes the answer itself\. Ask HeadAblation"):
         result.showing(replacement="mean")
     with pytest.raises(SelectionError, match="heads changes"):
         result.showing(heads=[(0, 0)])

@@ -88,7 +88,7 @@ def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
         (["a", "--top", "3"], "--top has no meaning for --what heads."),
         (["a", "--what", "answers", "--words"], "--words has no meaning for --what answers."),
         (["a", "--what", "sizes"], "'sizes' is not one of"),
-        (["a", "--what", "answers"], "There is no [MASK] in the text."),
+        (["a", "--what", "answers"], "The text has no [MASK]."),
         (
             ["a", "--what", "answers", "--task", "text-classification"],
             "no trained head for text-classification",

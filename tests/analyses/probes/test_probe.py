@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 from bert_probe import Probe, StructuralProbe
 from bert_probe.analyses.probing import vectors
-from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, learn, log_probabilities
+from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, fit_online, log_probabilities
 from bert_probe.analyses.probing.probe import _control, _rows, _task
-from bert_probe.analyses.probing.reading import EncodedTexts, Texts, parted, read
+from bert_probe.analyses.probing.vectors import EncodedTexts, LabeledData, encode_files, split_data
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
@@ -91,7 +91,7 @@ def test_the_code_is_as_long_as_its_blocks_cost() -> None:
     given, classes = told_often(300, 3)
     space = ProbeSpace.of(given, 3)
     rows = space.within(given)
-    learned = learn(rows, classes, 3, space, lambda: None)
+    learned = fit_online(rows, classes, 3, space, lambda: None)
     ends = sorted({max(1, round(share * 300)) for share in BLOCKS})
     assert ends[0] == 1
     assert ends[-1] == 300
@@ -113,11 +113,13 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
     part = EncodedTexts(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
-    pooled, sentences, words = vectors.of_words(part)
+    pooled, sentences, words = vectors.pool_words(part)
     layers = range(4)
-    passes = vectors.planned(checkpoint, [pooled], layers)
+    passes = vectors.plan_passes(checkpoint, [pooled], layers)
     steps = vectors.StepCounter(no_progress, 1)
-    for layer, (found,) in zip(layers, vectors.by_layer(checkpoint, [pooled], passes, steps), strict=True):
+    for layer, (found,) in zip(
+        layers, vectors.vectors_by_layer(checkpoint, [pooled], passes, steps), strict=True
+    ):
         for row, (sentence, word) in enumerate(zip(sentences, words, strict=True)):
             encoding, (start, end) = part.encodings[sentence], SAILING[sentence].spans[word]
             states = raw.run(encoding).hidden_states[layer][0]
@@ -134,10 +136,10 @@ def test_a_text_is_the_mean_of_its_tokens_or_its_first(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint], pooling: str
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    (part,) = read(checkpoint, {"data": PAIRS}, False, no_progress, tables=True)
-    pooled = vectors.of_sentences(part, pooling)
-    passes = vectors.planned(checkpoint, [pooled], range(4))
-    by_layer = vectors.by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
+    (part,) = encode_files(checkpoint, {"data": PAIRS}, False, no_progress, tables=True)
+    pooled = vectors.pool_sentences(part, pooling)
+    passes = vectors.plan_passes(checkpoint, [pooled], range(4))
+    by_layer = vectors.vectors_by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
     for layer, (found,) in enumerate(by_layer):
         for vector, row in zip(found, PAIRS.rows, strict=True):
             states = raw.run(checkpoint.encode(row.text, row.pair)).hidden_states[layer][0]
@@ -202,7 +204,7 @@ def test_a_text_is_never_on_both_sides() -> None:
     for seed in range(5):
         numbers: Any = tuple(range(len(rows)))
         numbered = EncodedTexts(tuple(rows), numbers)
-        learned, held_out = parted([numbered], np.random.default_rng(seed))
+        learned, held_out = split_data([numbered], np.random.default_rng(seed))
         assert not {*learned.texts} & {*held_out.texts}
         assert {*learned.encodings, *held_out.encodings} == {*numbers}
         assert len(learned.encodings) + len(held_out.encodings) == len(rows)
@@ -249,18 +251,18 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
     ("asked", "data", "held_out", "error", "told"),
     [
         (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
-        (Probe(), TAGGED[:1], None, TextError, "One sentence cannot be both"),
-        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X: there is nothing to tell apart"),
-        (Probe("genre"), TAGGED, SAILING, TextError, "line 1: no comment “genre” before this sentence"),
+        (Probe(), TAGGED[:1], None, TextError, "A single text cannot be split"),
+        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X. Give data with at least two"),
+        (Probe("genre"), TAGGED, SAILING, TextError, "line 1: this sentence has no comment “genre”"),
         (Probe(), words("|".join(f"a/{n}" for n in range(501))), TAGGED, TextError, "501 different labels"),
         (Probe(), TAGGED, words("\u200b/X"), EmptyTextError, "held_out, line 1: The text holds no character"),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
-        (Probe(), WEATHER, TAGGED, TextError, "Give two of one kind"),
-        (Probe("genre"), WEATHER, None, SelectionError, "has one label for each text, and no comments"),
-        (Probe(pooling="cls"), TAGGED, None, SelectionError, "is the mean of its pieces"),
-        (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number of each text"),
-        (StructuralProbe(), WEATHER, None, TextError, "must be a list of tagged sentences"),
+        (Probe(), WEATHER, TAGGED, TextError, "Give two files of one type"),
+        (Probe("genre"), WEATHER, None, SelectionError, "A table has no comments"),
+        (Probe(pooling="cls"), TAGGED, None, SelectionError, "Words always use mean pooling"),
+        (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number per text"),
+        (StructuralProbe(), WEATHER, None, TextError, "must be tagged sentences from"),
         (
             Probe(),
             (replace(SAILING[0], text="go " * 600),),
@@ -273,15 +275,15 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
 def test_what_cannot_be_asked(
     minilm: Checkpoint,
     asked: Probe,
-    data: Texts,
-    held_out: Texts | None,
+    data: LabeledData,
+    held_out: LabeledData | None,
     error: type[Exception],
     told: str,
 ) -> None:
     with pytest.raises(error) as refused:
         asked.of(minilm, data, held_out)
     assert told in str(refused.value)
-    with pytest.raises(SelectionError, match="is not between 0 and 1"):
+    with pytest.raises(SelectionError, match="must be between 0 and 1"):
         Probe(confidence=1.0)
 
 

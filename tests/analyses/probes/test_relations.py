@@ -122,22 +122,22 @@ def test_words_that_cannot_be_told_apart_are_no_pair_and_lone_words_have_no_gues
 def test_examples_are_found_in_the_file() -> None:
     assert list(examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
     assert list(examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
-    with pytest.raises(SelectionError, match="There is no relation goeswith in these sentences"):
+    with pytest.raises(SelectionError, match="The relation goeswith does not occur in these"):
         list(examples(SAILING, "goeswith"))
 
 
 @pytest.mark.parametrize(
     ("chosen", "reported", "error", "told"),
     [
-        (SAILING, TAGGED, TextError, "no relation between two words in reported. Give a treebank"),
+        (SAILING, TAGGED, TextError, "reported has no relations between words. Give a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
         (
             "text",
             SAILING,
             TextError,
-            "chosen must be a list of tagged sentences, as read_tagged_sentences gives it",
+            "chosen must be tagged sentences from read_tagged_sentences",
         ),
-        (SAILING[2:], SLEEPING[1:], TextError, "No relation is in both files"),
+        (SAILING[2:], SLEEPING[1:], TextError, "The files have no relation in common"),
         ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
     ],
 )

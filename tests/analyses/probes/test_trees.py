@@ -15,13 +15,14 @@ from scipy.stats import spearmanr
 from bert_probe import StructuralProbe
 from bert_probe.analyses.probing import tree_map, vectors
 from bert_probe.analyses.probing.structural_probe import StructuralProbeResult
-from bert_probe.analyses.probing.tree_map import batched, learned
-from bert_probe.analyses.probing.tree_paths import (
+from bert_probe.analyses.probing.tree_map import (
     Tree,
+    batch_trees,
     distances,
     rank_correlations,
     spanning_tree,
     squared_distances,
+    train_map,
 )
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -119,11 +120,11 @@ def test_a_map_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
     given, trees = planted(300, np.random.default_rng(3))
     told: list[int] = []
-    found = learned(
-        given, batched(trees[60:]), batched(trees[30:60]), 7, np.random.default_rng(4), told.append
+    found = train_map(
+        given, batch_trees(trees[60:]), batch_trees(trees[30:60]), 7, np.random.default_rng(4), told.append
     )
     assert found.shape == (7, 12)
-    assert sum(told) == tree_map.MOST_EPOCHS
+    assert sum(told) == tree_map.MAX_EPOCHS
     points = given.numpy() @ found.T
     for tree in trees[:30]:
         apart = squared_distances(points[tree.rows])
@@ -185,11 +186,11 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
 def test_the_tree_of_what_was_not_probed(
     found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
-    with pytest.raises(SelectionError, match="Layer 2 was not probed; these were: 0, 4"):
+    with pytest.raises(SelectionError, match="Layer 2 was not probed. Choose one of the probed layers: 0, 4"):
         found.tree(minilm.trace(SENTENCE), 2)
-    with pytest.raises(SelectionError, match="by another model"):
+    with pytest.raises(SelectionError, match="from another model"):
         found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
-    with pytest.raises(TextError, match="256 words; a tree has at most 255"):
+    with pytest.raises(TextError, match="256 words, but at most 255"):
         found.tree(minilm.trace("go " * 256))
 
 
@@ -218,12 +219,12 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
 @pytest.mark.parametrize(
     ("data", "held_out", "told"),
     [
-        (TAGGED, SLEEPING, "no tree in data that joins two words"),
-        (SAILING, TAGGED, "no tree in held_out that joins two words"),
+        (TAGGED, SLEEPING, "data has no tree with two words"),
+        (SAILING, TAGGED, "held_out has no tree with two words"),
         (SAILING, (heads(0),), "Give a treebank: a CoNLL-U file"),
-        (SAILING, YES, "no tree in held_out that joins two words other than punctuation"),
-        (SAILING[:1], SLEEPING, "There is one tree; a probe learns from some"),
-        (SAILING[:1], None, "One sentence cannot be both"),
+        (SAILING, YES, "held_out has no tree with two words other than punctuation"),
+        (SAILING[:1], SLEEPING, "Training needs at least two trees"),
+        (SAILING[:1], None, "A single text cannot be split"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -238,7 +239,7 @@ def test_what_cannot_be_asked(
 
 
 def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
+    monkeypatch.setattr(vectors, "vectors_by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
     with pytest.raises(UnavailableError, match="Layer 0 has vectors that are not finite"):
         StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
 
@@ -246,7 +247,7 @@ def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.Mon
 def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
     seen: list[tuple[int, int]] = []
     StructuralProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
-    assert seen[-1] == (2 + tree_map.MOST_EPOCHS,) * 2
+    assert seen[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
     def report(done: int, total: int) -> None:
         if total and done >= 4:
@@ -263,7 +264,7 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     ended = bert_probe(*given, built_in=minilm)
     assert ended.text == files.to_csv(StructuralProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
     assert ended.text.splitlines()[0] == "layer,uuas,baseline,spearman"
-    assert "no tree in data" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
+    assert "data has no tree" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
 
 
 def write(folder: Path) -> str:
