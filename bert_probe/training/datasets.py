@@ -415,11 +415,12 @@ def split_notes(
         lookalikes = _lookalikes(data.labels)
         if lookalikes:
             notes.append(f"Some labels look the same but are different: {_format_names(lookalikes)}.")
-        fewest = min(counts.values())
-        most = max(counts.values())
-        if most >= 10 * fewest and fewest > 1:
+        smallest_count = min(counts.values())
+        largest_count = max(counts.values())
+        if largest_count >= 10 * smallest_count and smallest_count > 1:
             notes.append(
-                f"The labels are imbalanced: the rarest has {fewest:,} texts, the most frequent {most:,}."
+                f"The labels are imbalanced: the rarest has {smallest_count:,} texts, the most frequent "
+                f"{largest_count:,}."
             )
     labels_by_text: dict[Hashable, set[Hashable]] = defaultdict(set)
     for row in data.rows:
@@ -449,9 +450,9 @@ def _lookalikes(labels: Sequence[str]) -> list[str]:
 
 def format_lines(lines: Sequence[int]) -> str:
     """Return line numbers for a message, abbreviated."""
-    named = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
+    listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
     more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
-    return f"line {named}" if len(lines) == 1 else f"lines {named}{more}"
+    return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"
 
 
 def _format_names(names: Sequence[str]) -> str:

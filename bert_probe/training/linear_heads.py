@@ -63,10 +63,10 @@ class LinearHead:
     BERT; otherwise its outputs are stored like the vectors.
     """
 
-    def __init__(self, whole: Any, objective: Objective) -> None:
-        self._whole, self._objective = whole, objective
-        self._head = OutputHead(objective.task, whole)
-        self._pooler: Any = getattr(whole.base_model, "pooler", None)
+    def __init__(self, full_model: Any, objective: Objective) -> None:
+        self._whole, self._objective = full_model, objective
+        self._head = OutputHead(objective.task, full_model)
+        self._pooler: Any = getattr(full_model.base_model, "pooler", None)
         self._runs_pooler = False
         self._reading: ReadFn | None = None
 
@@ -150,7 +150,7 @@ class LinearHead:
             {"input_ids": torch.zeros_like(mask), "attention_mask": mask}, states, pooled
         )
 
-    def answers(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and targets of some texts, one row per target."""
         targets = [frozen.targets[index] for index in indices]
         if isinstance(frozen.states, torch.Tensor):
@@ -176,7 +176,7 @@ class LinearHead:
         step = 0
         for _ in range(schedule.epochs):
             for indices in order:
-                logits, targets = self.answers(frozen, indices)
+                logits, targets = self.predict(frozen, indices)
                 loss = self._objective.loss(logits, targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(updated, 1.0)

@@ -42,20 +42,20 @@ class LoraModel:
         updated: trainable parameters by name: the LoRA matrices and the head.
     """
 
-    def __init__(self, whole: Any) -> None:
+    def __init__(self, full_model: Any) -> None:
         import peft
 
-        head = head_parts(whole)
+        head = head_parts(full_model)
         config = peft.LoraConfig(
-            r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*lora_targets(whole)]
+            r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*lora_targets(full_model)]
         )
-        self._whole = whole
+        self._whole = full_model
         with _no_warnings():
-            self._around: Any = peft.get_peft_model(whole, config)
+            self._around: Any = peft.get_peft_model(full_model, config)
         for parameter in head.values():
             parameter.requires_grad_(True)
         self.updated = {
-            name: parameter for name, parameter in whole.named_parameters() if parameter.requires_grad
+            name: parameter for name, parameter in full_model.named_parameters() if parameter.requires_grad
         }
 
     def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:
@@ -93,8 +93,8 @@ def _no_warnings() -> Iterator[None]:
         yield
 
 
-def _module(name: str, whole: Any) -> str:
+def _module(name: str, full_model: Any) -> str:
     """Return the outermost module of the head that contains a parameter."""
-    prefix = f"{whole.base_model_prefix}."
+    prefix = f"{full_model.base_model_prefix}."
     within = name.removeprefix(prefix)
     return (prefix if within != name else "") + within.partition(".")[0]

@@ -32,18 +32,18 @@ _COPIES = 4
 
 
 def estimate_memory(
-    whole: Any, objective: Objective, update: str, batch: int, examples: Sequence[TrainingExample]
+    full_model: Any, objective: Objective, update: str, batch: int, examples: Sequence[TrainingExample]
 ) -> int:
     """Estimate the peak memory of a training in bytes, in addition to the checkpoint that it starts from.
 
     It comprises weights, gradients, AdamW moments, the best checkpoint, and activations of the largest batch.
 
     Args:
-        whole: the model; may be on the meta device.
+        full_model: the model; may be on the meta device.
         examples: all examples, including held-out ones.
     """
-    config, size = whole.config, next(whole.parameters()).element_size()
-    parameters = sum(parameter.numel() for parameter in whole.parameters())
+    config, size = full_model.config, next(full_model.parameters()).element_size()
+    parameters = sum(parameter.numel() for parameter in full_model.parameters())
     hidden, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     longest = max(len(example) for example in examples)
@@ -58,11 +58,13 @@ def estimate_memory(
         per_layer = tokens * (_STATES * hidden + _INNER * inner + _WEIGHTS * heads * longest)
         activations = int((depth + _OTHER_LAYERS) * per_layer)
         if update == LORA:
-            output_size = sum(parameter.out_features for parameter in lora_targets(whole).values())
+            output_size = sum(parameter.out_features for parameter in lora_targets(full_model).values())
             activations += int(_LORA_OUTPUTS * tokens * output_size)
     if objective.task == FILLING:
         activations += int(_MASKED * tokens) * config.vocab_size * _LOGITS
         # The tied embeddings have gradients both as input and as output embeddings.
         activations += config.vocab_size * hidden if update == ALL else 0
-    estimate: int = _CONSTANT + size * (parameters + _COPIES * count_trainable(whole, update) + activations)
+    estimate: int = _CONSTANT + size * (
+        parameters + _COPIES * count_trainable(full_model, update) + activations
+    )
     return estimate

@@ -49,18 +49,19 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
         UnavailableError: the model family has no head for the task, or its encoder differs from the
             checkpoint's.
     """
-    whole = _build(checkpoint, task, labels, problem)
+    full_model = _build(checkpoint, task, labels, problem)
     with checkpoint.running() as model:
-        report = whole.base_model.load_state_dict(model.state_dict(), strict=False)
+        report = full_model.base_model.load_state_dict(model.state_dict(), strict=False)
     mismatched = [name for name in (*report.missing_keys, *report.unexpected_keys) if "pooler" not in name]
     if mismatched:
         raise UnavailableError(
-            f"{type(whole).__name__} has another encoder than {checkpoint.description.name}: they differ in "
+            f"{type(full_model).__name__} has another encoder than {checkpoint.description.name}: they "
+            "differ in "
             f"{some(mismatched)}. Choose another model."
         )
     if has_head(checkpoint, task, labels, problem):
-        whole.load_state_dict(checkpoint.outputs[task].weights, strict=False)
-    return whole.to(checkpoint.device)
+        full_model.load_state_dict(checkpoint.outputs[task].weights, strict=False)
+    return full_model.to(checkpoint.device)
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
@@ -108,7 +109,9 @@ def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
         return build("eager")
 
 
-def to_checkpoint(whole: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]) -> Checkpoint:
+def to_checkpoint(
+    full_model: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]
+) -> Checkpoint:
     """Return a trained model as a checkpoint that no longer changes, as one loaded from files.
 
     Args:
@@ -117,8 +120,8 @@ def to_checkpoint(whole: Any, tokenizer: Any, name: str, before: Sequence[Traini
     Raises:
         CheckpointError: its attention cannot be captured.
     """
-    wrapped = wrap(whole, tokenizer)
-    whole.eval().requires_grad_(False)
-    whole.set_attn_implementation(IMPLEMENTATION if wrapped.opened.shows_qkv else "eager")
+    wrapped = wrap(full_model, tokenizer)
+    full_model.eval().requires_grad_(False)
+    full_model.set_attn_implementation(IMPLEMENTATION if wrapped.opened.shows_qkv else "eager")
     values = {field.name: getattr(wrapped, field.name) for field in fields(Checkpoint)}
     return Checkpoint(**values | {"opened": replace(wrapped.opened, name=name), "before": tuple(before)})

@@ -78,7 +78,7 @@ class Objective(ABC):
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
         """Return model inputs [text, token], padded on the right, and targets under ``labels``."""
         inputs = pad([example.inputs for example in examples], self.padding)
-        return inputs | {"labels": self.right(examples, inputs["input_ids"].shape[1])}
+        return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
         """Return the training batches."""
@@ -89,13 +89,15 @@ class Objective(ABC):
         return batches([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """Return the targets of each text, or of each token of texts padded to a length."""
 
-    def answers(self, whole: Any, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the model's logits and the targets, one row per target: [row, …]."""
         inputs = {name: values for name, values in batch.items() if name != "labels"}
-        return whole(**inputs).logits, batch["labels"]
+        return full_model(**inputs).logits, batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over rows, as the model's own class computes it."""
@@ -105,7 +107,7 @@ class Objective(ABC):
             return binary_cross_entropy_with_logits(logits, targets)
         return cross_entropy(logits, targets)
 
-    def verdict(self, logits: torch.Tensor) -> torch.Tensor:
+    def predictions(self, logits: torch.Tensor) -> torch.Tensor:
         """Return predictions from logits, small enough to store for every row."""
         if self.problem == "regression":
             return logits.squeeze(-1)
@@ -158,7 +160,7 @@ class TextObjective(Objective):
             return [float(label in row.label) for label in self.labels]
         return row.label
 
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
         """Return class indices or numbers, [text], or 0 and 1, [text, label]."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
@@ -215,16 +217,18 @@ class TokenObjective(Objective):
         errors.check()
         return examples
 
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """Return label indices, [text, token]."""
         rows = np.full((len(examples), length), IGNORE_INDEX)
         for row, example in zip(rows, examples, strict=True):
             row[: len(example)] = example.target
         return torch.from_numpy(rows)
 
-    def answers(self, whole: Any, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and targets at the first tokens of words: [word, label] and [word]."""
-        logits, targets = super().answers(whole, batch)
+        logits, targets = super().predict(full_model, batch)
         return logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]
 
 
@@ -308,7 +312,7 @@ class MaskedLmObjective(Objective):
         )
         return inputs
 
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """Return 0 at tokens to predict and `IGNORE_INDEX` elsewhere, [text, token]."""
         rows = torch.full((len(examples), length), IGNORE_INDEX)
         for row, example in zip(rows, examples, strict=True):
@@ -330,13 +334,17 @@ class MaskedLmObjective(Objective):
                 selected += np.flatnonzero(words == words[position]).tolist()
         return torch.tensor(selected, dtype=torch.long)
 
-    def answers(self, whole: Any, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and targets at tokens to predict only, [token, word].
 
         The head's output is as wide as the vocabulary: at all tokens it would cost more than the encoder.
         """
         is_target = batch["labels"] != IGNORE_INDEX
         inputs = {name: values for name, values in batch.items() if name != "labels"}
-        states = whole.base_model(**inputs).last_hidden_state[is_target][None]
+        states = full_model.base_model(**inputs).last_hidden_state[is_target][None]
         head_inputs = {name: values[is_target][None] for name, values in inputs.items()}
-        return OutputHead(FILLING, whole).answer(head_inputs, states, None)[0], batch["labels"][is_target]
+        return OutputHead(FILLING, full_model).answer(head_inputs, states, None)[0], batch["labels"][
+            is_target
+        ]

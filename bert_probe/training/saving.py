@@ -174,10 +174,10 @@ def _sealed(folder: Path) -> dict[str, str]:
 
 def _seal(folder: Path) -> None:
     """List the files of a folder in it, with their digests."""
-    about = read_json(folder / FILE) if (folder / FILE).is_file() else {}
+    metadata = read_json(folder / FILE) if (folder / FILE).is_file() else {}
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE)
-    about["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
-    (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    metadata["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+    (folder / FILE).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
 
 
 def _digest(file: Path) -> str:

@@ -214,21 +214,21 @@ class TrainingPlan:
             memory_errors(f"This training does not fit in memory. {_REMEDY}"),
             seeded(self.question.seed),
         ):
-            whole = with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
+            full_model = with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
             adapter: LoraAdapter | None = None
             if update == LORA:
-                lora = LoraModel(whole)
-                loop = self._train(whole, lora.updated, report, told)
-                whole, adapter = lora.merged(objective.task, name)
+                lora = LoraModel(full_model)
+                loop = self._train(full_model, lora.updated, report, told)
+                full_model, adapter = lora.merged(objective.task, name)
             else:
-                whole.requires_grad_(False)
+                full_model.requires_grad_(False)
                 updated = {
                     name_: parameter.requires_grad_()
-                    for name_, parameter in select_parameters(whole, update).items()
+                    for name_, parameter in select_parameters(full_model, update).items()
                 }
-                loop = self._train(whole, updated, report, told)
+                loop = self._train(full_model, updated, report, told)
             history = (*self.checkpoint.before, self.training)
-            checkpoint = to_checkpoint(whole, self.checkpoint.tokenizer, f"{name}, taught", history)
+            checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
         assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
         return TrainingResult(
             self.question,
@@ -252,49 +252,56 @@ class TrainingPlan:
             self.material.files,
         )
 
-    def _train(self, whole: Any, updated: Any, report: Progress, told: Told) -> TrainingLoop:
+    def _train(self, full_model: Any, updated: Any, progress: Progress, on_evaluation: Told) -> TrainingLoop:
         """Train a model and restore its best checkpoint."""
-        build_dataset, objective = self.material, self.material.lesson
+        dataset, objective = self.material, self.material.lesson
         device = self.checkpoint.device
         if _trains_linear_head(self.question.update, objective):
-            linear_head = LinearHead(whole.eval(), objective)
-            texts = len(build_dataset.taught) + len(build_dataset.held_out)
+            linear_head = LinearHead(full_model.eval(), objective)
+            texts = len(dataset.taught) + len(dataset.held_out)
             encoded = 0
 
             def on_batch(count: int) -> None:
                 nonlocal encoded
                 encoded += count
-                report(encoded, texts + self.pace.steps)
+                progress(encoded, texts + self.pace.steps)
 
-            report(0, texts + self.pace.steps)
+            progress(0, texts + self.pace.steps)
             training, held_out = (
-                linear_head.frozen(examples, on_batch)
-                for examples in (build_dataset.taught, build_dataset.held_out)
+                linear_head.frozen(examples, on_batch) for examples in (dataset.taught, dataset.held_out)
             )
             groups = [
-                partial(linear_head.answers, held_out, indices)
-                for indices in linear_head.groups(len(build_dataset.held_out))
+                partial(linear_head.predict, held_out, indices)
+                for indices in linear_head.groups(len(dataset.held_out))
             ]
-            loop = self._loop(whole, updated, groups, report, told, texts)
+            loop = self._loop(full_model, updated, groups, progress, on_evaluation, texts)
             linear_head.train(training, self.pace, self.question.seed, loop)
         else:
             groups = [
                 partial(
-                    objective.answers, whole, {name: examples.to(device) for name, examples in batch.items()}
+                    objective.predict,
+                    full_model,
+                    {name: examples.to(device) for name, examples in batch.items()},
                 )
-                for batch in build_dataset.batches()
+                for batch in dataset.batches()
             ]
-            loop = self._loop(whole, updated, groups, report, told, 0)
-            trainer.train_model(whole, objective, build_dataset.taught, self.pace, self.question.seed, loop)
-        loop.settle()
+            loop = self._loop(full_model, updated, groups, progress, on_evaluation, 0)
+            trainer.train_model(full_model, objective, dataset.taught, self.pace, self.question.seed, loop)
+        loop.restore_best()
         return loop
 
     def _loop(
-        self, whole: Any, updated: Any, groups: Sequence[Any], report: Progress, told: Told, before: int
+        self,
+        full_model: Any,
+        updated: Any,
+        groups: Sequence[Any],
+        progress: Progress,
+        on_evaluation: Told,
+        before: int,
     ) -> TrainingLoop:
-        evaluate = make_evaluator(self.material.lesson, whole, groups)
+        evaluate = make_evaluator(self.material.lesson, full_model, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
-        return TrainingLoop(updated, evaluate, steps, epochs, patience, report, told, before)
+        return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:
@@ -333,10 +340,10 @@ _turn = threading.Lock()
 
 
 @contextmanager
-def _one_at_a_time(report: Progress) -> Iterator[None]:
+def _one_at_a_time(progress: Progress) -> Iterator[None]:
     """Run one training at a time, because trainings use torch's global random generators."""
     while not _turn.acquire(timeout=0.3):
-        report(0, 0)
+        progress(0, 0)
     try:
         yield
     finally:

@@ -58,20 +58,20 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
     )
 
 
-def head_parts(whole: Any) -> dict[str, torch.nn.Parameter]:
+def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
     """Return the parameters after the last layer by name: those of the head and of the pooler.
 
     Parameters that a head shares with the embeddings are not included.
     """
-    prefix = whole.base_model_prefix
+    prefix = full_model.base_model_prefix
     return {
         name: parameter
-        for name, parameter in whole.named_parameters()
+        for name, parameter in full_model.named_parameters()
         if not name.startswith(f"{prefix}.") or name.startswith(f"{prefix}.pooler")
     }
 
 
-def select_parameters(whole: Any, update: str) -> dict[str, torch.nn.Parameter]:
+def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that are updated, by name; for lora only those of the head.
 
     Raises:
@@ -79,25 +79,27 @@ def select_parameters(whole: Any, update: str) -> dict[str, torch.nn.Parameter]:
         UnavailableError: the layers cannot be separated.
     """
     if update == ALL:
-        return dict(whole.named_parameters())
-    parameters = head_parts(whole)
+        return dict(full_model.named_parameters())
+    parameters = head_parts(full_model)
     if update.startswith(TOP):
         count = int(update.partition(":")[2])
-        name, layers = encoder_layers(whole.base_model)
+        name, layers = encoder_layers(full_model.base_model)
         if count > len(layers):
             raise SelectionError(f"{update} has more layers than this model, which has {len(layers)}.")
-        prefixes = [f"{whole.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]]
+        prefixes = [
+            f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
+        ]
         parameters |= {
             name_: parameter
-            for name_, parameter in whole.named_parameters()
+            for name_, parameter in full_model.named_parameters()
             if name_.startswith(tuple(prefixes))
         }
     return parameters
 
 
-def lora_targets(whole: Any) -> dict[str, torch.nn.Linear]:
+def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
     """Return the matrices of the layers that LoRA adapts, by name."""
-    prefix, network = whole.base_model_prefix, whole.base_model
+    prefix, network = full_model.base_model_prefix, full_model.base_model
     lists = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -108,16 +110,16 @@ def lora_targets(whole: Any) -> dict[str, torch.nn.Linear]:
     }
 
 
-def count_trainable(whole: Any, update: str) -> int:
+def count_trainable(full_model: Any, update: str) -> int:
     """Return the number of trainable parameters.
 
     Raises:
         SelectionError, UnavailableError: as `select_parameters`.
     """
     adapters = sum(
-        RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(whole).values()
+        RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(full_model).values()
     )
-    selected = sum(parameter.numel() for parameter in select_parameters(whole, update).values())
+    selected = sum(parameter.numel() for parameter in select_parameters(full_model, update).values())
     return selected + (adapters if update == LORA else 0)
 
 
@@ -163,10 +165,13 @@ def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> 
         SelectionError: there are fewer layers.
         UnavailableError: the layers cannot be separated, or the model family has no head for the task.
     """
-    whole = without_weights(checkpoint, task, _labels(labels))
-    names, adapted = {*select_parameters(whole, update)}, lora_targets(whole) if update == LORA else {}
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    names, adapted = (
+        {*select_parameters(full_model, update)},
+        lora_targets(full_model) if update == LORA else {},
+    )
     rows = []
-    for row in inventory(whole).rows:
+    for row in inventory(full_model).rows:
         rows.append(row)
         matrix = adapted.get(row.name.removesuffix(".weight"))
         if matrix is not None:
@@ -197,12 +202,12 @@ def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[Param
     Raises:
         UnavailableError: the model family has no head for the task.
     """
-    whole = without_weights(checkpoint, task, _labels(labels))
-    parameters = sum(parameter.numel() for parameter in whole.parameters())
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    parameters = sum(parameter.numel() for parameter in full_model.parameters())
     try:
-        layers = len(encoder_layers(whole.base_model)[1])
+        layers = len(encoder_layers(full_model.base_model)[1])
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
     for update in (HEAD, *tops, ALL, LORA):
-        yield ParameterCount(update, count_trainable(whole, update), parameters)
+        yield ParameterCount(update, count_trainable(full_model, update), parameters)

@@ -17,7 +17,7 @@ from bert_probe.training.training_loop import TrainingLoop
 
 
 def train_model(
-    whole: Any,
+    full_model: Any,
     objective: Objective,
     examples: Sequence[TrainingExample],
     schedule: Schedule,
@@ -25,7 +25,7 @@ def train_model(
     loop: TrainingLoop,
 ) -> None:
     """Train on texts until the training loop ends. Only parameters that require gradients change."""
-    device = next(whole.parameters()).device
+    device = next(full_model.parameters()).device
     settings = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # required, but nothing is saved
         num_train_epochs=schedule.epochs,
@@ -41,15 +41,15 @@ def train_model(
         eval_strategy="no",
         logging_strategy="no",
     )
-    cache = whole.config.use_cache if hasattr(whole.config, "use_cache") else None
+    cache = full_model.config.use_cache if hasattr(full_model.config, "use_cache") else None
     with QUIET:
-        trainer = _ObjectiveTrainer(whole, settings, objective, examples, schedule, loop)
+        trainer = _ObjectiveTrainer(full_model, settings, objective, examples, schedule, loop)
         try:
             trainer.train()
         finally:
             trainer.accelerator.free_memory()
             if cache is not None:
-                whole.config.use_cache = cache
+                full_model.config.use_cache = cache
 
 
 class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
@@ -57,16 +57,16 @@ class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(
         self,
-        whole: Any,
+        full_model: Any,
         settings: TrainingArguments,
         objective: Objective,
         examples: Sequence[TrainingExample],
         schedule: Schedule,
         loop: TrainingLoop,
     ) -> None:
-        trainable = [parameter for parameter in whole.parameters() if parameter.requires_grad]
+        trainable = [parameter for parameter in full_model.parameters() if parameter.requires_grad]
         super().__init__(
-            whole,
+            full_model,
             settings,
             train_dataset=list(examples),
             callbacks=[_ProgressCallback(self, loop)],
@@ -89,7 +89,7 @@ class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> torch.Tensor:
         """Return the loss of the objective."""
-        self.last_loss = self.objective.loss(*self.objective.answers(model, inputs))
+        self.last_loss = self.objective.loss(*self.objective.predict(model, inputs))
         return self.last_loss
 
 

@@ -72,8 +72,8 @@ class TrainingLoop:
         steps: int,
         epochs: int,
         patience: int,
-        report: Progress,
-        told: Told,
+        progress: Progress,
+        on_evaluation: Told,
         before: int = 0,
     ) -> None:
         """Start a training.
@@ -83,8 +83,8 @@ class TrainingLoop:
             held_out: returns loss and measure; regularly calls its argument in the meantime.
             patience: consecutive evaluations without a better measure or a lower loss, after which training
                 ends.
-            report: called with the number of steps done and the total.
-            told: called after each evaluation.
+            progress: called with the number of steps done and the total.
+            on_evaluation: called after each evaluation.
             before: progress already reported before the first step.
         """
         self.history: list[EvaluationPoint] = []
@@ -92,7 +92,7 @@ class TrainingLoop:
         self.ended = ""
         self._updated, self._held_out, self._patience = updated, held_out, patience
         self._steps, self._epochs = steps, epochs
-        self._report, self._told, self._before = report, told, before
+        self._progress, self._on_evaluation, self._before = progress, on_evaluation, before
         times = max(EVALUATIONS, epochs)
         self._due = {math.ceil(steps * number / times) for number in range(1, times + 1)}
         self._losses: list[torch.Tensor] = []
@@ -114,7 +114,7 @@ class TrainingLoop:
         return bool(self.ended)
 
     def _report_progress(self, done: int) -> None:
-        self._report(self._before + done, self._before + self._steps)
+        self._progress(self._before + done, self._before + self._steps)
 
     def _evaluate(self, done: int) -> None:
         held_out_loss, measure = self._held_out(lambda: self._report_progress(done))
@@ -139,7 +139,7 @@ class TrainingLoop:
                 copy.copy_(parameter.detach())
         elif self._since_improvement == self._patience:
             self.ended = EARLY
-        self._told(evaluation)
+        self._on_evaluation(evaluation)
 
     def _diverged(self, done: int) -> None:
         if self.best is None:
@@ -148,7 +148,7 @@ class TrainingLoop:
             )
         self.ended = DIVERGED
 
-    def settle(self) -> None:
+    def restore_best(self) -> None:
         """Restore the weights of the best checkpoint."""
         with torch.no_grad():
             for name, parameter in self._updated.items():
@@ -170,7 +170,7 @@ PredictFn = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
 
 def make_evaluator(
-    objective: Objective, whole: Any, batches: Sequence[PredictFn]
+    objective: Objective, full_model: Any, batches: Sequence[PredictFn]
 ) -> Callable[[Callable[[], None]], tuple[float, float]]:
     """Return a function that evaluates the model without dropout and returns mean loss and measure.
 
@@ -178,7 +178,7 @@ def make_evaluator(
     """
 
     def evaluate(on_batch: Callable[[], None]) -> tuple[float, float]:
-        whole.eval()
+        full_model.eval()
         losses, counts, predictions, all_targets = [], [], [], []
         with torch.no_grad():
             for predict in batches:
@@ -186,9 +186,9 @@ def make_evaluator(
                 logits, targets = predict()
                 losses.append(float(objective.loss(logits, targets)) if len(targets) else 0.0)
                 counts.append(len(targets))
-                predictions.append(objective.verdict(logits).cpu().numpy())
+                predictions.append(objective.predictions(logits).cpu().numpy())
                 all_targets.append(targets.cpu().numpy())
-        whole.train()
+        full_model.train()
         if not sum(counts):
             return float("nan"), float("nan")
         measure = objective.score(np.concatenate(predictions), np.concatenate(all_targets))

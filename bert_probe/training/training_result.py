@@ -129,9 +129,9 @@ class TrainingResult(Result):
         write_zip(file, name, self._fill, self.nbytes)
 
     def _fill(self, folder: Path) -> None:
-        whole = self.checkpoint.outputs[self.task].whole
+        full_model = self.checkpoint.outputs[self.task].whole
         with QUIET:
-            whole.save_pretrained(folder)
+            full_model.save_pretrained(folder)
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")

@@ -151,7 +151,7 @@ def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable
     with seeded(0):
         whole = with_head(checkpoint, FILLING).eval()
     given = lesson.batch(lesson.examples(checkpoint, LINES[:5], None))
-    loss = lesson.loss(*lesson.answers(whole, given))
+    loss = lesson.loss(*lesson.predict(whole, given))
     expected = whole(**given).loss
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
     ours = torch.autograd.grad(

@@ -341,7 +341,7 @@ def test_what_nothing_can_be_taken_away_from_says_so(
     monkeypatch.setattr(attribution, "AT_ONCE", 100)
     app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
-    assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)
+    assert any("no word that can be removed" in one.value.replace("\\", "") for one in app.info)
 
 
 def test_a_family_that_hides_its_attention_says_which_methods_it_has(

@@ -268,7 +268,7 @@ class EvaluateResult(Result):
             )
 
     @property
-    def right(self) -> Array:
+    def is_correct(self) -> Array:
         """Whether each prediction is correct, bool [unit]. Not meaningful for numbers."""
         equal = self.true == self.predicted
         return read_only(equal.all(axis=1) if self.kind == SEVERAL else equal)
@@ -315,7 +315,7 @@ class EvaluateResult(Result):
         """Errors, most confident first; for numbers all units, largest error first."""
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
-        errors = np.flatnonzero(~self.right)
+        errors = np.flatnonzero(~self.is_correct)
         return errors[np.argsort(-self.certainty[errors], kind="stable")]
 
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
@@ -334,7 +334,7 @@ class EvaluateResult(Result):
         if self.kind == NUMBER:
             columns |= {name: values.astype(float) for name, values in columns.items() if name in _ANSWERS}
             return pd.DataFrame(columns)
-        columns |= {"probability": self.certainty[indices], "right": self.right[indices]}
+        columns |= {"probability": self.certainty[indices], "right": self.is_correct[indices]}
         return pd.DataFrame(columns)
 
     def named(self, value: Any) -> str:

@@ -148,7 +148,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
     """Run the model on the masked lines and return its hidden states at the masks.
 
     Args:
-        told: called after each batch.
+        on_step: called after each batch.
 
     Raises:
         OutOfMemoryError: there is not enough memory.

@@ -161,7 +161,7 @@ def select_output(
     other: Trace | None = None,
     task: str | None = None,
     target: str | None = None,
-    at: int | None = None,
+    token_position: int | None = None,
 ) -> TargetOutput:
     """Select one number of a model's output for a text.
 
@@ -169,7 +169,7 @@ def select_output(
         other: the second text, for sentence similarity.
         task: one of the checkpoint's tasks; the first by default.
         target: a class, label or word, or the rank of an answer span; the most probable by default.
-        at: a token position: the word to mask, or the token whose label is explained.
+        token_position: a token position: the word to mask, or the token whose label is explained.
 
     Raises:
         UnavailableError: the checkpoint has no head for the task.
@@ -185,14 +185,16 @@ def select_output(
             "explain. Choose a model that was fine-tuned for a task."
         )
     if task == COMPARING:
-        return _similarity_output(trace, other, target, at)
+        return _similarity_output(trace, other, target, token_position)
     if other is not None:
         raise TextError(f"Only {COMPARING} takes two separate texts. Trace the text with its pair instead.")
-    return _OUTPUTS[task](trace, output_of(checkpoint, task), target, at)
+    return _OUTPUTS[task](trace, output_of(checkpoint, task), target, token_position)
 
 
-def _class_output(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
-    _check_no_position(at, CLASSIFYING)
+def _class_output(
+    trace: Trace, output: OutputHead, target: str | None, token_position: int | None
+) -> TargetOutput:
+    _check_no_position(token_position, CLASSIFYING)
     label = _label_index(output.labels, target, output.logits(trace))
     name = output.labels[label]
     read = _read_fn(output, lambda logits: logits[:, label])
@@ -200,9 +202,9 @@ def _class_output(trace: Trace, output: OutputHead, target: str | None, at: int 
 
 
 def _next_sentence_output(
-    trace: Trace, output: OutputHead, target: str | None, at: int | None
+    trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    _check_no_position(at, FOLLOWING)
+    _check_no_position(token_position, FOLLOWING)
     if trace.encoding.pair is None:
         raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
     column = _label_index(FOLLOWS, target, output.logits(trace))
@@ -212,17 +214,22 @@ def _next_sentence_output(
     )
 
 
-def _word_output(trace: Trace, output: OutputHead, target_word: str | None, at: int | None) -> TargetOutput:
+def _word_output(
+    trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
+) -> TargetOutput:
     """Select the logit of a word at a mask: the first of the text, or one that replaces a word."""
     checkpoint = trace.checkpoint
-    mask, to_hide = mask_id(checkpoint), to_mask(trace, usual_word(trace) if at is None else at)
+    mask, to_hide = (
+        mask_id(checkpoint),
+        to_mask(trace, usual_word(trace) if token_position is None else token_position),
+    )
     masked_trace = trace if to_hide is None else checkpoint.trace(*mask_word(trace, to_hide))
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
     if not masks:
         raise TextError("The text has no mask and no word that can be masked. Add a mask or a word.")
     # Masks of the text that precede the masked word still precede it.
     before = sum(token.id == mask for token in trace.tokens[:to_hide]) if to_hide is not None else 0
-    position = masks[before] if to_hide is not None or at is None else at
+    position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]
     word = int(logits.argmax()) if target_word is None else target_token(checkpoint, target_word)[0]
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
@@ -232,8 +239,10 @@ def _word_output(trace: Trace, output: OutputHead, target_word: str | None, at: 
     )
 
 
-def _label_output(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
-    position, logits = at, output.logits(trace)
+def _label_output(
+    trace: Trace, output: OutputHead, target: str | None, token_position: int | None
+) -> TargetOutput:
+    position, logits = token_position, output.logits(trace)
     if position is None:
         tokens = [token.position for token in trace.tokens if not token.special]
         entities = [
@@ -246,9 +255,11 @@ def _label_output(trace: Trace, output: OutputHead, target: str | None, at: int 
     return TargetOutput(trace, LABELLING, f"logit of {name} at token {position}", name, (position,), read)
 
 
-def _answer_output(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
+def _answer_output(
+    trace: Trace, output: OutputHead, target: str | None, token_position: int | None
+) -> TargetOutput:
     """Select the start logit plus the end logit of an answer span."""
-    _check_no_position(at, ANSWERING)
+    _check_no_position(token_position, ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
         raise SelectionError(f"The target of an answer is its rank, from 1, not {target!r}.")
@@ -277,9 +288,11 @@ _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], Tar
 }
 
 
-def _similarity_output(trace: Trace, other: Trace | None, target: str | None, at: int | None) -> TargetOutput:
+def _similarity_output(
+    trace: Trace, other: Trace | None, target: str | None, token_position: int | None
+) -> TargetOutput:
     """Select the cosine with another text, whose vector is constant."""
-    _check_no_position(at, COMPARING)
+    _check_no_position(token_position, COMPARING)
     if target is not None:
         raise SelectionError(
             f"{COMPARING} has a single output, so it takes no target ({target!r}). Leave it out."
@@ -336,8 +349,8 @@ def _label_index(labels: Sequence[str], target: str | None, logits: Array) -> in
     return labels.index(target)
 
 
-def _check_no_position(at: int | None, task: str) -> None:
-    if at is not None:
+def _check_no_position(token_position: int | None, task: str) -> None:
+    if token_position is not None:
         raise SelectionError(f"{task} is predicted for the whole text. Leave the token out.")
 
 

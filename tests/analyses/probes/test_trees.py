@@ -186,7 +186,7 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
 def test_the_tree_of_what_was_not_probed(
     found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
-    with pytest.raises(SelectionError, match="Layer 2 was not probed. Choose one of the probed layers: 0, 4"):
+    with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
         found.tree(minilm.trace(SENTENCE), 2)
     with pytest.raises(SelectionError, match="from another model"):
         found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
