@@ -85,7 +85,7 @@ def test_ablation_equals_a_reference_with_hooks(
     assert_exact(np.float64(1 - result.pooler_change), 1 - pooler)
 
 
-def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None:
+def test_sweep_equals_ablation_of_each_head(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("We left.")
     each = HeadAblationSweep("mean").of(trace)
     for layer, head in ((0, 0), (2, 7), (5, 11)):
@@ -94,7 +94,7 @@ def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None
         assert_exact(1 + each.cls_change[layer, head], 1 + alone.cls_change)
 
 
-def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None:
+def test_mean_replacement_of_constant_head_changes_nothing() -> None:
     one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: each looks at itself alone
     values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
@@ -111,7 +111,7 @@ def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None
     assert said["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
 
 
-def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_minilm: Checkpoint) -> None:
+def test_similarity_equals_cosines_of_ablated_vectors(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace(TEXT)
     result = HeadAblation([(3, 1), (3, 2)]).of(trace)
     change = result.similarity()
@@ -125,7 +125,7 @@ def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_
     assert len(result.showing(specials=True).similarity().tokens) == len(trace.tokens)
 
 
-def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Checkpoint) -> None:
+def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(3, 1), (3, 2)], "mean").of(trace)
     frame = result.table()
@@ -163,7 +163,7 @@ def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Ch
     assert (row["layer"], row["head"]) == (4, 2)
 
 
-def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint) -> None:
+def test_result_cannot_show_another_replacement_or_text(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(3, 1)]).of(trace)
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
@@ -178,7 +178,7 @@ def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint)
         result.showing(show="both")
 
 
-def test_each_table_has_the_largest_effect_first(minilm: Checkpoint) -> None:
+def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     each = HeadAblationSweep().of(minilm.trace(TEXT))
     table = each.table()
     assert list(table) == ["layer", "head", "cls_change", "mean_token_change"]
@@ -194,7 +194,7 @@ def test_each_table_has_the_largest_effect_first(minilm: Checkpoint) -> None:
     }
 
 
-def test_progress_is_told_and_what_it_raises_ends_the_work(
+def test_progress_is_reported_and_its_exception_ends_the_work(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
@@ -242,17 +242,17 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
 @pytest.mark.parametrize(
     "heads", [[(6, 0)], [(0, 12)], [(-7, 0)], [], [(0,)], ["00"], "0.0", [(0, "1")], [(0, True)], [(0.0, 1)]]
 )
-def test_heads_that_do_not_exist_are_refused(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
+def test_missing_heads_raise_selection_error(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
     with pytest.raises(SelectionError):
         HeadAblation(heads).of(minilm.trace(TEXT))
 
 
-def test_heads_are_counted_from_the_end_and_once(minilm: Checkpoint) -> None:
+def test_negative_and_duplicate_heads_are_resolved(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     assert HeadAblation([(-1, -1), (5, 11), (0, 0)]).of(trace).question.heads == ((5, 11), (0, 0))
 
 
-def test_a_whole_layer_is_named_by_its_number_in_an_address_alone(minilm: Checkpoint) -> None:
+def test_whole_layer_is_abbreviated_in_url_only(minilm: Checkpoint) -> None:
     about = minilm.description
     asked = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
     assert asked == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
@@ -262,14 +262,14 @@ def test_a_whole_layer_is_named_by_its_number_in_an_address_alone(minilm: Checkp
         HeadSet().read("heads", "5", about)
 
 
-def test_heads_of_hidden_attention_cannot_be_switched_off(family: Callable[[str], Checkpoint]) -> None:
+def test_hidden_attention_raises_unavailable_error(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we left")
     for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="cannot be switched off"):
             asked.of(trace)
 
 
-def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
+def test_changed_model_is_not_compared_with_old_trace(
     family_folder: Callable[[str], Path],
 ) -> None:
     folder = family_folder("bert")
@@ -283,12 +283,12 @@ def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
             asked.of(trace)
 
 
-def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
+def test_trace_without_model_raises_unavailable_error() -> None:
     with pytest.raises(UnavailableError, match="this needs one"):
         HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
 
-def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
+def test_inconsistent_shapes_raise_shape_error(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(0, 0)]).of(trace)
     for wrong in (
@@ -337,7 +337,7 @@ def test_the_command_line_gives_the_library_s_numbers(
     assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
 
 
-def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
+def test_saved_file_records_ablated_heads(tmp_path: Path) -> None:
     assert command("ablate", TEXT, "--heads", "2.5", "--tokens", "--out", str(tmp_path / "a.csv")) == 0
     about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
     assert about["question"]["heads"] == ["2.5"]
@@ -362,7 +362,7 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
         (("--heads", "1_0.1"), "There is no layer 1_0"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(
+def test_invalid_input_prints_one_line_and_exits_2(
     words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with opened_once():

@@ -62,7 +62,7 @@ def softmax(logits: torch.Tensor) -> np.ndarray:
     return shares
 
 
-def test_words_at_masks(both: Callable[[str], Both]) -> None:
+def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("fill-mask")
     found = two.ask(TEXT, top=4)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -98,7 +98,7 @@ def test_classes(both: Callable[[str], Both]) -> None:
     assert_exact(found.b, other[places])
 
 
-def test_labels_of_tokens(both: Callable[[str], Both]) -> None:
+def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("token-classification")
     found = two.ask(TEXT)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -116,7 +116,7 @@ def test_labels_of_tokens(both: Callable[[str], Both]) -> None:
     assert found.names[0] == f"we (1): {found.keys[0][2]}"
 
 
-def test_parts_of_a_text(both: Callable[[str], Both]) -> None:
+def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("question-answering")
     found = two.ask("where", PAIR, top=3)
     encoding = two.checkpoints[0].encode("where", PAIR)
@@ -131,7 +131,7 @@ def test_parts_of_a_text(both: Callable[[str], Both]) -> None:
     assert list(found.table()) == ["start", "end", "text", "a", "b", "difference"]
 
 
-def test_whether_a_sentence_follows(both: Callable[[str], Both]) -> None:
+def test_next_sentence_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("next-sentence-prediction")
     found = two.ask(TEXT, PAIR)
     raw = two.raw(two.checkpoints[0].encode(TEXT, PAIR))
@@ -139,7 +139,7 @@ def test_whether_a_sentence_follows(both: Callable[[str], Both]) -> None:
     assert [key[0] for key in found.keys] == ["next", "not next"]
 
 
-def test_the_cosine_of_two_texts_is_asked_of_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
     other = bert_probe.load(copy(Path(str(minilm.folder)), tmp_path / "max"))
     pooling = other.folder / "1_Pooling" if other.folder else tmp_path
     change_config(pooling, pooling_mode_mean_tokens=False, pooling_mode_max_tokens=True)
@@ -156,7 +156,7 @@ def test_the_cosine_of_two_texts_is_asked_of_a_pair(minilm: Checkpoint, tmp_path
         AnswerChange().of(minilm.trace("we left"), other.trace("we left"))
 
 
-def test_tasks_that_only_one_model_has_are_refused(
+def test_task_of_one_model_raises_unavailable_error(
     trained_on: Trained, family: Callable[[str], Checkpoint]
 ) -> None:
     filling, labelling = (trained_on("bert", task) for task in ("fill-mask", "token-classification"))
@@ -169,7 +169,7 @@ def test_tasks_that_only_one_model_has_are_refused(
         AnswerChange().of(family("bert").trace(TEXT), after(family("bert")).trace(TEXT))
 
 
-def test_a_number_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:
+def test_regression_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     folder = trained_folder("bert", "text-classification")
     value = copy(folder, tmp_path / "value")
     change_config(value, problem_type="regression")
@@ -181,9 +181,7 @@ def test_a_number_is_not_compared_with_probabilities(trained_folder: TrainedFold
     assert not found.difference.any()
 
 
-def test_a_class_that_one_model_does_not_know_has_no_number(
-    trained_folder: TrainedFolder, tmp_path: Path
-) -> None:
+def test_class_of_one_model_is_nan_in_the_other(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     folder = trained_folder("bert", "text-classification")
     renamed = copy(folder, tmp_path / "renamed")
     change_config(renamed, id2label={str(place): f"{name}?" for place, name in LABELS.items()})
@@ -195,11 +193,11 @@ def test_a_class_that_one_model_does_not_know_has_no_number(
     assert found.save(tmp_path / "found.json")
 
 
-def test_the_columns_are_those_of_the_task() -> None:
+def test_key_columns_match_the_task() -> None:
     assert COLUMNS.keys() == set(trained.CLASSES) | {"sentence-similarity"}
 
 
-def test_numbers_that_do_not_fit_are_refused(both: Callable[[str], Both]) -> None:
+def test_inconsistent_shapes_raise_shape_error(both: Callable[[str], Both]) -> None:
     found = both("next-sentence-prediction").ask(TEXT, PAIR)
     with pytest.raises(ShapeError):
         AnswerChangeResult(found.question, found.inputs, found.kind, found.keys, found.a[:1], found.b)

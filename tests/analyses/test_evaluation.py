@@ -52,7 +52,7 @@ def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_texts_are_answered_as_the_raw_model_does(
+def test_predictions_of_texts_equal_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     rows = classed(*((text, NAMES[at % 5]) for at, text in enumerate(SENTENCES)), pair=PAIR)
@@ -67,7 +67,7 @@ def test_texts_are_answered_as_the_raw_model_does(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_words_are_answered_at_their_first_token(
+def test_words_are_predicted_at_their_first_token(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     words = [text.split() for text in SENTENCES[:6]]
@@ -91,7 +91,7 @@ def test_words_are_answered_at_their_first_token(
     assert found.texts == tuple(word for sentence in sentences for word in sentence.words)
 
 
-def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path: Path) -> None:
+def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
     folder = trained.build("bert", CLASSES, tmp_path / "several", problem_type="multi_label_classification")
     model, tokenizer = raw(folder, transformers.AutoModelForSequenceClassification)
     rows = LabeledTexts.of(
@@ -124,7 +124,7 @@ def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path:
 # Measures by hand
 
 
-def test_an_interval_by_hand() -> None:
+def test_wilson_interval_by_hand() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
     assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
     assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
@@ -178,7 +178,7 @@ def test_measures_of_entities_by_hand() -> None:
     assert list(scores.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
 
 
-def test_baselines_learn_from_training_rows_alone() -> None:
+def test_baselines_use_training_rows_only() -> None:
     training = classed(
         ("red wine", "wine"),
         ("old red wine", "wine"),
@@ -244,7 +244,7 @@ def test_tables_agree(judged: EvaluateResult) -> None:
         assert len(found) == judged.confusion[row, column]
 
 
-def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Checkpoint) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
     with pytest.raises(EmptyTextError, match="no labeled texts"):
         Evaluate().of(head, classed())
@@ -272,7 +272,7 @@ def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> 
         Evaluate().of(labeller, [TaggedSentence(("\u200b",), ("O",), (), (), "a", ((1, 1),), {}, 7)])
 
 
-def test_texts_too_long_are_refused_unless_they_are_cut(trained_on: Trained) -> None:
+def test_long_texts_need_truncate(trained_on: Trained) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
     rows = classed(("One", "O"), ("a " * 600, "O"))
     with pytest.raises(TooLongError, match="Line 3: 602 tokens"):
@@ -287,7 +287,7 @@ def test_texts_too_long_are_refused_unless_they_are_cut(trained_on: Trained) -> 
     assert found.baselines == {"most_frequent": 1.0, "by_word": 1.0}
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
     checkpoint = load(trained.build("bert", CLASSES, tmp_path))
     with torch.no_grad():
         checkpoint.outputs[CLASSES].whole.classifier.bias[1] = math.nan
@@ -295,14 +295,14 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
         Evaluate().of(checkpoint, classed(("One", "O")))
 
 
-def test_what_a_head_answers(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_label_type_of_each_head(trained_on: Trained, minilm: Checkpoint) -> None:
     assert kind_of(trained_on("bert", CLASSES)) == "classes"
     assert kind_of(trained_on("bert", WORDS)) == "tags"
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
         kind_of(minilm)
 
 
-def test_progress_is_told(trained_on: Trained) -> None:
+def test_progress_is_reported(trained_on: Trained) -> None:
     told: list[tuple[int, int]] = []
     Evaluate().of(
         trained_on("bert", CLASSES),
@@ -312,7 +312,7 @@ def test_progress_is_told(trained_on: Trained) -> None:
     assert told == [(0, 2), (2, 2)]
 
 
-def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> None:
+def test_evaluation_reads_files_of_both_readers(tmp_path: Path) -> None:
     """What the Python line of a result reads is what was judged."""
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
@@ -323,7 +323,7 @@ def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> Non
     assert read_tagged_sentences(words) == parse_tagged_sentences(words.read_bytes(), "a.conll")
 
 
-def test_the_example_is_fit_to_learn_from() -> None:
+def test_example_data_can_be_used_for_training() -> None:
     rows = everyday_topics()
     counts = Counter(row.label for row in rows.rows)
     assert len(counts) == 6

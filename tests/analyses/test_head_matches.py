@@ -74,7 +74,7 @@ def test_by_hand(family: Opened) -> None:
     assert row["similarity"].item() == pytest.approx(0.7)
 
 
-def test_a_head_and_itself_are_exactly_alike(family: Opened) -> None:
+def test_similarity_of_a_head_with_itself_is_1(family: Opened) -> None:
     for name in ("bert", "eurobert", "mpnet"):
         a, b = family(name).trace(TEXT), family(name).trace(TEXT)
         found = HeadMatches().of(a, b)
@@ -84,7 +84,7 @@ def test_a_head_and_itself_are_exactly_alike(family: Opened) -> None:
         np.testing.assert_array_equal(found.matrix, found.matrix.T)
 
 
-def test_a_against_b_mirrors_b_against_a(double_family: Opened) -> None:
+def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
     a, b = (double_family(name).trace(TEXT) for name in ("albert", "eurobert"))
     there, back = HeadMatches().of(a, b), HeadMatches().of(b, a)
     assert_exact(there.matrix, back.matrix.T)
@@ -102,7 +102,7 @@ class Told:
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_it_is_the_same_however_much_is_held(
+def test_result_does_not_depend_on_chunk_size(
     layers: int, family: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = family("bert")
@@ -119,7 +119,7 @@ def test_it_is_the_same_however_much_is_held(
         assert len(told.all) == 3 * -(-3 // max(layers, 1))
 
 
-def test_what_is_no_one_text_is_refused(family: Opened) -> None:
+def test_different_texts_raise_selection_error(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
     with pytest.raises(SelectionError, match="read different texts"):
         HeadMatches().of(a.trace("we left"), b.trace("we left it"))
@@ -127,7 +127,7 @@ def test_what_is_no_one_text_is_refused(family: Opened) -> None:
         HeadMatches().of(*(one.trace(LONG * 10, truncate=True) for one in (a, b)))
 
 
-def test_it_is_drawn_and_two_maps_beside_each_other(family: Opened) -> None:
+def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
     a, b = family("bert").trace(TEXT), family("roberta").trace(TEXT)
     found = HeadMatches().of(a, b)
     (drawn,) = pictures.heatmaps_of(found)

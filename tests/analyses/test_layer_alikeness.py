@@ -45,7 +45,7 @@ def by_examples(x: np.ndarray, y: np.ndarray) -> float:
 
 @given(st.integers(0, 10_000), st.integers(3, 12), st.integers(1, 5), st.integers(1, 5))
 @settings(deadline=None, max_examples=examples(40))
-def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: int) -> None:
+def test_cka_is_invariant_to_rotation_and_scale(seed: int, examples: int, wide: int, narrow: int) -> None:
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(examples, wide)), random.normal(size=(examples, narrow))
     value = linear_cka(x, y)
@@ -61,7 +61,7 @@ def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: in
     assert_exact(np.float64(linear_cka(x, x @ turn * 7)), 1)
 
 
-def test_what_is_no_direction_or_no_pair_of_matrices() -> None:
+def test_constant_rows_are_nan_and_unequal_shapes_raise() -> None:
     x = np.random.default_rng(0).normal(size=(4, 3))
     assert np.isnan(linear_cka(x, np.full((4, 2), 0.1)))
     with pytest.raises(ShapeError, match="as many rows"):
@@ -99,7 +99,7 @@ def test_layers_agree_with_raw_transformers(
     assert found.finding.startswith(f"Layer {np.diagonal(found.cka).argmin()} changed most")
 
 
-def test_of_many_tokens_some_are_drawn_and_by_the_seed(family: Opened) -> None:
+def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
     assert [one.examples for one in few] == [20, 20, 20]
@@ -108,7 +108,7 @@ def test_of_many_tokens_some_are_drawn_and_by_the_seed(family: Opened) -> None:
     assert np.array_equal(LayerSimilarity(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
 
 
-def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
+def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     seen: list[tuple[int, int]] = []
     LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
@@ -125,7 +125,7 @@ def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
         LayerSimilarity().of(a, b, SENTENCES, report=stop)
 
 
-def test_texts_that_cannot_be_compared_are_refused(family: Opened) -> None:
+def test_incomparable_texts_raise_errors(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     with pytest.raises(TextError, match="have only one"):
         LayerSimilarity().of(a, b, ["we"])

@@ -46,7 +46,7 @@ def by_id(found: LensResult, layer: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
-def test_each_layer_is_the_answer_of_a_model_that_ends_there(
+def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
@@ -59,7 +59,7 @@ def test_each_layer_is_the_answer_of_a_model_that_ends_there(
         assert_exact(by_id(found, layers), np.atleast_2d(logits), f"{layers} layers")
 
 
-def test_the_last_layer_is_the_model_s_answer_to_the_bit(trained_on: Trained) -> None:
+def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -> None:
     words = trained_on("bert", "fill-mask").trace("we had [MASK] the ground")
     lens, answer = Lens(top=4).of(words), FillMask(top=4).of(words)
     for name in ("ids", "ranks", "logits", "probabilities"):
@@ -74,7 +74,7 @@ def test_the_last_layer_is_the_model_s_answer_to_the_bit(trained_on: Trained) ->
     assert list(likeliest["label"])[: len(mine)] == list(mine["label"])
 
 
-def test_masks_targets_and_the_tables(trained_on: Trained) -> None:
+def test_masks_targets_and_tables_agree(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left the ground")
     table = Lens(mask="left", targets=("left", "river", "ground"), top=2).of(trace).table()
     assert list(table) == ["layer", "position", "rank", "token", "probability"]
@@ -91,7 +91,7 @@ def test_masks_targets_and_the_tables(trained_on: Trained) -> None:
     assert_exact(entropy["entropy_bits"].to_numpy()[2:3], -(shares * np.log2(shares)).sum(axis=-1))
 
 
-def test_without_a_mask_all_tokens_are_asked_about(trained_on: Trained) -> None:
+def test_without_masks_all_tokens_are_predicted(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left")
     assert Lens().of(trace).ids.shape == (4, len(trace.tokens), 5)
 
@@ -109,7 +109,7 @@ def test_settled_by_hand(trained_on: Trained) -> None:
     assert found.settled.tolist() == [0, 2, 3, 1]
 
 
-def test_what_has_no_lens_is_refused(minilm: Checkpoint, trained_on: Trained) -> None:
+def test_unsupported_heads_and_options_raise_errors(minilm: Checkpoint, trained_on: Trained) -> None:
     with pytest.raises(UnavailableError, match=r"no trained head for fill-mask.*sentence-similarity"):
         Lens().of(minilm.trace(TEXT))
     text = trained_on("bert", "text-classification").trace(TEXT)

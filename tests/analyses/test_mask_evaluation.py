@@ -25,7 +25,7 @@ LINES = ("A [MASK] of the wide valley", *SENTENCES, "", *SENTENCES[:2])
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
-def test_every_mask_is_judged_as_the_raw_model_does(
+def test_predictions_at_masks_equal_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     found = EvaluateMasks(seed=4, show="masks").of(double_trained_on(name, FILLING), LINES)
@@ -51,7 +51,7 @@ def test_every_mask_is_judged_as_the_raw_model_does(
     assert set(table["line"]) == asked
 
 
-def test_measures_are_those_of_the_table(trained_on: Trained) -> None:
+def test_measures_follow_from_the_table(trained_on: Trained) -> None:
     found = EvaluateMasks(seed=1).of(trained_on("bert", FILLING), LINES)
     table = found.table()
     measures = dict(zip(table["measure"], table["value"], strict=True))
@@ -66,12 +66,12 @@ def test_measures_are_those_of_the_table(trained_on: Trained) -> None:
     )
 
 
-def test_the_seed_chooses_the_masks(trained_on: Trained) -> None:
+def test_seed_selects_the_masks(trained_on: Trained) -> None:
     one, same, other = (EvaluateMasks(seed).of(trained_on("bert", FILLING), LINES) for seed in (1, 1, 2))
     assert one.positions.tolist() == same.positions.tolist() != other.positions.tolist()
 
 
-def test_what_cannot_be_asked_is_refused(minilm: Checkpoint, trained_on: Trained) -> None:
+def test_invalid_input_raises_errors(minilm: Checkpoint, trained_on: Trained) -> None:
     head = trained_on("bert", FILLING)
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         EvaluateMasks().of(minilm, LINES)
@@ -85,7 +85,7 @@ def test_what_cannot_be_asked_is_refused(minilm: Checkpoint, trained_on: Trained
         EvaluateMasks(-1)
 
 
-def test_the_command_masks_for_such_a_head(trained_folder: Folders, tmp_path: Path) -> None:
+def test_command_evaluates_masked_words(trained_folder: Folders, tmp_path: Path) -> None:
     folder, lines = trained_folder("bert", FILLING), tmp_path / "lines.txt"
     lines.write_text("\n".join(LINES), encoding="utf-8")
     told = run("evaluate", str(folder), str(lines), "--seed", "4").records

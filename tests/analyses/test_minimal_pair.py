@@ -57,7 +57,7 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
     return MinimalPair().of(*two_by_hand)
 
 
-def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
+def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
     # "it" looks at (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" looks the same in both.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
@@ -78,7 +78,7 @@ def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Tr
     assert_rounded(row.difference, [-0.3, -0.1, 0.4], 2)
 
 
-def test_the_finding_by_hand(by_hand: MinimalPairResult) -> None:
+def test_finding_by_hand(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
@@ -89,7 +89,7 @@ def test_the_finding_by_hand(by_hand: MinimalPairResult) -> None:
     )
 
 
-def test_a_finding_names_all_that_share_the_largest_value() -> None:
+def test_finding_names_all_ties() -> None:
     vectors = [[X, X], [X, X], [X, X]]
     a = hand_trace("it it", [[1, 0], [0, 1]], [[1, 0], [0, 1]], vectors=vectors)
     b = hand_trace(
@@ -102,7 +102,7 @@ def test_a_finding_names_all_that_share_the_largest_value() -> None:
     )
 
 
-def test_rows_with_nothing_in_common_reach_the_upper_end() -> None:
+def test_disjoint_rows_have_maximal_change() -> None:
     a = hand_trace("it was", [[1, 0], [1, 0]], vectors=[[X, X], [X, X]])
     b = hand_trace("it was", [[0, 1], [0, 1]], vectors=[[X, X], [X, X]])
     pair = MinimalPair().of(a, b)
@@ -142,7 +142,7 @@ def changes(names_a: list[str], names_b: list[str], what: str) -> Callable[[Any,
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_pronoun_pair_agrees_with_raw_transformers(
+def test_pronoun_pair_equals_raw_transformers(
     dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
@@ -163,7 +163,7 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
 
 
 @pytest.mark.parametrize("by", ["total_variation", "jensen_shannon"])
-def test_heads_are_ranked_by_the_measure_asked_for(minilm: Checkpoint, by: str) -> None:
+def test_heads_are_ranked_by_the_selected_measure(minilm: Checkpoint, by: str) -> None:
     pair = MinimalPair(by=by).of(minilm.trace(FULL), minilm.trace(EMPTY))
     table = pair.table()
     assert list(table) == ["layer", "head", "total_variation", "jensen_shannon"]
@@ -182,7 +182,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
+def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
     pair, mirrored = MinimalPair(words).of(a, b), MinimalPair(words).of(b, a)
     for name in ARRAYS[:4]:
@@ -203,7 +203,7 @@ def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: st
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
+def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
     minilm: Checkpoint, one: str, other: str, words: bool
 ) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
@@ -217,7 +217,7 @@ def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(15))
-def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
+def test_equal_texts_have_no_differences(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
     # In one batch, with padding; and in capitals, which this model does not tell apart.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])
     for other in (b, minilm.trace(text)):
@@ -228,14 +228,16 @@ def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer:
         assert pair.finding() == "Nothing changed: both texts are the same input to the model."
 
 
-def test_the_same_input_is_the_same_whatever_a_batch_made_of_its_last_digits(minilm: Checkpoint) -> None:
+def test_equal_inputs_ignore_rounding_in_batches(minilm: Checkpoint) -> None:
     a = minilm.trace(FULL)
     b = replace(a, states=tuple(state + np.float32(1e-6) for state in a.states))
     assert not MinimalPair().of(a, b).moved.any()
 
 
 @pytest.mark.parametrize("name", ["roberta", "modernbert", "mpnet", "distilbert", "eurobert"])
-def test_other_families_by_a_loop_over_queries(name: str, double_family: Callable[[str], Checkpoint]) -> None:
+def test_other_families_equal_a_loop_over_queries(
+    name: str, double_family: Callable[[str], Checkpoint]
+) -> None:
     one, other = "the old bridge in the rain", "we left the wide old bridge at night"
     a, b = (double_family(name).trace(text) for text in (one, other))
     pair = MinimalPair(words=True).of(a, b)
@@ -248,7 +250,7 @@ def test_other_families_by_a_loop_over_queries(name: str, double_family: Callabl
     assert_exact(pair.total_variation[1, 2], total / len(here))
 
 
-def test_words_have_the_mean_vector_of_their_pieces(double_minilm: Checkpoint) -> None:
+def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Mehdi left"), double_minilm.trace("Mehdi stayed")
     pair = MinimalPair(words=True).of(a, b)
     one, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
@@ -265,7 +267,7 @@ def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
     assert pair.alignment.aligned[-5:] == ("and", "it", "there", ".", "[SEP]")
 
 
-def test_texts_with_nothing_in_common(minilm: Checkpoint) -> None:
+def test_texts_without_common_words(minilm: Checkpoint) -> None:
     pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
     assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")
@@ -275,7 +277,7 @@ def test_texts_with_nothing_in_common(minilm: Checkpoint) -> None:
             asked.of(*apart)
 
 
-def test_a_row_is_asked_for_by_position_by_word_or_is_that_of_what_moved_most(minilm: Checkpoint) -> None:
+def test_row_is_selected_by_position_word_or_largest_change(minilm: Checkpoint) -> None:
     a, b = minilm.trace("Mehdi left it there"), minilm.trace("so Mehdi left her there")
     assert [*map(str, a.tokens)] == ["[CLS]", "me", "##hdi", "left", "it", "there", "[SEP]"]
     for words, named, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
@@ -287,7 +289,7 @@ def test_a_row_is_asked_for_by_position_by_word_or_is_that_of_what_moved_most(mi
         assert most.question.token == most.query.position
 
 
-def test_what_cannot_be_compared_is_refused(
+def test_incomparable_texts_raise_selection_error(
     minilm: Checkpoint,
     family: Callable[[str], Checkpoint],
     by_hand: MinimalPairResult,

@@ -65,7 +65,7 @@ class Raw:
         return self.vector(B, [module.register_forward_pre_hook(put)])
 
 
-def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Checkpoint) -> None:
+def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None:
     raw = Raw(double_minilm)
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     whole, untouched, each = raw.vector(A), raw.vector(B), slice(None)
@@ -84,7 +84,9 @@ def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Ch
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_patching_everything_restores_a_in_every_family(
+    name: str, family_folder: Callable[[str], Path]
+) -> None:
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     a, b = checkpoint.trace("we had b left"), checkpoint.trace("we had c left")
     tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
@@ -95,7 +97,7 @@ def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Ca
     assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what passes by the heads is still B's"
 
 
-def test_a_text_s_own_numbers_change_nothing(double_minilm: Checkpoint) -> None:
+def test_patching_a_text_into_itself_changes_nothing(double_minilm: Checkpoint) -> None:
     """What both texts share before any layer is the same, so putting it there leaves B as it was."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     found = ActivationPatching().of(a, b)
@@ -108,7 +110,7 @@ def test_a_text_s_own_numbers_change_nothing(double_minilm: Checkpoint) -> None:
     assert_exact(found.answers[0, same], np.full(len(same), found.nothing))
 
 
-def test_tokens_stand_for_each_other_where_as_many_replace_as_many(minilm: Checkpoint) -> None:
+def test_equally_long_replacements_are_aligned(minilm: Checkpoint) -> None:
     a, b, longer = (
         minilm.trace(text)
         for text in ("the old man left", "the young woman left", "the very very old man left early")
@@ -122,7 +124,7 @@ def _tell(told: list[tuple[int, ...]], *now: int) -> None:
     told.append(now)
 
 
-def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
+def test_batch_size_does_not_matter_and_progress_is_reported(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")
@@ -144,7 +146,7 @@ def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
         ActivationPatching().of(a, b, give_up)
 
 
-def test_the_table_names_layers_and_heads_as_people_count(minilm: Checkpoint) -> None:
+def test_table_counts_layers_and_heads_from_1(minilm: Checkpoint) -> None:
     a, b = minilm.trace(BOATS), minilm.trace(BRIDGES)
     tokens, heads = (ActivationPatching(what).of(a, b).table() for what in ("tokens", "heads"))
     assert list(tokens) == ["layer", "position", "token", "recovered"]
@@ -162,7 +164,9 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
     assert_alike(single.answers, double.answers)
 
 
-def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+def test_unsupported_texts_and_models_raise_errors(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
     a = minilm.trace(A)
     with pytest.raises(SelectionError, match="the same prediction"):
         ActivationPatching().of(a, minilm.trace(A))
@@ -174,7 +178,7 @@ def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
-def test_a_trained_head_answers_where_there_is_one(
+def test_trained_head_is_used_if_there_is_one(
     task: str, double_trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     checkpoint = double_trained_on("bert", task)
@@ -204,9 +208,7 @@ def test_a_trained_head_answers_where_there_is_one(
 
 
 @pytest.mark.parametrize("task", ["question-answering", "next-sentence-prediction"])
-def test_an_answer_of_two_pairs_comes_back(
-    task: str, double_trained_on: Callable[[str, str], Checkpoint]
-) -> None:
+def test_pair_tasks_are_restored(task: str, double_trained_on: Callable[[str, str], Checkpoint]) -> None:
     checkpoint = double_trained_on("bert", task)
     a, b = (checkpoint.trace(f"Where is {word}?", f"A wide {word} crosses it") for word in "xz")
     output = checkpoint.outputs[task]
@@ -243,7 +245,7 @@ def test_an_answer_of_two_pairs_comes_back(
     assert abs(tokens.recovered[layer, place]) > 1e-3, "something must come back"
 
 
-def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, str], Checkpoint]) -> None:
+def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> None:
     for task in ("question-answering", "next-sentence-prediction"):
         checkpoint = trained_on("bert", task)
         pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
@@ -300,7 +302,7 @@ def _put(
     return run(b, put)
 
 
-def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, str], Checkpoint]) -> None:
+def test_unrecoverable_predictions_raise_errors(trained_on: Callable[[str, str], Checkpoint]) -> None:
     labels, words = trained_on("bert", "token-classification"), trained_on("bert", "fill-mask")
     a, b = labels.trace("The wide river"), labels.trace("The wide")
     with pytest.raises(SelectionError, match="has no counterpart"):

@@ -57,7 +57,7 @@ def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> No
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("fill-mask")))
-def test_masked_words_are_the_pipelines(
+def test_fill_mask_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
@@ -77,7 +77,9 @@ def test_masked_words_are_the_pipelines(
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("text-classification")))
-def test_classes_are_the_pipelines(name: str, double_trained_on: Trained, trained_folder: Folders) -> None:
+def test_text_classification_equals_the_pipeline(
+    name: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
     task = "text-classification"
     table = ClassifyText().of(double_trained_on(name, task).trace(TEXT, PAIR)).table()
     given = {"text": TEXT, "text_pair": PAIR}
@@ -89,7 +91,7 @@ def test_classes_are_the_pipelines(name: str, double_trained_on: Trained, traine
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
-def test_token_labels_are_the_pipelines(
+def test_token_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     task = "token-classification"
@@ -107,14 +109,14 @@ def test_token_labels_are_the_pipelines(
             assert_exact(table["probability"], [one["score"] for one in expected], aggregation)
 
 
-def test_in_float32_they_are_as_near_as_the_pipeline_is(trained_on: Trained, trained_folder: Folders) -> None:
+def test_float32_is_as_accurate_as_the_pipeline(trained_on: Trained, trained_folder: Folders) -> None:
     task = "text-classification"
     folder = trained_folder("bert", task)
     table = ClassifyText().of(trained_on("bert", task).trace(TEXT)).table()
     near(table["probability"], task, folder, lambda asked: [one["score"] for one in asked(TEXT, top_k=None)])
 
 
-def test_real_masked_words_are_the_pipelines() -> None:
+def test_fill_mask_of_bert_equals_the_pipeline() -> None:
     folder = trained.bert_tiny()
     text = "The small boat crossed the wide [MASK]."
     table = FillMask(top=10).of(bert_probe.load(folder).trace(text)).table()
@@ -129,7 +131,7 @@ def test_real_masked_words_are_the_pipelines() -> None:
     )
 
 
-def test_a_masked_word_is_the_text_with_a_mask_in_its_place(trained_on: Trained) -> None:
+def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     found = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
     assert found.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
@@ -141,7 +143,7 @@ def test_a_masked_word_is_the_text_with_a_mask_in_its_place(trained_on: Trained)
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
-def test_targets_of_several_pieces_and_several_masks_are_said(trained_on: Trained) -> None:
+def test_notes_on_split_targets_and_several_masks(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     found = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
     assert found.notes == (
@@ -156,7 +158,7 @@ def test_targets_of_several_pieces_and_several_masks_are_said(trained_on: Traine
         FillMask(targets="river")  # type: ignore[arg-type]
 
 
-def test_a_rank_is_that_in_the_whole_vocabulary(trained_on: Trained) -> None:
+def test_ranks_are_over_the_whole_vocabulary(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("The [MASK]")
     everything = FillMask(top=10_000).of(trace).table()
     assert everything["rank"].tolist() == list(range(1, 121))
@@ -166,7 +168,7 @@ def test_a_rank_is_that_in_the_whole_vocabulary(trained_on: Trained) -> None:
     assert few["rank"].tolist() == sorted([ranks["night"], ranks["river"]])
 
 
-def test_a_text_without_a_mask_and_a_tokenizer_without_one_are_refused(trained_on: Trained) -> None:
+def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     with pytest.raises(TextError, match=r"The text has no \[MASK\]. Write \[MASK\] in place"):
         FillMask().of(checkpoint.trace(TEXT))
@@ -191,7 +193,9 @@ def test_probabilities_by_hand() -> None:
     ("problem", "labels"),
     [("multi_label_classification", 3), ("regression", 1), (None, 1), ("regression", 2), (None, 3)],
 )
-def test_other_problems_are_the_pipelines(problem: str | None, labels: int, tmp_path: Path) -> None:
+def test_multilabel_and_regression_equal_the_pipeline(
+    problem: str | None, labels: int, tmp_path: Path
+) -> None:
     names = {index: f"<b>label {index}</b>" for index in range(labels)}
     trained.build("bert", "text-classification", tmp_path, id2label=names, problem_type=problem)
     found = ClassifyText().of(bert_probe.load(tmp_path).trace(TEXT))
@@ -209,7 +213,7 @@ def test_other_problems_are_the_pipelines(problem: str | None, labels: int, tmp_
     assert "&lt;b&gt;" in found._repr_html_(), "a label is text and no markup"
 
 
-def test_ten_thousand_labels(tmp_path: Path) -> None:
+def test_ten_thousand_labels_are_supported(tmp_path: Path) -> None:
     names = {index: f"label {index}" for index in range(10_000)}
     trained.build("bert", "text-classification", tmp_path, id2label=names)
     trace = bert_probe.load(tmp_path).trace(TEXT)
@@ -217,7 +221,7 @@ def test_ten_thousand_labels(tmp_path: Path) -> None:
     assert len(ClassifyText(top=7).of(trace).table()) == 7
 
 
-def test_labels_of_a_pair_are_refused_and_of_a_cut_text_stay_in_place(trained_on: Trained) -> None:
+def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained) -> None:
     checkpoint = trained_on("roberta", "token-classification")
     with pytest.raises(TextError, match="Remove the second text"):
         LabelTokens().of(checkpoint.trace(TEXT, PAIR))
@@ -249,7 +253,7 @@ def by_the_book(
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
-def test_answers_are_the_best_spans_of_the_models_own_numbers(
+def test_answers_are_the_best_spans_of_raw_logits(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, "question-answering").trace(PAIR, TEXT)
@@ -274,7 +278,7 @@ def test_answers_are_the_best_spans_of_the_models_own_numbers(
     assert chances == sorted(chances, reverse=True)
 
 
-def test_no_answer_is_the_first_tokens_share(trained_on: Trained) -> None:
+def test_no_answer_has_the_probability_of_the_first_token(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
     trace = checkpoint.trace(PAIR, TEXT)
     logits = checkpoint.outputs["question-answering"].logits(trace).astype(np.float64)
@@ -288,7 +292,7 @@ def test_no_answer_is_the_first_tokens_share(trained_on: Trained) -> None:
     assert not FindAnswer(top=1000).of(trace).table()["start"].isna().any()
 
 
-def test_a_long_text_is_read_in_windows_that_overlap(trained_on: Trained) -> None:
+def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
     context = " ".join(SENTENCES[:6] * 5)
     trace = checkpoint.trace(PAIR, context, truncate=True)
@@ -320,7 +324,7 @@ def _uncut(window: Any) -> Any:
     return replace(window, dropped=0)
 
 
-def test_a_question_that_leaves_no_room_and_one_without_a_context_are_refused(trained_on: Trained) -> None:
+def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
     with pytest.raises(TextError, match="Give the question, and the text to search as its pair"):
         FindAnswer().of(checkpoint.trace(PAIR))
@@ -330,7 +334,7 @@ def test_a_question_that_leaves_no_room_and_one_without_a_context_are_refused(tr
 
 
 @pytest.mark.parametrize("name", trained.with_heads("next-sentence-prediction"))
-def test_the_next_sentence_is_the_whole_models_answer(
+def test_next_sentence_equals_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "next-sentence-prediction")
@@ -346,7 +350,7 @@ def test_the_next_sentence_is_the_whole_models_answer(
         NextSentence().of(checkpoint.trace(TEXT))
 
 
-def test_the_cosine_is_that_of_the_sentences(minilm: Checkpoint) -> None:
+def test_cosine_equals_that_of_sentence_vectors(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
     expected = Sentences("model").of(minilm, [a, b]).cosines[0, 1]
@@ -371,7 +375,7 @@ def test_contributions_add_up_to_the_cosine(double_minilm: Checkpoint, minilm: C
     assert found.contributions[2, 3] == pytest.approx(one[2] @ other[3] / sizes, rel=1e-12)
 
 
-def test_a_long_text_is_cut_where_the_checkpoint_was_trained_to(minilm: Checkpoint) -> None:
+def test_long_text_is_truncated_at_the_trained_length(minilm: Checkpoint) -> None:
     long = " ".join(["A small boat crosses the river."] * 50)
     found = SentenceSimilarity().of(minilm.trace(long), minilm.trace(TEXT))
     assert len(found.a.tokens) == 256
@@ -379,9 +383,7 @@ def test_a_long_text_is_cut_where_the_checkpoint_was_trained_to(minilm: Checkpoi
     assert found.cosine == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_similarity_without_a_pooling_and_of_a_pair_is_refused(
-    trained_on: Trained, minilm: Checkpoint
-) -> None:
+def test_similarity_needs_pooling_and_separate_texts(trained_on: Trained, minilm: Checkpoint) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     with pytest.raises(UnavailableError, match="no trained head for sentence-similarity"):
         SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
@@ -389,7 +391,7 @@ def test_similarity_without_a_pooling_and_of_a_pair_is_refused(
         SentenceSimilarity().of(minilm.trace(TEXT, PAIR), minilm.trace(PAIR))
 
 
-def test_another_pooling_is_no_sum_over_tokens(tmp_path: Path, minilm: Checkpoint) -> None:
+def test_contributions_need_mean_pooling(tmp_path: Path, minilm: Checkpoint) -> None:
     assert minilm.folder is not None
     folder = tmp_path / "cls"
     shutil.copytree(minilm.folder, folder)

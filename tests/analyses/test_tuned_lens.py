@@ -57,7 +57,7 @@ def at_masks(checkpoint: Checkpoint) -> MaskTargets:
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_vectors_are_those_of_the_raw_model_at_the_masks(name: str, double_trained_on: Trained) -> None:
+def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lines = [checkpoint.encoder.inputs(line) for line in LINES]
     given = mask_lines(checkpoint, lines, seed=1)
@@ -120,7 +120,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     assert_exact(plain[layer], loss().item() / np.log(2))
 
 
-def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
+def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
     """The last layer's vectors are an affine map of the first one's, and the lens comes near to it."""
     checkpoint = double_trained_on("bert", "fill-mask")
     size, random = checkpoint.description.hidden_size, np.random.default_rng(0)
@@ -135,7 +135,7 @@ def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
     assert tuned[0] < 0.02 * plain[0]
 
 
-def test_a_lens_of_nothing_but_zeros_is_the_plain_one_to_the_bit(trained_on: Trained, tmp_path: Path) -> None:
+def test_zero_lens_equals_logit_lens_exactly(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     for part in (lens.weights, lens.biases):
@@ -149,7 +149,7 @@ def test_a_lens_of_nothing_but_zeros_is_the_plain_one_to_the_bit(trained_on: Tra
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "albert"])
-def test_a_tuned_lens_is_read_through_its_maps(name: str, double_trained_on: Trained, tmp_path: Path) -> None:
+def test_tuned_lens_applies_its_maps(name: str, double_trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lens = TuneLens(steps=20, seed=2).of(checkpoint, LINES)
     assert lens.tuned.shape == (checkpoint.description.layers,)
@@ -170,7 +170,7 @@ def test_a_tuned_lens_is_read_through_its_maps(name: str, double_trained_on: Tra
     assert found.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
 
 
-def test_one_seed_gives_one_lens_and_held_out_lines_are_not_learned_from(trained_on: Trained) -> None:
+def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     told: list[tuple[int, int]] = []
     first, again = (
@@ -195,7 +195,7 @@ def test_one_seed_gives_one_lens_and_held_out_lines_are_not_learned_from(trained
         TuneLens().of(checkpoint, LINES, report=give_up)
 
 
-def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
+def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
     def said(plain: list[float], tuned: list[float]) -> str:
@@ -211,7 +211,7 @@ def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
     assert said([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
 
 
-def test_a_saved_lens_is_the_same_and_tells_all_of_itself(trained_on: Trained, tmp_path: Path) -> None:
+def test_saved_lens_round_trips_with_provenance(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     lens = TuneLens(steps=2, held_out=0.3).of(checkpoint, LINES)
     files = lens.save(tmp_path / "lens.safetensors")
@@ -227,7 +227,7 @@ def test_a_saved_lens_is_the_same_and_tells_all_of_itself(trained_on: Trained, t
     assert lens.save(tmp_path / "losses.csv")[0].read_text().startswith("layer,plain_loss_bits")
 
 
-def test_where_lenses_are_kept(
+def test_folder_of_saved_lenses(
     trained_folder: Callable[[str, str], Path],
     minilm: Checkpoint,
     tmp_path: Path,
@@ -253,7 +253,7 @@ def test_where_lenses_are_kept(
     assert found[0] == first, "the newest that can be opened, and the model opens beside them"
 
 
-def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_path: Path) -> None:
+def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint, other = trained_on("bert", "fill-mask"), trained_on("roberta", "fill-mask")
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     file = lens.save(tmp_path / "lens.safetensors")[0]
@@ -304,7 +304,7 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         assert "incomplete or invalid" in refused(written(change))
 
 
-def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
+def test_killed_save_keeps_the_old_lens(
     trained_on: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = trained_on("bert", "fill-mask")
@@ -323,7 +323,7 @@ def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
     assert load_lens(file, checkpoint).digest == next_one.digest
 
 
-def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_unusable_lines_raise_errors(trained_on: Trained, minilm: Checkpoint) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     long = "river " * 600
     for lines, error, words in (
@@ -346,7 +346,7 @@ def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Che
             TuneLens(held_out=share)
 
 
-def test_too_many_vectors_are_refused_before_they_are_computed(
+def test_too_many_masks_raise_error_before_the_model_runs(
     trained_on: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lens_training, "MAX_BYTES", 1_000)
@@ -354,7 +354,7 @@ def test_too_many_vectors_are_refused_before_they_are_computed(
         TuneLens().of(trained_on("bert", "fill-mask"), LINES)
 
 
-def test_a_tuned_lens_is_for_masks(trained_on: Trained, tmp_path: Path) -> None:
+def test_tuned_lens_needs_masks(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     file = str(TuneLens(steps=1).of(checkpoint, LINES).save(tmp_path / "lens.safetensors")[0])
     with pytest.raises(SelectionError, match="applies to masks, but the text has none"):

@@ -133,11 +133,11 @@ def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = 
     assert layers.finding == "No layer changed: CKA is 1."
 
 
-def test_the_same_checkpoint_twice_differs_in_nothing_to_the_bit(minilm: Checkpoint) -> None:
+def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
     exactly_nothing(minilm, bert_probe.load(), TEXT, PAIR)
 
 
-def test_the_same_files_under_two_names_differ_in_nothing(
+def test_same_files_under_two_names_have_zero_change(
     trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     folder = trained_folder("bert", "fill-mask")
@@ -145,7 +145,7 @@ def test_the_same_files_under_two_names_differ_in_nothing(
     exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
 
 
-def test_the_same_weights_under_other_settings_are_another_model(
+def test_same_weights_with_other_settings_are_another_model(
     family_folder: Folders, family: Opened, tmp_path: Path
 ) -> None:
     folder = copy(family_folder("bert"), tmp_path / "relu")
@@ -157,7 +157,7 @@ def test_the_same_weights_under_other_settings_are_another_model(
     assert LayerSimilarity().of(a, b, SENTENCES).cka[3, 3] < 1
 
 
-def test_a_folder_that_changed_is_two_models(family_folder: Folders, tmp_path: Path) -> None:
+def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "trained")
     before = bert_probe.load(folder)
     change_weights(folder, lambda weights: {name: part * 1.5 for name, part in weights.items()})
@@ -198,7 +198,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return bert_probe.load(folder)
 
 
-def test_what_has_no_counterpart_is_a_sentence(family: Opened, larger: Checkpoint) -> None:
+def test_different_sizes_raise_clear_errors(family: Opened, larger: Checkpoint) -> None:
     a, b = family("bert").trace(TEXT), larger.trace(TEXT)
     with pytest.raises(
         UnavailableError, match="A has 3 layers of 4 heads, B has 4 layers of 6 heads, so heads"
@@ -229,7 +229,7 @@ def test_parameters_of_equal_name_and_shape_are_compared_and_others_listed(
     assert found.metadata["not_compared"] == len(found.others)
 
 
-def test_a_tensor_of_zeros_has_no_relative_change(family_folder: Folders, tmp_path: Path) -> None:
+def test_relative_change_of_zero_tensor_is_nan(family_folder: Folders, tmp_path: Path) -> None:
     name = "encoder.layer.0.output.dense.bias"
     folder = copy(family_folder("bert"), tmp_path / "zeros")
     change_weights(folder, lambda weights: weights | {name: torch.zeros_like(weights[name])})
@@ -248,7 +248,7 @@ def test_a_tensor_of_zeros_has_no_relative_change(family_folder: Folders, tmp_pa
 # ---------------------------------------------------------------- what is refused
 
 
-def test_other_tokenizers_are_refused_with_what_differs(
+def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
@@ -274,7 +274,7 @@ def test_other_tokenizers_are_refused_with_what_differs(
     assert ParameterChange().of(a, cased).finding == "No parameter changed."
 
 
-def test_two_texts_and_texts_of_two_lengths_are_refused(
+def test_different_or_truncated_texts_raise_error(
     family: Opened, family_folder: Folders, tmp_path: Path
 ) -> None:
     a = family("bert")
@@ -295,14 +295,14 @@ def test_two_texts_and_texts_of_two_lengths_are_refused(
         HeadChange().of(a.trace(long), short.trace(long, truncate=True))
 
 
-def test_numbers_that_no_model_made_are_refused(family: Opened) -> None:
+def test_traces_without_model_raise_error(family: Opened) -> None:
     trace = family("bert").trace(TEXT)
     given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
     with pytest.raises(UnavailableError, match="not made by a model that is open here"):
         HeadChange().of(given, given)
 
 
-def test_weights_that_are_no_numbers_are_refused(family_folder: Folders, tmp_path: Path) -> None:
+def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "nan")
     change_weights(folder, lambda weights: {name: part * float("nan") for name, part in weights.items()})
     with pytest.raises(WeightsError):
@@ -312,7 +312,7 @@ def test_weights_that_are_no_numbers_are_refused(family_folder: Folders, tmp_pat
 # ---------------------------------------------------------------- pictures
 
 
-def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
+def test_heads_vectors_and_layers_have_charts(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     traces = a.trace(TEXT), b.trace(TEXT)
     for result, shape in (
@@ -327,7 +327,7 @@ def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
         ParameterChange().of(a, b).show()
 
 
-def test_small_changes_are_drawn_in_hundredths(
+def test_small_changes_are_shown_in_hundredths(
     family: Opened, tmp_path: Path, family_folder: Folders
 ) -> None:
     a = family("bert")

@@ -76,7 +76,7 @@ def why(checkpoint: Checkpoint, **asked: Any) -> Any:
     return Attribution(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
 
 
-def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint) -> None:
+def test_leave_one_out_equals_loop_over_raw_model(double_minilm: Checkpoint) -> None:
     reference, mask = raw(double_minilm), double_minilm.tokenizer.mask_token_id
     count = reference.ids.shape[1]
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint)
     assert np.isnan(why(double_minilm).scores[[0, -1]]).all()
 
 
-def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> None:
+def test_words_are_removed_with_all_their_tokens(double_minilm: Checkpoint) -> None:
     text, other = double_minilm.trace("Unhappiness grows."), double_minilm.trace(B)
     found = Attribution(words=True).of(text, other)
     assert [str(unit) for unit in found.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
@@ -102,7 +102,7 @@ def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> 
     assert_exact(found.scores[1], found.value - without)
 
 
-def test_an_answer_moves_with_what_is_removed_before_it(double_trained_on: Trained) -> None:
+def test_answer_position_shifts_with_removed_tokens(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "fill-mask")
     trace = checkpoint.trace("The wide [MASK] at night")
     found = Attribution(target="river", removal="removed").of(trace)
@@ -117,7 +117,7 @@ def test_an_answer_moves_with_what_is_removed_before_it(double_trained_on: Train
     assert np.isnan(found.scores[mask])
 
 
-def test_integrated_gradients_are_captums(double_minilm: Checkpoint) -> None:
+def test_integrated_gradients_equal_captum(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     pad = double_minilm.tokenizer.pad_token_id
     baseline = torch.full_like(reference.ids, pad)
@@ -133,7 +133,7 @@ def test_integrated_gradients_are_captums(double_minilm: Checkpoint) -> None:
     assert found.said["baseline"] == "pad"
 
 
-def test_attention_times_gradient_is_the_papers_formula(double_minilm: Checkpoint) -> None:
+def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     output = reference.model(
         input_ids=reference.ids, attention_mask=torch.ones_like(reference.ids), output_attentions=True
@@ -151,7 +151,7 @@ def test_attention_times_gradient_is_the_papers_formula(double_minilm: Checkpoin
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
 
-def test_decompx_is_the_papers_sum_layer_by_layer(double_minilm: Checkpoint) -> None:
+def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
     """Every token's vector as a sum over input tokens and biases, carried through each part of BERT."""
     reference = raw(double_minilm)
     model, count = reference.model, reference.ids.shape[1]
@@ -207,9 +207,7 @@ def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
         product(sorted(FAMILIES), HEADS),
     ),
 )
-def test_on_every_family_decompx_adds_up_or_says_why_not(
-    name: str, task: str, double_trained_on: Trained
-) -> None:
+def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double_trained_on: Trained) -> None:
     if name not in trained.with_heads(task):
         pytest.skip("the family has no such head")
     checkpoint = double_trained_on(name, task)
@@ -224,7 +222,7 @@ def test_on_every_family_decompx_adds_up_or_says_why_not(
     assert_exact(found.scores.sum() + found.said["biases"], np.float64(found.value))
 
 
-def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Checkpoint) -> None:
+def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     found = HeadAttribution().of(double_minilm.trace(A), double_minilm.trace(B))
     size = reference.model.config.hidden_size // 12
@@ -253,7 +251,7 @@ def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Ch
     assert found.agreement == pytest.approx(expected)
 
 
-def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint) -> None:
+def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Checkpoint) -> None:
     """The derivative along each token's part of the way, by differences of the raw model from both sides."""
     reference = raw(double_minilm)
     table, step = reference.model.get_input_embeddings(), 1e-5
@@ -292,7 +290,7 @@ def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint
     assert many.reference == found.reference
 
 
-def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkpoint) -> None:
+def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Cats and dogs sleep at night"), double_minilm.trace(B)
     found = AttributionFaithfulness(orders=3).of(a, b)
     reference, ids = raw(double_minilm), list(a.encoding.ids)
@@ -318,7 +316,7 @@ def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkp
     assert not np.array_equal(found.random, AttributionFaithfulness(orders=3, seed=1).of(a, b).random)
 
 
-def test_means_over_texts_are_those_of_each(double_trained_on: Trained) -> None:
+def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     lines = ["A small boat crosses the river.", "The old bridge\tWhere does it lead to?"]
     found = FaithfulnessSummary(orders=2).of(checkpoint, lines)
@@ -354,7 +352,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoi
         ),
     ],
 )
-def test_the_word_that_decides_is_named_by_every_method(
+def test_every_method_finds_the_decisive_word(
     task: str,
     text: str,
     at: str | None,
@@ -409,7 +407,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         HeadPruning().of(checkpoint, [" "])
 
 
-def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_target_selection(trained_on: Trained, minilm: Checkpoint) -> None:
     classes = trained_on("bert", "text-classification")
     trace = classes.trace(TEXT)
     logits = classes.outputs["text-classification"].logits(trace)
@@ -438,7 +436,7 @@ def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) ->
         Attribution("fill-mask").of(minilm.trace(A))
 
 
-def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
+def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     """Another thread's pass while this one holds all that is not linear, and hooks that are gone after."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
@@ -456,7 +454,7 @@ def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
     assert np.array_equal(minilm.trace(A).vectors(-1), trace.vectors(-1))
 
 
-def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
+def test_cancelled_faithfulness_check_ends(minilm: Checkpoint) -> None:
     def stop(done: int, _total: int) -> None:
         if done:
             raise Cancelled
@@ -465,7 +463,7 @@ def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
         AttributionFaithfulness().of(minilm.trace(A), minilm.trace(B), stop)
 
 
-def test_hostile_heads(tmp_path: Path) -> None:
+def test_degenerate_heads_raise_clear_errors(tmp_path: Path) -> None:
     labels = {index: f"<b>label {index}</b>\n*" for index in range(10_000)}
     folder = trained.build("bert", "text-classification", tmp_path / "many", id2label=labels)
     checkpoint = bert_probe.load(folder)

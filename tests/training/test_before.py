@@ -32,13 +32,15 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "taught before with the held-out data"),
     ],
 )
-def test_what_may_have_been_seen(before: list[TrainingHistory], now: TrainingHistory, said: str) -> None:
+def test_warnings_about_earlier_trainings(
+    before: list[TrainingHistory], now: TrainingHistory, said: str
+) -> None:
     found = seen(before, now)
     assert said in found
     assert bool(found) == bool(said)
 
 
-def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
+def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     data = texts(20)
     first = Train(epochs=1).of(still(tmp_path / "bert"), data)
     assert first.warnings == ()
@@ -70,7 +72,7 @@ def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
         '{"trainings": [{"data": "x", "held_out": "", "share": "a", "seed": 0}]}',
     ],
 )
-def test_a_record_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
+def test_empty_training_record_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     assert trainings_in(tmp_path) == ()
     assert trainings_in(tmp_path / "nowhere") == ()

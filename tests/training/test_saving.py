@@ -43,7 +43,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_folder_is_made_and_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_folder_is_created_and_replaced_atomically(tmp_path: Path) -> None:
     place = tmp_path / "model"
     write_folder(place, lambda folder: model(folder, "1"))
     with pytest.raises(ExportError, match=r"model is there already\. .*--force"):
@@ -53,7 +53,7 @@ def test_a_folder_is_made_and_replaced_as_a_whole(tmp_path: Path) -> None:
     assert (place / "config.json").read_text() == "2"
 
 
-def test_all_who_may_read_the_folder_may_read_its_files(tmp_path: Path) -> None:
+def test_files_have_the_permissions_of_the_folder(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         save_file({"a": torch.ones(2)}, folder / "model.safetensors")
         (folder / "model.safetensors").chmod(0o600)
@@ -66,7 +66,7 @@ def test_all_who_may_read_the_folder_may_read_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "ended", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")]
 )
-def test_what_fails_leaves_nothing_and_the_old_folder(tmp_path: Path, ended: BaseException) -> None:
+def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) -> None:
     place = tmp_path / "model"
     write_folder(place, lambda folder: model(folder, "old"))
 
@@ -84,7 +84,7 @@ def test_what_fails_leaves_nothing_and_the_old_folder(tmp_path: Path, ended: Bas
     assert (place / "config.json").read_text() == "old"
 
 
-def test_a_full_disk_leaves_the_taught_model_to_be_saved_elsewhere(tmp_path: Path) -> None:
+def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
     taught = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
     place = taught.save_model(tmp_path / "taught")
     before = {name: (place / name).read_bytes() for name in names(place)}
@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_taught_model_to_be_saved_elsewhere(tmp_path: Pat
     assert bert_probe.load(taught.save_model(tmp_path / "elsewhere")).tasks == ("text-classification",)
 
 
-def test_what_a_killed_process_left_is_named(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     place = tmp_path / "mod*el"
     write_folder(place, lambda folder: model(folder, "old"))
     assert leftovers(place) == []
@@ -151,7 +151,7 @@ def test_link_to_a_folder_stays_and_its_target_is_written(tmp_path: Path) -> Non
         assert names(tmp_path) == ["link", "model"]
 
 
-def test_the_card_says_what_was_taught_and_no_name_gets_out_of_it(tmp_path: Path) -> None:
+def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None:
     data = texts(12)
     labelled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]

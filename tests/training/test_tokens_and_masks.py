@@ -42,7 +42,7 @@ def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
 # ---------------------------------------------------------------- tokens
 
 
-def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> None:
+def test_labels_are_at_first_tokens(quiet: Checkpoint) -> None:
     lesson = TokenObjective(quiet, ("B-X", "O"))
     sentence = tagged(1)[0]
     (example,) = lesson.examples(quiet, [sentence], None)
@@ -56,7 +56,7 @@ def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> 
     assert cut.target.tolist() == [*expected[:3], IGNORE_INDEX]
 
 
-def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None:
+def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
     spans = ((0, 3), (0, 3), (4, 7))
     sentence = TaggedSentence(
         ("de", "el", "map"), ("P", "D", "N"), (), (), "del map", spans, MappingProxyType({}), 1
@@ -69,7 +69,7 @@ def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
-def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
+def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
     taught = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
     folder = taught.save_model(tmp_path / "taught")
@@ -91,7 +91,7 @@ def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: P
     assert taught.held_out == tuple(one for one in tagged() if one not in taught.data)
 
 
-def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
+def test_invalid_tags_raise_errors(quiet: Checkpoint) -> None:
     one_label = parse_tagged_sentences(b"a\tX\nb\tX\n", "a.conll")
     with pytest.raises(TextError, match="All words have the label X"):
         Train(held_out=0).plan(quiet, one_label)
@@ -104,7 +104,7 @@ def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
 # ---------------------------------------------------------------- masks
 
 
-def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
+def test_shares_of_predicted_and_masked_tokens(quiet: Checkpoint) -> None:
     lesson = MaskedLmObjective(quiet, 0, whole_words=False)
     (example,) = lesson.examples(
         quiet, ["the river boat small bridge night map old engineers rain " * 14], None
@@ -131,7 +131,7 @@ def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
     assert np.array_equal(example.inputs.inputs["input_ids"], before)
 
 
-def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None:
+def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None:
     lesson = MaskedLmObjective(quiet, 0, whole_words=True)
     (example,) = lesson.examples(quiet, ["unknowable boats unbridged unmapped"], None)
     seen = set()
@@ -144,7 +144,7 @@ def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
-def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
     """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     lesson = MaskedLmObjective(checkpoint, 0, whole_words=False)
@@ -167,9 +167,7 @@ def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable
 
 
 @pytest.mark.parametrize("update", ["head", "all"])
-def test_masked_words_are_taught_and_the_folder_fills_them(
-    quiet: Checkpoint, tmp_path: Path, update: str
-) -> None:
+def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     asked = Train(update, epochs=3, batch=4, rate=1e-2, seed=2)
     taught = asked.of(quiet, LINES)
     if update == "all":
@@ -191,7 +189,7 @@ def test_masked_words_are_taught_and_the_folder_fills_them(
     assert opened.outputs[FILLING].whole.get_output_embeddings().weight is embeddings
 
 
-def test_the_most_frequent_token_is_that_of_what_is_taught(quiet: Checkpoint) -> None:
+def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     """Its share is of what is held out, special tokens aside."""
     asked = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [asked])

@@ -51,7 +51,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
-def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> None:
+def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
     """PyTorch and transformers alone, on the whole model: the same weights, but for the order of sums."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
     taught = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
@@ -85,7 +85,7 @@ def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> 
         torch.testing.assert_close(found[name], part, rtol=0, atol=1e-9, msg=name)
 
 
-def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> None:
+def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
     before = quiet.model.state_dict()
     taught = Train("top:1", **QUICK).of(quiet, texts(16))
     after = taught.checkpoint.model.state_dict()
@@ -99,7 +99,7 @@ def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> N
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
-def test_one_seed_gives_one_model(family: Callable[[str], Checkpoint], update: str) -> None:
+def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
     """With dropout, new weights, an order and a held-out share that are drawn."""
     asked = Train(update, **QUICK, seed=5)
     one, again = (asked.of(family("bert"), texts(20)) for _ in range(2))
@@ -110,7 +110,7 @@ def test_one_seed_gives_one_model(family: Callable[[str], Checkpoint], update: s
     assert not same(weights(one.checkpoint, CLASSIFYING), weights(other.checkpoint, CLASSIFYING))
 
 
-def test_nothing_else_changes_and_nothing_is_said(
+def test_training_has_no_side_effects(
     family: Callable[[str], Checkpoint], capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -133,7 +133,7 @@ def test_nothing_else_changes_and_nothing_is_said(
 # ---------------------------------------------------------------- what comes out
 
 
-def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
+def test_full_model_learns_a_rule(tmp_path: Path) -> None:
     checkpoint = still(tmp_path / "bert", num_hidden_layers=2)
     taught = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
     assert taught.best.measure == 1.0
@@ -145,9 +145,7 @@ def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
-def test_the_folder_says_what_was_evaluated(
-    quiet: Checkpoint, tmp_path: Path, update: str, kind: str
-) -> None:
+def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
     """Opened by transformers alone it has the loss of the evaluation that was kept, and `load` its logits."""
     taught = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
     folder = taught.save_model(tmp_path / "taught")
@@ -181,7 +179,7 @@ def test_the_folder_says_what_was_evaluated(
 
 
 @pytest.mark.parametrize("name", ["albert", "modernbert", "mobilebert"])
-def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
+def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Pooled, the first token's, or the mean: whatever the head reads, it has the whole model's loss."""
@@ -192,7 +190,7 @@ def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
     assert taught.best.held_out_loss == pytest.approx(loss, abs=1e-5)
 
 
-def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) -> None:
+def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> None:
     data = texts(16)
     folder = Train("head", epochs=20, rate=1e-2).of(quiet, data).save_model(tmp_path / "one")
     first = bert_probe.load(folder, dtype="float64")
@@ -209,7 +207,7 @@ def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_the_adapter_of_lora_opens_on_the_model_that_was_taught(quiet: Checkpoint, tmp_path: Path) -> None:
+def test_lora_adapter_opens_on_the_base_model(quiet: Checkpoint, tmp_path: Path) -> None:
     from peft import PeftModel
 
     taught = Train("lora", **QUICK).of(quiet, texts(16))
@@ -226,7 +224,7 @@ def test_the_adapter_of_lora_opens_on_the_model_that_was_taught(quiet: Checkpoin
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
-def test_counts_are_those_of_the_model_itself(quiet: Checkpoint, task: str) -> None:
+def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
     found = {count.update: count for count in counts(quiet, task, 2)}
     assert [*found] == ["head", "top:1", "top:2", "top:3", "all", "lora"]
     labels = () if task == "fill-mask" else ("a", "b")
@@ -242,7 +240,7 @@ def test_counts_are_those_of_the_model_itself(quiet: Checkpoint, task: str) -> N
     assert found["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
 
 
-def test_a_training_that_does_not_fit_is_refused_before_it_begins(
+def test_too_large_training_raises_error_before_it_starts(
     quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Train("all").plan(quiet, texts(16))
@@ -290,7 +288,7 @@ def raw_loss(taught: Any) -> float:
     return torch.nn.functional.cross_entropy(torch.tensor(logits), right).item()
 
 
-def test_it_ends_early_and_has_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
+def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
     """Labels by chance, which can be learned by heart and no further."""
     draw = random.Random(1)
     rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
@@ -302,7 +300,7 @@ def test_it_ends_early_and_has_the_best_weights(family: Callable[[str], Checkpoi
     assert taught.table()["kept"].tolist().count(True) == 1
 
 
-def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     from bert_probe.training.objectives import TextObjective
 
     monkeypatch.setattr(TextObjective, "loss", lambda _, said, right: said.sum() * float("nan"))  # noqa: ARG005
@@ -325,12 +323,12 @@ def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.Monke
         ({"held_out": 1.0}, "held_out is 1.0"),
     ],
 )
-def test_questions_that_cannot_be_asked(asked: dict[str, Any], said: str) -> None:
+def test_invalid_settings_raise_errors(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SelectionError, match=said):
         Train(**asked)
 
 
-def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
+def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     def refused(error: type[Exception], data: Any, held_out: Any = None, update: str = "head") -> str:
         with pytest.raises(error) as caught:
             Train(update).plan(quiet, data, held_out)
@@ -358,7 +356,7 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
-def test_what_to_know_of_the_data_is_told(quiet: Checkpoint) -> None:
+def test_notes_on_the_data(quiet: Checkpoint) -> None:
     data = texts(30)
     long = LabeledText("boat " * 300, None, "with", 99)
     torn = LabeledText(data.rows[0].text, None, "with", 100)

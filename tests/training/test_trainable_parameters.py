@@ -17,7 +17,7 @@ Opened = Callable[[str], Checkpoint]
     ("name", "task"),
     [("bert", CLASSIFYING), ("distilbert", LABELLING), ("albert", CLASSIFYING), ("bert", FILLING)],
 )
-def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str) -> None:
+def test_trainable_parameters_match_the_count(family: Opened, name: str, task: str) -> None:
     checkpoint = family(name)
     found = {
         count.update: (count, updated(checkpoint, task, count.update, 3))
@@ -37,7 +37,7 @@ def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str)
     assert len(found) == (3 if name == "albert" else 6)
 
 
-def test_loras_matrices_lie_beside_their_own_by_hand(family: Opened) -> None:
+def test_lora_matrices_by_hand(family: Opened) -> None:
     marked = updated(family("bert"), CLASSIFYING, LORA)
     rows = {row.name: row for row in marked.inventory.rows}
     one, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")

@@ -58,7 +58,7 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
-def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
+def test_fit_equals_scikit_learn(penalty: float) -> None:
     given, classes = told_often(90, 4)
     space = ProbeSpace.of(given, 4, penalty)
     rows = space.within(given)
@@ -71,7 +71,7 @@ def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
 
 
 @pytest.mark.parametrize("faint", [0.0, 1e-32])
-def test_a_dead_dimension_does_no_harm(faint: float) -> None:
+def test_constant_dimension_is_ignored(faint: float) -> None:
     given, classes = told_often(40, 3)
     given = given.float()
     alone = ProbeSpace.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
@@ -87,7 +87,7 @@ def test_a_dead_dimension_does_no_harm(faint: float) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=0.01)
 
 
-def test_the_code_is_as_long_as_its_blocks_cost() -> None:
+def test_code_length_is_the_sum_over_blocks() -> None:
     given, classes = told_often(300, 3)
     space = ProbeSpace.of(given, 3)
     rows = space.within(given)
@@ -108,7 +108,7 @@ def test_the_code_is_as_long_as_its_blocks_cost() -> None:
     assert learned.bits < 300 * np.log2(3)
 
 
-def test_words_are_the_mean_of_their_pieces_at_every_layer(
+def test_word_vectors_are_token_means_at_every_layer(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
@@ -132,7 +132,7 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_text_is_the_mean_of_its_tokens_or_its_first(
+def test_text_vectors_are_mean_or_first_token(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint], pooling: str
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
@@ -147,7 +147,7 @@ def test_a_text_is_the_mean_of_its_tokens_or_its_first(
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
-def test_more_passes_give_the_same(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_passes_does_not_matter(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
     again = Probe().of(minilm, TAGGED, SLEEPING)
@@ -162,7 +162,7 @@ def words(text: str) -> tuple[TaggedSentence, ...]:
     )
 
 
-def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
+def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
     found = Probe(layers=[1]).of(minilm, data, held_out)
@@ -175,7 +175,7 @@ def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
     assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
 
 
-def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
+def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
     found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
     assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
     assert found.uniform_length == 3
@@ -183,7 +183,7 @@ def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
     assert found.layers == tuple(range(7))
 
 
-def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
+def test_table_texts_and_control_task(minilm: Checkpoint) -> None:
     """A text that was learned from has its random label again; of others nothing can tell it."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
@@ -199,7 +199,7 @@ def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
     assert {*data.tolist()} == {0, 1}
 
 
-def test_a_text_is_never_on_both_sides() -> None:
+def test_equal_texts_are_in_one_split() -> None:
     rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 3, 2)]
     for seed in range(5):
         numbers: Any = tuple(range(len(rows)))
@@ -211,7 +211,7 @@ def test_a_text_is_never_on_both_sides() -> None:
         assert len(held_out.sentences) >= 7
 
 
-def test_a_fifth_is_held_out_where_no_file_is(minilm: Checkpoint) -> None:
+def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
     data = TAGGED * 5
     found = Probe(layers=[-1]).of(minilm, data)
     assert found.layers == found.question.layers == (6,)
@@ -220,7 +220,7 @@ def test_a_fifth_is_held_out_where_no_file_is(minilm: Checkpoint) -> None:
     assert again.table().equals(found.table())
 
 
-def test_a_layer_that_holds_the_labels_is_read_and_random_tags_are_not(minilm: Checkpoint) -> None:
+def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
     # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
@@ -231,7 +231,7 @@ def test_a_layer_that_holds_the_labels_is_read_and_random_tags_are_not(minilm: C
     assert found.compressions[0] == found.uniform_length / found.code_lengths[0]
 
 
-def test_it_can_be_ended_within_a_fit(minilm: Checkpoint) -> None:
+def test_progress_can_cancel_a_fit(minilm: Checkpoint) -> None:
     seen = []
 
     def report(done: int, total: int) -> None:

@@ -49,7 +49,7 @@ def guess(weights: np.ndarray, tokens: tuple[Token, ...], of: TaggedSentence, as
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
-def test_every_head_is_right_as_often_as_the_raw_model_says(
+def test_accuracies_equal_raw_attention(
     name: str, family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
@@ -72,7 +72,7 @@ def test_every_head_is_right_as_often_as_the_raw_model_says(
         np.testing.assert_array_equal(found.accuracies[index], right / count)
 
 
-def test_what_one_file_chooses_the_other_reports(minilm: Checkpoint) -> None:
+def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) -> None:
     found = Relations().of(minilm, SAILING, SLEEPING)
     assert found.relations == ("det", "nsubj", "obj", "punct")
     assert found.counts.tolist() == [2, 2, 1, 1]
@@ -93,14 +93,14 @@ def test_offsets_by_hand(minilm: Checkpoint) -> None:
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 
-def test_subtypes_are_apart_unless_taken_together(minilm: Checkpoint) -> None:
+def test_subtypes_are_separate_unless_universal(minilm: Checkpoint) -> None:
     apart = Relations().of(minilm, SAILING, SAILING)
     together = Relations(universal=True).of(minilm, SAILING, SAILING)
     assert dict(zip(apart.relations, apart.counts, strict=True))["nsubj:outer"] == 1
     assert dict(zip(together.relations, together.counts, strict=True))["nsubj"] == 3
 
 
-def test_all_heads_are_a_row_each_and_the_best_is_among_them(minilm: Checkpoint) -> None:
+def test_table_of_all_heads_contains_the_best(minilm: Checkpoint) -> None:
     found = Relations().of(minilm, SAILING, SLEEPING)
     every = found.showing(show="all").table().set_index(["relation", "direction", "layer", "head"])
     assert len(every) == 4 * 2 * 72
@@ -110,7 +110,7 @@ def test_all_heads_are_a_row_each_and_the_best_is_among_them(minilm: Checkpoint)
         assert of["chosen_accuracy"] == every.loc[row.relation]["chosen_accuracy"].max()
 
 
-def test_words_that_cannot_be_told_apart_are_no_pair_and_lone_words_have_no_guess(minilm: Checkpoint) -> None:
+def test_merged_words_and_single_words_have_no_guess(minilm: Checkpoint) -> None:
     two = (("can", "AUX", 2, "aux"), ("\u200b", "X", 0, "root"))
     alone = (("Can", "AUX", 2, "aux"), ("go", "VERB", 0, "root"), ("\u200b", "X", 2, "dep"))
     bank = read(conllu(alone, two))
@@ -119,7 +119,7 @@ def test_words_that_cannot_be_told_apart_are_no_pair_and_lone_words_have_no_gues
     assert (found.accuracies == 1).all(), "there is but one other word"
 
 
-def test_examples_are_found_in_the_file() -> None:
+def test_examples_have_the_relation() -> None:
     assert list(examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
     assert list(examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
     with pytest.raises(SelectionError, match="The relation goeswith does not occur in these"):

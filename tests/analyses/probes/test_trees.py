@@ -61,7 +61,7 @@ def test_distances_by_hand() -> None:
     assert distances(()).shape == (0, 0)
 
 
-def test_spanning_trees_by_hand_and_by_another_program() -> None:
+def test_spanning_trees_by_hand_and_scipy() -> None:
     points = np.array([[0.0], [1.0], [7.0], [3.0]])
     apart = squared_distances(points)
     assert apart.tolist() == [[0, 1, 49, 9], [1, 0, 36, 4], [49, 36, 0, 16], [9, 4, 16, 0]]
@@ -88,7 +88,7 @@ def test_edges_and_neighbours_leave_out_punctuation() -> None:
     assert between.in_a_row == {(0, 1), (1, 2), (2, 4)}
 
 
-def test_rank_correlations_are_scipys() -> None:
+def test_rank_correlations_equal_scipy() -> None:
     generator = np.random.default_rng(2)
     one, other = generator.integers(4, size=(2, 5, 7))
     expected = [spearmanr(*rows).statistic for rows in zip(one, other, strict=True)]
@@ -116,7 +116,7 @@ def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tr
     return torch.from_numpy(np.concatenate(rows)), trees
 
 
-def test_a_map_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
     given, trees = planted(300, np.random.default_rng(3))
     told: list[int] = []
@@ -151,7 +151,7 @@ def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) 
         assert found.spearman[place] == pytest.approx(np.mean(of_words))
 
 
-def test_a_layer_is_the_same_whatever_others_are_asked_for(
+def test_layer_result_does_not_depend_on_other_layers(
     minilm: Checkpoint, found: StructuralProbeResult
 ) -> None:
     alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
@@ -183,7 +183,7 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
     assert found.tree(minilm.trace("?!")).edges == ()
 
 
-def test_the_tree_of_what_was_not_probed(
+def test_tree_of_unprobed_layer_or_model_raises_error(
     found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
@@ -200,7 +200,7 @@ def heads(*given: int) -> TaggedSentence:
     return treebank.read(treebank.conllu(rows))[0]
 
 
-def test_what_has_no_tree_is_left_out_and_a_forest_is_several(minilm: Checkpoint) -> None:
+def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint) -> None:
     alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
     asked = StructuralProbe(rank=2, layers=[0])
     found = asked.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
@@ -238,13 +238,15 @@ def test_what_cannot_be_asked(
     assert told in str(refused.value)
 
 
-def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_infinite_vectors_raise_unavailable_error(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vectors, "vectors_by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
     with pytest.raises(UnavailableError, match="Layer 0 has vectors that are not finite"):
         StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
 
 
-def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
+def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
     seen: list[tuple[int, int]] = []
     StructuralProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
     assert seen[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
