@@ -100,15 +100,15 @@ def test_mean_replacement_of_constant_head_changes_nothing() -> None:
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
     module = torch.nn.Identity()
     module.is_causal = False  # type: ignore[assignment]
-    said = {}
+    message = {}
     for replacement in ("zero", "mean"):
         with switched_off(off, replacement):
-            said[replacement] = [
+            message[replacement] = [
                 recorded_attention(module, one_hot, one_hot, values, None)[0][0, :, :, 0].tolist()
                 for _ in range(2)
             ]
-    assert said["zero"] == [[[0, 2], [0, 2]], [[1, 0], [3, 0]]]  # [layer][token][head]
-    assert said["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
+    assert message["zero"] == [[[0, 2], [0, 2]], [[1, 0], [3, 0]]]  # [layer][token][head]
+    assert message["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
 
 
 def test_similarity_equals_cosines_of_ablated_vectors(double_minilm: Checkpoint) -> None:
@@ -132,24 +132,24 @@ def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     assert list(frame) == ["position", "token", "change"]
     assert frame["change"].tolist() == result.token_change.tolist()
     assert frame["token"].tolist() == [str(token) for token in trace.tokens]
-    about = frame.attrs["provenance"]
-    assert about["question"] == {
+    description = frame.attrs["provenance"]
+    assert description["question"] == {
         "analysis": "ablation",
         "heads": ["4.2", "4.3"],
         "replacement": "mean",
         "show": "tokens",
         "specials": False,
     }
-    assert about["facts"] == {
+    assert description["facts"] == {
         "cls_change": result.cls_change,
         "pooler_change": result.pooler_change,
         "mean_token_change": result.mean_token_change,
     }
     for which in ("before", "after", "difference"):
         for specials in (False, True):
-            shown = result.showing(show=which, specials=specials)
-            frame = shown.table()
-            np.testing.assert_array_equal(frame.to_numpy(), getattr(shown.similarity(), which))
+            displayed = result.showing(show=which, specials=specials)
+            frame = displayed.table()
+            np.testing.assert_array_equal(frame.to_numpy(), getattr(displayed.similarity(), which))
             assert frame.attrs["provenance"]["question"]["show"] == which
             assert len(frame) == len(trace.tokens) - (0 if specials else 2)
     (row,) = result.showing(show="set").table().to_dict("records")
@@ -185,9 +185,9 @@ def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     assert table["mean_token_change"].is_monotonic_decreasing
     assert len(table) == 72
     first = table.iloc[0]
-    at = int(first["layer"]) - 1, int(first["head"]) - 1
-    assert each.mean_token_change[at] == first["mean_token_change"] == each.mean_token_change.max()
-    assert each.cls_change[at] == first["cls_change"]
+    position = int(first["layer"]) - 1, int(first["head"]) - 1
+    assert each.mean_token_change[position] == first["mean_token_change"] == each.mean_token_change.max()
+    assert each.cls_change[position] == first["cls_change"]
     assert table.attrs["provenance"]["question"] == {
         "analysis": "ablation of each head",
         "replacement": "zero",
@@ -199,9 +199,9 @@ def test_progress_is_reported_and_its_exception_ends_the_work(
 ) -> None:
     trace = minilm.trace(TEXT)
     monkeypatch.setattr("bert_probe.analyses.attribution.head_ablation.BATCH_TOKENS", 5 * len(trace.tokens))
-    told: list[tuple[int, int]] = []
-    HeadAblationSweep().of(trace, lambda *given: told.append(given))
-    assert told == [(done, 72) for done in range(73)]
+    reports: list[tuple[int, int]] = []
+    HeadAblationSweep().of(trace, lambda *given: reports.append(given))
+    assert reports == [(done, 72) for done in range(73)]
 
     def stop(done: int, total: int) -> None:
         if done == total // 2:
@@ -222,11 +222,11 @@ def test_progress_is_reported_and_its_exception_ends_the_work(
 
 def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     expected = minilm.trace(TEXT).states[-1]
-    stop, others = threading.Event(), []
+    stop, remaining = threading.Event(), []
 
     def watch() -> None:
         while not stop.is_set():
-            others.append(minilm.trace(TEXT).states[-1])
+            remaining.append(minilm.trace(TEXT).states[-1])
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -234,8 +234,8 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     stop.set()
     thread.join()
     assert each.mean_token_change.min() > 0
-    assert others
-    for other in others:
+    assert remaining
+    for other in remaining:
         assert_alike(other, expected)
 
 
@@ -253,20 +253,20 @@ def test_negative_and_duplicate_heads_are_resolved(minilm: Checkpoint) -> None:
 
 
 def test_whole_layer_is_abbreviated_in_url_only(minilm: Checkpoint) -> None:
-    about = minilm.description
-    asked = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
-    assert asked == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
+    description = minilm.description
+    question = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, description)
+    assert question == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
     with pytest.raises(SelectionError, match="There is no layer 9"):
-        HeadAblation.from_address({"off": "9"}, about)
+        HeadAblation.from_address({"off": "9"}, description)
     with pytest.raises(SelectionError, match="'5' names no head"):
-        HeadSet().read("heads", "5", about)
+        HeadSet().read("heads", "5", description)
 
 
 def test_hidden_attention_raises_unavailable_error(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we left")
-    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
+    for question in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="cannot be switched off"):
-            asked.of(trace)
+            question.of(trace)
 
 
 def test_changed_model_is_not_compared_with_old_trace(
@@ -278,9 +278,9 @@ def test_changed_model_is_not_compared_with_old_trace(
     assert HeadAblation([(0, 0)]).of(trace).mean_token_change > 0
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias += 1
-    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
+    for question in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="its weights differ"):
-            asked.of(trace)
+            question.of(trace)
 
 
 def test_trace_without_model_raises_unavailable_error() -> None:
@@ -339,9 +339,9 @@ def test_the_command_line_gives_the_library_s_numbers(
 
 def test_saved_file_records_ablated_heads(tmp_path: Path) -> None:
     assert command("ablate", TEXT, "--heads", "2.5", "--tokens", "--out", str(tmp_path / "a.csv")) == 0
-    about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
-    assert about["question"]["heads"] == ["2.5"]
-    assert about["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
+    description = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
+    assert description["question"]["heads"] == ["2.5"]
+    assert description["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_cka_by_hand() -> None:
 def by_examples(x: np.ndarray, y: np.ndarray) -> float:
     """The same by the products of examples with examples, [example, example], doubly centred."""
     centre = np.eye(len(x)) - 1 / len(x)
-    k, m = (centre @ (one @ one.T) @ centre for one in (x, y))
+    k, m = (centre @ (item @ item.T) @ centre for item in (x, y))
     return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))
 
 
@@ -89,20 +89,20 @@ def test_layers_agree_with_raw_transformers(
                 for layer in range(4)
             ]
         )
-    found = LayerSimilarity().of(a, b, SENTENCES)
-    assert_exact(found.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
-    assert found.examples == len(states[0][0])
-    assert found.cka.max() < 1
-    table = found.table()
+    result = LayerSimilarity().of(a, b, SENTENCES)
+    assert_exact(result.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
+    assert result.examples == len(states[0][0])
+    assert result.cka.max() < 1
+    table = result.table()
     assert list(table) == ["layer_a", "layer_b", "cka"]
-    assert table["cka"].tolist() == found.cka.ravel().tolist()
-    assert found.finding.startswith(f"Layer {np.diagonal(found.cka).argmin()} changed most")
+    assert table["cka"].tolist() == result.cka.ravel().tolist()
+    assert result.finding.startswith(f"Layer {np.diagonal(result.cka).argmin()} changed most")
 
 
 def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
-    assert [one.examples for one in few] == [20, 20, 20]
+    assert [item.examples for item in few] == [20, 20, 20]
     assert np.array_equal(few[0].cka, few[1].cka)
     assert not np.allclose(few[0].cka, few[2].cka)
     assert np.array_equal(LayerSimilarity(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
@@ -110,9 +110,9 @@ def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
 
 def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
-    seen: list[tuple[int, int]] = []
-    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
+    observed: list[tuple[int, int]] = []
+    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: observed.append((done, total)))
+    assert observed[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
 
     class StopError(Exception):
         pass
@@ -134,5 +134,5 @@ def test_incomparable_texts_raise_errors(family: Opened) -> None:
     long = "we had left " * 60
     with pytest.raises(TooLongError, match="Line 2"):
         LayerSimilarity().of(a, b, ["we left", long])
-    found = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
-    assert found.provenance["tokens_dropped"] == 182 - 160
+    result = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
+    assert result.provenance["tokens_dropped"] == 182 - 160

@@ -33,7 +33,7 @@ ARRAYS = ("total_variation", "jensen_shannon", "moved", "shift", "strongest_a", 
 
 def hand_trace(words: str, *layers: list[list[float]], vectors: list[list[list[float]]]) -> Trace:
     """A trace of one head with this attention [query, key] in each layer, and these vectors."""
-    weights, states = ([np.array(one) for one in part] for part in ([[layer] for layer in layers], vectors))
+    weights, states = ([np.array(item) for item in part] for part in ([[layer] for layer in layers], vectors))
     return traces.hand_trace(weights, words, states)
 
 
@@ -109,36 +109,36 @@ def test_disjoint_rows_have_maximal_change() -> None:
     assert (pair.total_variation[0, 0], pair.jensen_shannon[0, 0], pair.shift.tolist()) == (1, 1, [[[1, 1]]])
 
 
-def changes(names_a: list[str], names_b: list[str], what: str) -> Callable[[Any, Any], np.ndarray]:
+def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
     """A formula of the raw model's two outputs, by loops over layers, heads, queries and keys."""
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
-    def formula(one: Any, other: Any) -> np.ndarray:
-        a, b = (torch.stack(output.attentions)[:, 0].double() for output in (one, other))
-        found = np.zeros(a.shape[:2])
+    def formula(item: Any, other: Any) -> np.ndarray:
+        a, b = (torch.stack(output.attentions)[:, 0].double() for output in (item, other))
+        result = np.zeros(a.shape[:2])
         for layer, head, query in np.ndindex(*a.shape[:2], len(same)):
             p, q = (
                 [float(side[layer, head, same[query], key]) for key in same]
-                + [float(sum(side[layer, head, same[query], key] for key in others))]
+                + [float(sum(side[layer, head, same[query], key] for key in remaining))]
                 for side in (a, b)
-                for others in [[key for key in range(len(names_a)) if key not in same]]
+                for remaining in [[key for key in range(len(names_a)) if key not in same]]
             )
-            if what == "total_variation":
-                found[layer, head] += sum(abs(x - y) for x, y in zip(p, q, strict=True)) / 2
+            if case == "total_variation":
+                result[layer, head] += sum(abs(x - y) for x, y in zip(p, q, strict=True)) / 2
             else:
                 divergence = sum(
                     x * math.log2(2 * x / (x + y)) / 2 + y * math.log2(2 * y / (x + y)) / 2
                     for x, y in zip(p, q, strict=True)
                 )
-                found[layer, head] += math.sqrt(max(0.0, divergence))
-        return found / len(same)
+                result[layer, head] += math.sqrt(max(0.0, divergence))
+        return result / len(same)
 
-    def moved(one: Any, other: Any) -> np.ndarray:
-        a, b = (torch.stack(output.hidden_states)[:, 0, same].double() for output in (one, other))
+    def moved(item: Any, other: Any) -> np.ndarray:
+        a, b = (torch.stack(output.hidden_states)[:, 0, same].double() for output in (item, other))
         change: np.ndarray = 1 - torch.cosine_similarity(a, b, dim=-1).numpy()
         return change
 
-    return moved if what == "moved" else formula
+    return moved if case == "moved" else formula
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -149,16 +149,16 @@ def test_pronoun_pair_equals_raw_transformers(
     a, b = checkpoint.trace(FULL), checkpoint.trace(EMPTY)
     pair = MinimalPair().of(a, b)
     names_a, names_b = ([*map(str, trace.tokens)] for trace in (a, b))
-    assert [one for one, other in zip(names_a, names_b, strict=True) if one != other] == ["full"]
+    assert [item for item, other in zip(names_a, names_b, strict=True) if item != other] == ["full"]
     encodings = [a.encoding, b.encoding]
-    for what in ("total_variation", "jensen_shannon", "moved"):
-        assert getattr(pair, what).dtype == dtype
-        expected = raw.expect_of(encodings, changes(names_a, names_b, what))
-        if what == "jensen_shannon" and dtype == "float64":
+    for case in ("total_variation", "jensen_shannon", "moved"):
+        assert getattr(pair, case).dtype == dtype
+        expected = raw.expect_of(encodings, changes(names_a, names_b, case))
+        if case == "jensen_shannon" and dtype == "float64":
             # A root: what rounding leaves of rows that hardly differ becomes as large as its own root.
-            least = math.sqrt(len(names_a) * np.finfo(dtype).eps)
-            expected = replace(expected, share=max(expected.share, least))
-        expected.check(getattr(pair, what), what)
+            smallest = math.sqrt(len(names_a) * np.finfo(dtype).eps)
+            expected = replace(expected, share=max(expected.share, smallest))
+        expected.check(getattr(pair, case), case)
     assert pair.total_variation.max() > 0.1
 
 
@@ -238,14 +238,14 @@ def test_equal_inputs_ignore_rounding_in_batches(minilm: Checkpoint) -> None:
 def test_other_families_equal_a_loop_over_queries(
     name: str, double_family: Callable[[str], Checkpoint]
 ) -> None:
-    one, other = "the old bridge in the rain", "we left the wide old bridge at night"
-    a, b = (double_family(name).trace(text) for text in (one, other))
+    item, other = "the old bridge in the rain", "we left the wide old bridge at night"
+    a, b = (double_family(name).trace(text) for text in (item, other))
     pair = MinimalPair(words=True).of(a, b)
-    mine, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
-    here, there = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
+    first, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
+    here, present = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
     total = 0.0
     for x, y in pair.alignment.pairs:
-        p, q = [*mine[x, here]], [*yours[y, there]]
+        p, q = [*first[x, here]], [*yours[y, present]]
         total += np.abs(np.subtract([*p, 1 - sum(p)], [*q, 1 - sum(q)])).sum() / 2
     assert_exact(pair.total_variation[1, 2], total / len(here))
 
@@ -253,8 +253,8 @@ def test_other_families_equal_a_loop_over_queries(
 def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Mehdi left"), double_minilm.trace("Mehdi stayed")
     pair = MinimalPair(words=True).of(a, b)
-    one, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
-    assert_exact(pair.moved[3, 1], 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+    item, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
+    assert_exact(pair.moved[3, 1], 1 - item @ other / np.linalg.norm(item) / np.linalg.norm(other))
     assert_exact(word_lens(a).average(a.vectors(3))[1], a.vectors(3)[1:3].mean(axis=0))
     with pytest.raises(ShapeError):
         word_lens(a).average(np.zeros((3, 4), dtype=np.float32))
@@ -272,21 +272,21 @@ def test_texts_without_common_words(minilm: Checkpoint) -> None:
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
     assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")
     apart = [hand_trace(word, [[1.0]], vectors=[[X], [X]]) for word in ("one", "two")]
-    for asked in (MinimalPair(), MinimalPairRow()):
+    for question in (MinimalPair(), MinimalPairRow()):
         with pytest.raises(SelectionError, match="no word in common"):
-            asked.of(*apart)
+            question.of(*apart)
 
 
 def test_row_is_selected_by_position_word_or_largest_change(minilm: Checkpoint) -> None:
     a, b = minilm.trace("Mehdi left it there"), minilm.trace("so Mehdi left her there")
     assert [*map(str, a.tokens)] == ["[CLS]", "me", "##hdi", "left", "it", "there", "[SEP]"]
-    for words, named, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
-        for token in (named, *positions, *map(str, positions)):
+    for words, names, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
+        for token in (names, *positions, *map(str, positions)):
             row = MinimalPairRow(token, words=words).of(a, b)
-            assert (str(row.query).lower(), row.question.token) == (named, positions[0])
-        most = MinimalPairRow(words=words).of(a, b)
-        assert most.place == MinimalPair(words).of(a, b).most_moved
-        assert most.question.token == most.query.position
+            assert (str(row.query).lower(), row.question.token) == (names, positions[0])
+        largest = MinimalPairRow(words=words).of(a, b)
+        assert largest.place == MinimalPair(words).of(a, b).most_moved
+        assert largest.question.token == largest.query.position
 
 
 def test_incomparable_texts_raise_selection_error(
@@ -295,9 +295,9 @@ def test_incomparable_texts_raise_selection_error(
     by_hand: MinimalPairResult,
     two_by_hand: tuple[Trace, Trace],
 ) -> None:
-    for asked in (MinimalPair(), MinimalPairRow()):
+    for question in (MinimalPair(), MinimalPairRow()):
         with pytest.raises(SelectionError, match="not read by the same model"):
-            asked.of(minilm.trace("it"), family("bert").trace("it"))
+            question.of(minilm.trace("it"), family("bert").trace("it"))
     for token, layer, head in ((3, 0, 0), (0, 1, 0), (0, 0, 1), ("boat", 0, 0)):
         with pytest.raises(SelectionError):
             MinimalPairRow(token, layer, head).of(*two_by_hand)
@@ -334,11 +334,11 @@ def test_tables_name_both_texts(minilm: Checkpoint) -> None:
     assert_rounded(rows["b"][:5], b.mean_attention(3)[4, [0, 1, 4, 5, 6]])
     assert_rounded(rows["b"].iloc[5], b.mean_attention(3)[4, [2, 3]].sum(), 2)
     for frame in (heads, moved, rows):
-        about = frame.attrs["provenance"]
-        assert [text["text"] for text in about["texts"]] == ["we just left it", "we had only left it"]
+        description = frame.attrs["provenance"]
+        assert [text["text"] for text in description["texts"]] == ["we just left it", "we had only left it"]
         for form in files.FORMATS:
             assert files.to_bytes(frame, form)
-    about = rows.attrs["provenance"]
-    assert about["question"]["layer"] == 4
-    assert (about["question"]["token"], about["facts"]) == (3, {"query": "left"})
+    description = rows.attrs["provenance"]
+    assert description["question"]["layer"] == 4
+    assert (description["question"]["token"], description["facts"]) == (3, {"query": "left"})
     assert moved.attrs["provenance"]["question"]["show"] == "moved"

@@ -52,25 +52,25 @@ def head_of(checkpoint: Checkpoint) -> WordHead:
 
 
 def at_masks(checkpoint: Checkpoint) -> MaskTargets:
-    given = mask_lines(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
-    return collect_targets(checkpoint, given, nothing)
+    inputs = mask_lines(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
+    return collect_targets(checkpoint, inputs, nothing)
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lines = [checkpoint.encoder.inputs(line) for line in LINES]
-    given = mask_lines(checkpoint, lines, seed=1)
-    found = collect_targets(checkpoint, given, nothing)
+    inputs = mask_lines(checkpoint, lines, seed=1)
+    result = collect_targets(checkpoint, inputs, nothing)
     mask, begins = checkpoint.tokenizer.mask_token_id, 0
-    for text, line, places in zip(given.texts, given.lines, given.places, strict=True):
+    for text, line, places in zip(inputs.texts, inputs.lines, inputs.places, strict=True):
         ids, original = text.inputs["input_ids"], lines[line].inputs["input_ids"]
         assert len(places) == max(1, round(0.15 * (len(ids) - 2)))
         assert (ids[places] == mask).all()
         assert (np.delete(ids, places) == np.delete(original, places)).all()
         assert not set(original[places]) & set(checkpoint.tokenizer.all_special_ids)
         own = slice(begins, begins := begins + len(places))
-        assert (found.lines[own] == line).all()
+        assert (result.lines[own] == line).all()
         if line < 2:
             with torch.no_grad():
                 output = checkpoint.model(
@@ -78,20 +78,20 @@ def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) 
                     output_hidden_states=True,
                 )
             raw = np.stack([states[0].numpy() for states in output.hidden_states])
-            assert_exact(found.states[:, own], raw[:, places])
-    assert begins == len(found)
+            assert_exact(result.states[:, own], raw[:, places])
+    assert begins == len(result)
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam on the divergence as torch computes and differentiates it, by the whole model's own head."""
     monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
-    found, steps = at_masks(checkpoint), 3
+    result, steps = at_masks(checkpoint), 3
     head = head_of(checkpoint)
-    weights, biases = train_maps(head, found, steps, 0, nothing)
+    weights, biases = train_maps(head, result, steps, 0, nothing)
     output = checkpoint.outputs["fill-mask"].whole
-    layer, size = 1, found.states.shape[-1]
-    states, last = (torch.from_numpy(found.states[one]) for one in (layer, -1))
+    layer, size = 1, result.states.shape[-1]
+    states, last = (torch.from_numpy(result.states[item]) for item in (layer, -1))
     a, b = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
     x = (states - states.mean(0)) / states.std(0, correction=0)
     scale = states.square().mean().sqrt()
@@ -108,11 +108,11 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
         for part, slope in zip(parts, torch.autograd.grad(loss(), parts), strict=True):
             part.grad = slope
         optimizer.step()
-    whole = states + scale * (x @ parts[0].T + parts[1]).detach()
-    mine = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
-    assert_exact(mine.numpy(), whole.numpy())
-    assert (mine - states).abs().max() > 1e-3, "it moved"
-    plain, tuned = measure_losses(head, found, weights, biases, nothing)
+    full = states + scale * (x @ parts[0].T + parts[1]).detach()
+    first = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
+    assert_exact(first.numpy(), full.numpy())
+    assert (first - states).abs().max() > 1e-3, "it moved"
+    plain, tuned = measure_losses(head, result, weights, biases, nothing)
     assert_exact(tuned[layer], loss().item() / np.log(2))
     with torch.no_grad():
         for part in parts:
@@ -128,10 +128,10 @@ def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
     first = random.normal(size=(600, size))
     states = np.stack([first, first @ turn.T + random.normal(size=size)])
     inputs = {name: np.zeros(600, dtype=np.int64) for name in checkpoint.encode(TEXT).inputs}
-    given = MaskTargets(states, inputs, np.arange(600))
+    values = MaskTargets(states, inputs, np.arange(600))
     head = head_of(checkpoint)
-    weights, biases = train_maps(head, given.of(given.lines < 500), 400, 0, nothing)
-    plain, tuned = measure_losses(head, given.of(given.lines >= 500), weights, biases, nothing)
+    weights, biases = train_maps(head, values.of(values.lines < 500), 400, 0, nothing)
+    plain, tuned = measure_losses(head, values.of(values.lines >= 500), weights, biases, nothing)
     assert tuned[0] < 0.02 * plain[0]
 
 
@@ -143,7 +143,7 @@ def test_zero_lens_equals_logit_lens_exactly(trained_on: Trained, tmp_path: Path
         part[:] = 0
     file = lens.save(tmp_path / "zero.safetensors")[0]
     trace = checkpoint.trace("we had [MASK] the ground")
-    plain, tuned = (Lens(tuned=one).of(trace) for one in (None, str(file)))
+    plain, tuned = (Lens(tuned=item).of(trace) for item in (None, str(file)))
     for name in ("ids", "ranks", "logits", "probabilities", "entropy"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(tuned, name))
 
@@ -155,32 +155,32 @@ def test_tuned_lens_applies_its_maps(name: str, double_trained_on: Trained, tmp_
     assert lens.tuned.shape == (checkpoint.description.layers,)
     assert (lens.tuned < lens.logit_lens)[:-1].all()
     trace = checkpoint.trace(f"we had {checkpoint.tokenizer.mask_token} the ground")
-    found = Lens(tuned=str(lens.save(tmp_path / "a.safetensors")[0]), top=10_000).of(trace)
-    mask = found.places[0].position
+    result = Lens(tuned=str(lens.save(tmp_path / "a.safetensors")[0]), top=10_000).of(trace)
+    mask = result.places[0].position
     head, layer = head_of(checkpoint), 1
     vector = trace.vectors(layer)[mask]
     moved = vector + lens.weights[layer] @ vector + lens.biases[layer]
     inputs = {key: torch.from_numpy(values[[mask]]) for key, values in trace.encoding.inputs.items()}
     with torch.no_grad():
         logits = head(torch.from_numpy(moved)[None], inputs)[0].numpy()
-    assert_exact(found.logits[layer, 0][np.argsort(found.ids[layer, 0])], logits)
+    assert_exact(result.logits[layer, 0][np.argsort(result.ids[layer, 0])], logits)
     plain = Lens(top=10_000).of(trace)
-    np.testing.assert_array_equal(plain.logits[-1], found.logits[-1], "the last layer is the model's answer")
-    assert np.abs(plain.probabilities - found.probabilities)[:-1].max() > 1e-6
-    assert found.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
+    np.testing.assert_array_equal(plain.logits[-1], result.logits[-1], "the last layer is the model's answer")
+    assert np.abs(plain.probabilities - result.probabilities)[:-1].max() > 1e-6
+    assert result.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
 
 
 def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     first, again = (
-        TuneLens(steps=3, seed=5).of(checkpoint, LINES, report=lambda *now: told.append(now))
+        TuneLens(steps=3, seed=5).of(checkpoint, LINES, report=lambda *now: reports.append(now))
         for _ in range(2)
     )
     assert first.digest == again.digest
     assert first.tuned.tolist() == again.tuned.tolist()
     assert first.digest != TuneLens(steps=3, seed=6).of(checkpoint, LINES).digest
-    assert told[-1][0] == told[-1][1] > 3
+    assert reports[-1][0] == reports[-1][1] > 3
     twice = TuneLens(steps=3, seed=5).of(checkpoint, [*LINES, "", *LINES])
     assert twice.digest == first.digest, "equal lines count once"
     half = TuneLens(steps=3, held_out=0.5).of(checkpoint, LINES)
@@ -199,10 +199,10 @@ def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
     def said(plain: list[float], tuned: list[float]) -> str:
-        made = TuneLensResult(
+        created = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
-        return made.verdict.removeprefix("On 7 held-out masked words, it is ")
+        return created.verdict.removeprefix("On 7 held-out masked words, it is ")
 
     assert said([2, 2, 2], [1, 1, 1]) == "closer to the model's prediction than the logit lens at all layers."
     assert said([2, 2, 2], [2, 1, 1]).endswith(
@@ -248,9 +248,9 @@ def test_folder_of_saved_lenses(
     os.utime(first, (2_000_000_000, 2_000_000_000))
     (folder / "tuned-lens-0.safetensors").write_bytes(b"broken")
     os.utime(folder / "tuned-lens-0.safetensors", (2_100_000_000, 2_100_000_000))
-    found = newest(bert_probe.load(folder))
-    assert found is not None
-    assert found[0] == first, "the newest that can be opened, and the model opens beside them"
+    result = newest(bert_probe.load(folder))
+    assert result is not None
+    assert result[0] == first, "the newest that can be opened, and the model opens beside them"
 
 
 def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_path: Path) -> None:
@@ -268,9 +268,9 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
         record = json.loads(json.dumps(lens.provenance))
         change(record)
         path = tmp_path / "changed.safetensors"
-        given = {"weights": lens.weights, "biases": lens.biases} | arrays
+        inputs = {"weights": lens.weights, "biases": lens.biases} | arrays
         save_file(
-            {name: np.ascontiguousarray(part) for name, part in given.items()},
+            {name: np.ascontiguousarray(part) for name, part in inputs.items()},
             path,
             {"bert_probe": json.dumps(record)},
         )
@@ -279,8 +279,8 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
     assert "whose weights differ from those of" in refused(file, other)
     assert "There is no file" in refused(tmp_path / "none.safetensors")
     assert "There is no file" in refused(tmp_path)
-    whole = file.read_bytes()
-    for part in (b"", whole[:100], whole[:-8], b"x" * 1000):
+    full = file.read_bytes()
+    for part in (b"", full[:100], full[:-8], b"x" * 1000):
         (tmp_path / "part.safetensors").write_bytes(part)
         assert "damaged or truncated" in refused(tmp_path / "part.safetensors")
     for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):

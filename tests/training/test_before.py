@@ -35,9 +35,9 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
 def test_warnings_about_earlier_trainings(
     before: list[TrainingHistory], now: TrainingHistory, said: str
 ) -> None:
-    found = seen(before, now)
-    assert said in found
-    assert bool(found) == bool(said)
+    result = seen(before, now)
+    assert said in result
+    assert bool(result) == bool(said)
 
 
 def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
@@ -47,17 +47,17 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     folder = first.save_model(tmp_path / "taught")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):
         again, other = (Train(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
-        taught = {*first.data.rows}
+        trained = {*first.data.rows}
         assert again.warnings == ()
-        assert not taught & {*again.material.asked.rows}
-        assert taught & {*other.material.asked.rows}
+        assert not trained & {*again.material.asked.rows}
+        assert trained & {*other.material.asked.rows}
         assert len(other.warnings) == 1
     second = other.carried_out()
     assert second.warnings == other.warnings
     assert other.warnings[0] in second.table().attrs["provenance"]["facts"]["notes"]
     place = second.save_model(tmp_path / "again")
     assert other.warnings[0] in (place / "README.md").read_text()
-    assert [one.seed for one in trainings_in(place)] == [0, 1]
+    assert [item.seed for item in trainings_in(place)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,14 @@ def test_split_is_disjoint_and_stratified(labels: list[tuple[str, int]], share: 
     data = LabeledTexts.of(
         "classes", [LabeledText(f"{label} {text}", None, label, 1) for label, text in labels]
     )
-    taught, held_out = split_texts(data, share, seed)
-    assert Counter(taught) + Counter(held_out) == Counter(data.rows)
-    assert not {row.text for row in taught} & {row.text for row in held_out}
+    trained, held_out = split_texts(data, share, seed)
+    assert Counter(trained) + Counter(held_out) == Counter(data.rows)
+    assert not {row.text for row in trained} & {row.text for row in held_out}
     texts = Counter(label for label, _ in set(labels))
-    assert {row.label for row in taught} == set(texts)
+    assert {row.label for row in trained} == set(texts)
     often = {label for label, count in texts.items() if count > 1}
     assert {row.label for row in held_out} == (often if share else set())
-    assert split_texts(data, share, seed) == (taught, held_out)
+    assert split_texts(data, share, seed) == (trained, held_out)
 
 
 def test_share_is_held_out_of_each_class() -> None:

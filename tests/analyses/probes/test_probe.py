@@ -59,38 +59,38 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
 def test_fit_equals_scikit_learn(penalty: float) -> None:
-    given, classes = told_often(90, 4)
-    space = ProbeSpace.of(given, 4, penalty)
-    rows = space.within(given)
+    inputs, classes = told_often(90, 4)
+    space = ProbeSpace.of(inputs, 4, penalty)
+    rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
-    standard = (given - given.mean(dim=0)) / given.std(dim=0, correction=0)
-    whole = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
+    standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
+    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
-    expected = theirs.fit(whole, classes).predict_proba(whole)
+    expected = theirs.fit(full, classes).predict_proba(full)
     np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("faint", [0.0, 1e-32])
 def test_constant_dimension_is_ignored(faint: float) -> None:
-    given, classes = told_often(40, 3)
-    given = given.float()
-    alone = ProbeSpace.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
-    given[:, 2] *= faint
-    space = ProbeSpace.of(given, 3)
-    rows = space.within(given)
+    inputs, classes = told_often(40, 3)
+    inputs = inputs.float()
+    alone = ProbeSpace.of(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1), 3)
+    inputs[:, 2] *= faint
+    space = ProbeSpace.of(inputs, 3)
+    rows = space.within(inputs)
     assert torch.isfinite(rows).all()
-    others = alone.within(torch.cat([given[:, :2], given[:, 3:]], dim=1))
-    found, expected = (
-        log_probabilities(part, fit(part, classes, np.zeros((part.shape[1], 3)), one.penalties)).exp()
-        for part, one in ((rows, space), (others, alone))
+    remaining = alone.within(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1))
+    result, expected = (
+        log_probabilities(part, fit(part, classes, np.zeros((part.shape[1], 3)), item.penalties)).exp()
+        for part, item in ((rows, space), (remaining, alone))
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.01)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0.01)
 
 
 def test_code_length_is_the_sum_over_blocks() -> None:
-    given, classes = told_often(300, 3)
-    space = ProbeSpace.of(given, 3)
-    rows = space.within(given)
+    inputs, classes = told_often(300, 3)
+    space = ProbeSpace.of(inputs, 3)
+    rows = space.within(inputs)
     learned = fit_online(rows, classes, 3, space, lambda: None)
     ends = sorted({max(1, round(share * 300)) for share in BLOCKS})
     assert ends[0] == 1
@@ -112,12 +112,12 @@ def test_word_vectors_are_token_means_at_every_layer(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    part = EncodedTexts(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
+    part = EncodedTexts(SAILING, tuple(checkpoint.encode(item.text) for item in SAILING))
     pooled, sentences, words = vectors.pool_words(part)
     layers = range(4)
     passes = vectors.plan_passes(checkpoint, [pooled], layers)
     steps = vectors.StepCounter(no_progress, 1)
-    for layer, (found,) in zip(
+    for layer, (result,) in zip(
         layers, vectors.vectors_by_layer(checkpoint, [pooled], passes, steps), strict=True
     ):
         for row, (sentence, word) in enumerate(zip(sentences, words, strict=True)):
@@ -128,7 +128,7 @@ def test_word_vectors_are_token_means_at_every_layer(
                 for i, token in enumerate(encoding.tokens)
                 if not token.special and start <= token.start < end
             ]
-            torch.testing.assert_close(found[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
+            torch.testing.assert_close(result[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -140,8 +140,8 @@ def test_text_vectors_are_mean_or_first_token(
     pooled = vectors.pool_sentences(part, pooling)
     passes = vectors.plan_passes(checkpoint, [pooled], range(4))
     by_layer = vectors.vectors_by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
-    for layer, (found,) in enumerate(by_layer):
-        for vector, row in zip(found, PAIRS.rows, strict=True):
+    for layer, (result,) in enumerate(by_layer):
+        for vector, row in zip(result, PAIRS.rows, strict=True):
             states = raw.run(checkpoint.encode(row.text, row.pair)).hidden_states[layer][0]
             expected = states[0] if pooling == "cls" else states.mean(dim=0)
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
@@ -165,22 +165,22 @@ def words(text: str) -> tuple[TaggedSentence, ...]:
 def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
-    found = Probe(layers=[1]).of(minilm, data, held_out)
+    result = Probe(layers=[1]).of(minilm, data, held_out)
     # run is N, far is A; what was never seen is the most frequent tag, A; there is no Z to be told.
-    assert found.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
-    assert found.counts == (6, 8)
-    assert found.labels == ("A", "N", "V")
-    assert found.low[0] <= found.accuracies[0] <= found.high[0] <= 7 / 8
+    assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
+    assert result.counts == (6, 8)
+    assert result.labels == ("A", "N", "V")
+    assert result.low[0] <= result.accuracies[0] <= result.high[0] <= 7 / 8
     alone = Probe(layers=[1]).of(minilm, data, held_out[:1])
     assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
 
 
 def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
-    found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
-    assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
-    assert found.uniform_length == 3
-    assert found.metadata["pooling"] == "mean"
-    assert found.layers == tuple(range(7))
+    result = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
+    assert (result.labels, result.counts, result.baseline) == (("letter", "log"), (3, 2), 1.0)
+    assert result.uniform_length == 3
+    assert result.metadata["pooling"] == "mean"
+    assert result.layers == tuple(range(7))
 
 
 def test_table_texts_and_control_task(minilm: Checkpoint) -> None:
@@ -213,35 +213,35 @@ def test_equal_texts_are_in_one_split() -> None:
 
 def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
     data = TAGGED * 5
-    found = Probe(layers=[-1]).of(minilm, data)
-    assert found.layers == found.question.layers == (6,)
-    assert sum(found.counts) == sum(len(one.words) for one in data)
+    result = Probe(layers=[-1]).of(minilm, data)
+    assert result.layers == result.question.layers == (6,)
+    assert sum(result.counts) == sum(len(item.words) for item in data)
     again = Probe(layers=[6]).of(minilm, data)
-    assert again.table().equals(found.table())
+    assert again.table().equals(result.table())
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
     # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
-    found = Probe(layers=[0]).of(minilm, data, held_out)
-    assert found.accuracies[0] > 0.85
-    assert found.selectivities[0] == found.accuracies[0] - found.controls[0]
-    assert found.code_lengths[0] < found.uniform_length
-    assert found.compressions[0] == found.uniform_length / found.code_lengths[0]
+    result = Probe(layers=[0]).of(minilm, data, held_out)
+    assert result.accuracies[0] > 0.85
+    assert result.selectivities[0] == result.accuracies[0] - result.controls[0]
+    assert result.code_lengths[0] < result.uniform_length
+    assert result.compressions[0] == result.uniform_length / result.code_lengths[0]
 
 
 def test_progress_can_cancel_a_fit(minilm: Checkpoint) -> None:
-    seen = []
+    observed = []
 
     def report(done: int, total: int) -> None:
-        seen.append((done, total))
+        observed.append((done, total))
         if total and done >= 2:
             raise Cancelled
 
     with pytest.raises(Cancelled):
         Probe(layers=[0]).of(minilm, TAGGED, SLEEPING, report=report)
-    assert seen[-1] == (2, 4)
+    assert observed[-1] == (2, 4)
 
 
 BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
@@ -290,8 +290,8 @@ def test_what_cannot_be_asked(
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conll"
     file.write_text(TAGGED_FILE, encoding="utf-8")
-    given = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]
-    ended = bert_probe(*given, built_in=minilm)
+    inputs = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]
+    ended = bert_probe(*inputs, built_in=minilm)
     assert ended.text == files.to_csv(Probe(layers=[0, -1]).of(minilm, TAGGED, TAGGED).table())
     header = "layer,accuracy,low,high,baseline,control,selectivity,codelength"
     assert ended.text.splitlines()[0] == header
@@ -299,5 +299,5 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file.write_text("text,label\n" + "".join(f"{row.text},{row.label}\n" for row in WEATHER.rows))
     ended = bert_probe("probe", str(file), "--pooling", "cls", "--layers", "1", built_in=minilm)
     assert ended.text == files.to_csv(Probe(pooling="cls", layers=[1]).of(minilm, WEATHER).table())
-    told = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
-    assert "none.conll cannot be opened: No such file" in told
+    reports = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
+    assert "none.conll cannot be opened: No such file" in reports

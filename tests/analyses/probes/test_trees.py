@@ -90,17 +90,17 @@ def test_edges_and_neighbours_leave_out_punctuation() -> None:
 
 def test_rank_correlations_equal_scipy() -> None:
     generator = np.random.default_rng(2)
-    one, other = generator.integers(4, size=(2, 5, 7))
-    expected = [spearmanr(*rows).statistic for rows in zip(one, other, strict=True)]
-    np.testing.assert_allclose(rank_correlations(one, other), expected)
+    item, other = generator.integers(4, size=(2, 5, 7))
+    expected = [spearmanr(*rows).statistic for rows in zip(item, other, strict=True)]
+    np.testing.assert_allclose(rank_correlations(item, other), expected)
     assert np.isnan(rank_correlations(np.zeros((1, 3)), np.array([[0, 1, 2]]))).all()
 
 
 def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
     """Vectors that hold trees: of each word a direction for every edge up to the root, all turned with others
     that say nothing and are longer."""
-    size, others = 7, 5
-    mixed = np.linalg.qr(rng.normal(size=(size + others, size + others))).Q
+    size, remaining = 7, 5
+    mixed = np.linalg.qr(rng.normal(size=(size + remaining, size + remaining))).Q
     rows, trees = [], []
     for place in range(count):
         heads = [ROOT, *(int(rng.integers(word)) for word in range(1, size))]
@@ -109,7 +109,7 @@ def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tr
             ways[word] = ways[heads[word]]
             ways[word, word] = 1
         shuffled = rng.permutation(size)
-        noise = 3 * rng.normal(size=(size, others))
+        noise = 3 * rng.normal(size=(size, remaining))
         rows.append(np.hstack([ways, noise])[shuffled] @ mixed)
         apart = distances(heads)[np.ix_(shuffled, shuffled)].astype(np.uint8)
         trees.append(Tree(place * size + np.arange(size), apart, np.ones(size, dtype=bool)))
@@ -118,14 +118,19 @@ def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tr
 
 def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
-    given, trees = planted(300, np.random.default_rng(3))
-    told: list[int] = []
-    found = train_map(
-        given, batch_trees(trees[60:]), batch_trees(trees[30:60]), 7, np.random.default_rng(4), told.append
+    inputs, trees = planted(300, np.random.default_rng(3))
+    reports: list[int] = []
+    result = train_map(
+        inputs,
+        batch_trees(trees[60:]),
+        batch_trees(trees[30:60]),
+        7,
+        np.random.default_rng(4),
+        reports.append,
     )
-    assert found.shape == (7, 12)
-    assert sum(told) == tree_map.MAX_EPOCHS
-    points = given.numpy() @ found.T
+    assert result.shape == (7, 12)
+    assert sum(reports) == tree_map.MAX_EPOCHS
+    points = inputs.numpy() @ result.T
     for tree in trees[:30]:
         apart = squared_distances(points[tree.rows])
         assert spanning_tree(apart, tree.counted) == tree.edges
@@ -138,7 +143,7 @@ def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) 
     assert found.edges == 6
     assert found.counts == (2, 1, 2)
     # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
-    clause, short = (minilm.trace(one.text) for one in SLEEPING)
+    clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(found.layers):
         first, second = (
             squared_distances(trace.vectors(layer)[1:-1] @ found.maps[place].T) for trace in (clause, short)
@@ -158,9 +163,9 @@ def test_layer_result_does_not_depend_on_other_layers(
     assert_alike(alone.maps[0], found.maps[1])
     other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
-    whole = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
-    assert whole.question.rank == 384
-    assert sum(whole.counts) == 6
+    full = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
+    assert full.question.rank == 384
+    assert sum(full.counts) == 6
 
 
 def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult) -> None:
@@ -172,7 +177,7 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
     apart = squared_distances(trace.vectors(4)[1:-1] @ found.maps[1].T)
     assert_alike(tree.distances, apart)
     joined = reference_tree(apart[np.ix_(places, places)])
-    assert set(tree.edges) == {(places[one], places[other]) for one, other in joined}
+    assert set(tree.edges) == {(places[item], places[other]) for item, other in joined}
     table = tree.table()
     assert list(table) == ["place", "word", "other_place", "other_word", "distance"]
     assert list(table["word"]) == [tree.words[place - 1] for place in table["place"]]
@@ -202,11 +207,11 @@ def heads(*given: int) -> TaggedSentence:
 
 def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint) -> None:
     alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
-    asked = StructuralProbe(rank=2, layers=[0])
-    found = asked.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
-    assert sum(found.counts) == 3 + 2 + 2
-    assert found.left_out == 3
-    measured = asked.of(minilm, SAILING, (forest, alone))
+    question = StructuralProbe(rank=2, layers=[0])
+    result = question.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
+    assert sum(result.counts) == 3 + 2 + 2
+    assert result.left_out == 3
+    measured = question.of(minilm, SAILING, (forest, alone))
     assert (measured.edges, measured.baseline) == (2, 1.0)
     assert measured.uuas[0] == 1.0
     assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
@@ -247,9 +252,11 @@ def test_infinite_vectors_raise_unavailable_error(
 
 
 def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
-    seen: list[tuple[int, int]] = []
-    StructuralProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
-    assert seen[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
+    observed: list[tuple[int, int]] = []
+    StructuralProbe(rank=2, layers=[0]).of(
+        minilm, SAILING, SLEEPING, report=lambda *one: observed.append(one)
+    )
+    assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
     def report(done: int, total: int) -> None:
         if total and done >= 4:
@@ -262,8 +269,8 @@ def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conllu"
     file.write_text(SAILING_FILE, encoding="utf-8")
-    given = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
-    ended = bert_probe(*given, built_in=minilm)
+    inputs = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
+    ended = bert_probe(*inputs, built_in=minilm)
     assert ended.text == files.to_csv(StructuralProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
     assert ended.text.splitlines()[0] == "layer,uuas,baseline,spearman"
     assert "data has no tree" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
