@@ -60,7 +60,8 @@ class AttributionTarget:
     def free(self) -> tuple[int, ...]:
         """Indices of the units that can be removed.
 
-        Special tokens cannot, nor can those that the number is read from, unless its masks replace them.
+        Special tokens are always kept. So are the tokens from which the number is read; if units are masked
+        instead of removed, only those that are masks.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
