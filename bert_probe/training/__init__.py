@@ -1,1 +1,1 @@
-"""Teaching a checkpoint a task: what it is given, what of it is updated, and what comes out."""
+"""Fine-tuning of checkpoints: datasets, objectives, trainable parameters, the training loop, and saving."""

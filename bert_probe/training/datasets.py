@@ -1,48 +1,47 @@
-"""What a training is given: data of any type as examples, in two parts."""
+"""Training data: texts of any supported type as examples, split into training and held-out examples."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from bert_probe.errors import SubjectError, TextError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.text.labeled_texts import MAX_LABELS, LabeledTexts
+from bert_probe.text.labeled_texts import CLASSES, MAX_LABELS, MOST_NUMBER, NUMBER, LabeledText, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.training.masked_lm import MaskedLmObjective
-from bert_probe.training.models import in_its_order
-from bert_probe.training.objectives import UNTAUGHT, Objective, TextObjective, TrainingExample
-from bert_probe.training.splits import (
-    check_taught,
-    check_texts,
-    in_lines,
-    notes_on,
-    parted,
-    parted_texts,
-    text_of,
+from bert_probe.training.models import in_checkpoint_order
+from bert_probe.training.objectives import (
+    IGNORE_INDEX,
+    MaskedLmObjective,
+    Objective,
+    TextObjective,
+    TokenObjective,
+    TrainingExample,
 )
-from bert_probe.training.token_objective import TokenObjective
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Texts as a model reads them, with what is right.
+    """Encoded texts with their targets, split into training and held-out examples.
 
     Attributes:
-        lesson: how they are taught.
-        taught, held_out: examples.
-        data, asked: the texts that these are of, as they were given; asked is None where nothing is held out.
+        lesson: the training objective.
+        taught, held_out: examples for training and for evaluation.
+        data, asked: the texts of these examples; asked is None if nothing is held out.
         about: number and digest of both, for provenance.
-        notes: what a person should know of them.
-        files: what their files are called in the lines that teach them again, and what reads them.
+        notes: what users should know about the data, one sentence each.
+        files: names of the files and of their reader, for the snippets that repeat the training.
     """
 
     lesson: Objective
@@ -55,43 +54,47 @@ class Dataset:
     files: Mapping[str, str]
 
     def batches(self) -> list[dict[str, torch.Tensor]]:
-        """The held-out texts, those of about one length together."""
+        """Return batches of the held-out texts, grouped by length."""
         groups = self.lesson.groups(self.held_out, BATCH_TOKENS // 2)
-        return [self.lesson.batch([self.held_out[place] for place in group]) for group in groups]
+        return [self.lesson.batch([self.held_out[index] for index in group]) for group in groups]
 
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """How data are cut: the share that is held out, by which seed, and texts after so many tokens."""
+    """How data are prepared: share of held-out texts, random seed of the split, and maximum number of
+    tokens.
+    """
 
     share: float
     seed: int
     longest: int | None
 
 
-def material(
-    checkpoint: Checkpoint, data: Any, held_out: Any, cut: SplitConfig, whole_words: bool
+def build_dataset(
+    checkpoint: Checkpoint, data: Any, held_out: Any, config: SplitConfig, whole_words: bool
 ) -> Dataset:
-    """Data as examples.
+    """Encode and split data.
 
     Raises:
-        SubjectError: data of no known type, or of two.
-        TextError: texts that cannot be taught.
-        UnavailableError: no head for the task.
+        SubjectError: the data are of an unsupported type, or the held-out data of another type.
+        TextError: the data cannot be used for training.
+        UnavailableError: the model family has no head for the task.
     """
-    known = _type(data)
-    if known is None:
+    data_type = _type(data)
+    if data_type is None:
         raise SubjectError(
-            f"Teach is asked of labelled texts, tagged sentences or lines, and a {type(data).__name__} "
-            "was given. They come from read_labeled_texts, read_tagged_sentences and read_sentences."
+            f"Train takes labeled texts, tagged sentences or lines, but got a {type(data).__name__}. Use "
+            "read_labeled_texts, read_tagged_sentences or read_sentences."
         )
-    if held_out is not None and _type(held_out) is not known:
-        raise SubjectError("The held-out data are of another type than the data. Read both alike.")
-    if known is LabeledTexts:
-        return _of_labelled(checkpoint, data, held_out, cut)
-    if known is TaggedSentence:
-        return _of_tagged(checkpoint, data, held_out, cut)
-    return _of_lines(checkpoint, data, held_out, cut, whole_words)
+    if held_out is not None and _type(held_out) is not data_type:
+        raise SubjectError(
+            "The held-out data are of another type than the data. Read both with the same function."
+        )
+    if data_type is LabeledTexts:
+        return _from_labeled_texts(checkpoint, data, held_out, config)
+    if data_type is TaggedSentence:
+        return _from_tagged_sentences(checkpoint, data, held_out, config)
+    return _from_lines(checkpoint, data, held_out, config, whole_words)
 
 
 def _type(data: Any) -> type | None:
@@ -99,165 +102,360 @@ def _type(data: Any) -> type | None:
         return LabeledTexts
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         return None
-    return next((one for one in (TaggedSentence, str) if all(isinstance(part, one) for part in data)), None)
+    return next(
+        (type_ for type_ in (TaggedSentence, str) if all(isinstance(row, type_) for row in data)), None
+    )
 
 
-def _of_labelled(
-    checkpoint: Checkpoint, data: LabeledTexts, held_out: LabeledTexts | None, cut: SplitConfig
+def _from_labeled_texts(
+    checkpoint: Checkpoint, data: LabeledTexts, held_out: LabeledTexts | None, config: SplitConfig
 ) -> Dataset:
     check_texts(data, held_out)
-    taught, asked = parted_texts(data, cut.share, cut.seed)
+    train, evaluation = split_texts(data, config.share, config.seed)
     if held_out is not None:
-        taught, asked = [*data.rows], [*held_out.rows]
-    _check_parts(
-        taught, asked, 0 if held_out else cut.share, data.rows, text_of, [row.label for row in data.rows]
+        train, evaluation = [*data.rows], [*held_out.rows]
+    _check_split(
+        train,
+        evaluation,
+        0 if held_out else config.share,
+        data.rows,
+        text_key,
+        [row.label for row in data.rows],
     )
-    lesson = TextObjective(checkpoint, data, in_its_order(checkpoint, CLASSIFYING, data.labels))
-    to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
+    objective = TextObjective(checkpoint, data, in_checkpoint_order(checkpoint, CLASSIFYING, data.labels))
+    train_examples, held_out_examples = (
+        objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
+    )
     return Dataset(
-        lesson,
-        to_teach,
-        to_ask,
-        LabeledTexts.of(data.kind, taught),
-        LabeledTexts.of(data.kind, asked) if asked else None,
-        _about(to_teach, data.digest, to_ask, held_out.digest if held_out else ""),
-        (*notes_on(data, taught, asked), *_cut_off(to_teach)),
+        objective,
+        train_examples,
+        held_out_examples,
+        LabeledTexts.of(data.kind, train),
+        LabeledTexts.of(data.kind, evaluation) if evaluation else None,
+        _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
+        (*split_notes(data, train, evaluation), *_truncation_notes(train_examples)),
         _files("read_labeled_texts", "csv", held_out),
     )
 
 
-def _of_tagged(
+def _from_tagged_sentences(
     checkpoint: Checkpoint,
     data: Sequence[TaggedSentence],
     held_out: Sequence[TaggedSentence] | None,
-    cut: SplitConfig,
+    config: SplitConfig,
 ) -> Dataset:
-    taught, asked = _two(data, held_out, cut, lambda one: one.text)
-    labels = sorted({tag for one in data for tag in one.tags})
+    train, evaluation = _split_or_given(data, held_out, config, lambda sentence: sentence.text)
+    labels = sorted({tag for sentence in data for tag in sentence.tags})
     if len(labels) < 2:
-        raise TextError(f"All words have the label {labels[0]}. Give two labels or more.")
+        raise TextError(f"All words have the label {labels[0]}. Give data with at least two labels.")
     if len(labels) > MAX_LABELS:
         raise TextError(
-            f"The words have {len(labels):,} different labels; at most {MAX_LABELS:,} can be told apart. "
-            "Check which column is the last."
+            f"The words have {len(labels):,} different labels, but at most {MAX_LABELS:,} are supported. "
+            "Check that the last column has the labels."
         )
-    check_taught(labels, sorted({tag for one in asked for tag in one.tags}), "words")
-    lesson = TokenObjective(checkpoint, in_its_order(checkpoint, LABELLING, labels))
-    to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
-    untaught = [
+    check_labels(labels, sorted({tag for sentence in evaluation for tag in sentence.tags}), "words")
+    objective = TokenObjective(checkpoint, in_checkpoint_order(checkpoint, LABELLING, labels))
+    train_examples, held_out_examples = (
+        objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
+    )
+    incomplete = [
         example.line
-        for example, one in zip(to_teach, taught, strict=True)
-        if (example.target != UNTAUGHT).sum() < len(one.words) and not example.inputs.dropped
+        for example, sentence in zip(train_examples, train, strict=True)
+        if (example.target != IGNORE_INDEX).sum() < len(sentence.words) and not example.inputs.dropped
     ]
     notes = (
-        [f"Words that share a piece, or have none, are left out: {in_lines(untaught)}."] if untaught else []
+        [f"Words that share a token, or have none, are ignored: {format_lines(incomplete)}."]
+        if incomplete
+        else []
     )
     return Dataset(
-        lesson,
-        to_teach,
-        to_ask,
-        tuple(taught),
-        tuple(asked) if asked else None,
-        _about(to_teach, _digest(map(_plain, data)), to_ask, _digest(map(_plain, held_out or ()))),
-        (*notes, *_cut_off(to_teach)),
+        objective,
+        train_examples,
+        held_out_examples,
+        tuple(train),
+        tuple(evaluation) if evaluation else None,
+        _provenance(
+            train_examples,
+            _digest(map(_content, data)),
+            held_out_examples,
+            _digest(map(_content, held_out or ())),
+        ),
+        (*notes, *_truncation_notes(train_examples)),
         _files("read_tagged_sentences", "conllu" if data[0].heads else "conll", held_out),
     )
 
 
-def _plain(one: TaggedSentence) -> Any:
-    return [one.text, one.words, one.tags]
+def _content(sentence: TaggedSentence) -> Any:
+    return [sentence.text, sentence.words, sentence.tags]
 
 
-def _of_lines(
+def _from_lines(
     checkpoint: Checkpoint,
     data: Sequence[str],
     held_out: Sequence[str] | None,
-    cut: SplitConfig,
+    config: SplitConfig,
     whole_words: bool,
 ) -> Dataset:
-    taught, asked = _two(data, held_out, cut, str)
-    lesson = MaskedLmObjective(checkpoint, cut.seed, whole_words)
-    to_teach, to_ask = (
-        lesson.examples(checkpoint, part, cut.longest) if part else [] for part in (taught, asked)
+    train, evaluation = _split_or_given(data, held_out, config, str)
+    objective = MaskedLmObjective(checkpoint, config.seed, whole_words)
+    train_examples, held_out_examples = (
+        objective.examples(checkpoint, rows, config.longest) if rows else [] for rows in (train, evaluation)
     )
     notes = []
-    if to_ask:
-        token, share = lesson.usual(to_teach, to_ask)
+    if held_out_examples:
+        token, share = objective.most_frequent_token(train_examples, held_out_examples)
         name = checkpoint.tokenizer.convert_ids_to_tokens(token)
-        notes.append(f"“{name}”, the most frequent token, would be right in {share:.1%} of all guesses.")
+        notes.append(
+            f"Always predicting “{name}”, the most frequent token, would be correct in {share:.1%} of all "
+            "cases."
+        )
     return Dataset(
-        lesson,
-        to_teach,
-        to_ask,
-        tuple(taught),
-        tuple(asked) if asked else None,
-        _about(to_teach, _digest(map(str, data)), to_ask, _digest(map(str, held_out or ()))),
-        (*notes, *_cut_off(to_teach)),
+        objective,
+        train_examples,
+        held_out_examples,
+        tuple(train),
+        tuple(evaluation) if evaluation else None,
+        _provenance(
+            train_examples, _digest(map(str, data)), held_out_examples, _digest(map(str, held_out or ()))
+        ),
+        (*notes, *_truncation_notes(train_examples)),
         _files("read_sentences", "txt", held_out),
     )
 
 
-def _two(
-    data: Sequence[T], held_out: Sequence[T] | None, cut: SplitConfig, key: Callable[[T], Hashable]
+def _split_or_given(
+    data: Sequence[T], held_out: Sequence[T] | None, config: SplitConfig, key: Callable[[T], Hashable]
 ) -> tuple[list[T], list[T]]:
-    """What is taught and what is held out."""
+    """Return training and held-out rows: the given ones, or a random split."""
     if held_out is not None:
         return [*data], [*held_out]
-    taught, asked = parted(data, cut.share, cut.seed, key)
-    _check_parts(taught, asked, cut.share, data, key)
-    return taught, asked
+    train, evaluation = split(data, config.share, config.seed, key)
+    _check_split(train, evaluation, config.share, data, key)
+    return train, evaluation
 
 
-def _check_parts(
-    taught: Sequence[Any],
-    asked: Sequence[Any],
+def _check_split(
+    train: Sequence[Any],
+    evaluation: Sequence[Any],
     share: float,
     data: Sequence[T],
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Refuse data of which nothing can be held out, with the reason."""
-    if taught and (asked or not share):
+    """Raise an error that explains why nothing can be held out."""
+    if train and (evaluation or not share):
         return
     count, remedy = len(data), "or hold out another file (--held-out FILE)"
     if count > 1 and len({key(row) for row in data}) == 1:
         raise TextError(
-            f"All {count:,} texts are the same one, so none can be held out that is not taught. Give others, "
-            f"{remedy}."
+            f"All {count:,} texts are identical, so none can be held out. Give different texts, {remedy}."
         )
     if count > 2 and len(set(labels)) == count:
         raise TextError(
-            f"Each of the {count:,} texts has a label of its own, so none can be held out whose label is "
-            f"taught. Give each label to two texts or more, {remedy}."
+            f"Each of the {count:,} texts has a different label, so no label can be in both the training and "
+            f"the held-out texts. Give at least two texts per label, {remedy}."
         )
-    raise TextError(f"{count:,} texts are too few to hold out a share of {share:g}. Give more, {remedy}.")
+    raise TextError(
+        f"{count:,} texts are too few to hold out a share of {share:g}. Give more texts, {remedy}."
+    )
 
 
-def _cut_off(examples: Sequence[TrainingExample]) -> list[str]:
-    cut = [example.line for example in examples if example.inputs.dropped]
-    many = f"{len(cut):,} texts are" if len(cut) > 1 else "A text is"
-    return [f"{many} cut, being longer than the model reads: {in_lines(cut)}."] if cut else []
+def _truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
+    truncated = [example.line for example in examples if example.inputs.dropped]
+    prefix = f"{len(truncated):,} texts are" if len(truncated) > 1 else "A text is"
+    return [f"{prefix} longer than the limit and truncated: {format_lines(truncated)}."] if truncated else []
 
 
-def _digest(parts: Iterable[Any]) -> str:
-    """SHA-256 of a line of JSON for each text; "" for none."""
-    written = "".join(f"{json.dumps(part)}\n" for part in parts)
-    return hashlib.sha256(written.encode()).hexdigest() if written else ""
+def _digest(texts: Iterable[Any]) -> str:
+    """Return the SHA-256 digest of one line of JSON per text; "" for no texts."""
+    lines = "".join(f"{json.dumps(text)}\n" for text in texts)
+    return hashlib.sha256(lines.encode()).hexdigest() if lines else ""
 
 
-def _about(
-    taught: Sequence[TrainingExample], digest: str, asked: Sequence[TrainingExample], asked_digest: str
+def _provenance(
+    train: Sequence[TrainingExample], digest: str, held_out: Sequence[TrainingExample], held_out_digest: str
 ) -> dict[str, Any]:
-    """For provenance; the digest is of all data where a share of them is held out."""
+    """Return the provenance of the data; the digest covers all data if a share of them is held out."""
     return {
-        "sentences": len(taught),
+        "sentences": len(train),
         "sentences_sha256": digest,
-        "held_out": len(asked),
-        **({"held_out_sha256": asked_digest} if asked_digest else {}),
-        "tokens_dropped": sum(one.inputs.dropped for one in taught),
+        "held_out": len(held_out),
+        **({"held_out_sha256": held_out_digest} if held_out_digest else {}),
+        "tokens_dropped": sum(example.inputs.dropped for example in train),
     }
 
 
 def _files(reader: str, ending: str, held_out: Any) -> dict[str, str]:
     files = {"reader": reader, "data": f"data.{ending}"}
     return files if held_out is None else files | {"held_out": f"held_out.{ending}"}
+
+
+MAX_NAMED = 5
+"""Lines and labels that a note names one by one."""
+
+
+def split(
+    rows: Sequence[T],
+    share: float,
+    seed: int,
+    key: Callable[[T], Hashable],
+    stratum: Callable[[T], Hashable] = lambda _: None,
+) -> tuple[list[T], list[T]]:
+    """Split rows into training and held-out rows, each in their original order.
+
+    The share is held out of each stratum, at least one row of strata with two. Rows with the same key stay
+    together, so that no text is in both parts.
+    """
+    groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        groups_by_key[key(row)].append(index)
+    strata: dict[Hashable, list[list[int]]] = defaultdict(list)
+    for indices in groups_by_key.values():
+        strata[stratum(rows[indices[0]])].append(indices)
+    random = np.random.default_rng(seed)
+    held_out: set[int] = set()
+    for stratum_groups in strata.values():
+        target = round(share * sum(map(len, stratum_groups))) if share else 0
+        target = max(target, 1) if share else 0
+        count = 0
+        for group in random.permutation(len(stratum_groups))[:-1]:  # one group always remains for training
+            if count >= target:
+                break
+            held_out.update(stratum_groups[group])
+            count += len(stratum_groups[group])
+    train = [row for index, row in enumerate(rows) if index not in held_out]
+    return train, [row for index, row in enumerate(rows) if index in held_out]
+
+
+def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
+    """Split labeled texts, stratified by class."""
+    stratum = (lambda row: row.label) if data.kind == CLASSES else (lambda _: None)
+    return split(data.rows, share, seed, text_key, stratum)
+
+
+def text_key(row: LabeledText) -> tuple[str, str | None]:
+    """Return the key by which two rows have the same text."""
+    return row.text, row.pair
+
+
+def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
+    """Check that the labels can be learned, and that held-out labels occur in the training data.
+
+    Raises:
+        TextError: they cannot.
+    """
+    if data.kind == CLASSES and len(data.labels) < 2:
+        raise TextError(
+            f"All {len(data.rows):,} texts have the label {data.labels[0]}. Give data with at least two "
+            "labels."
+        )
+    for rows in (data, held_out):
+        if rows is not None and rows.kind == NUMBER:
+            _check_numbers(rows)
+    if not data.labels and len({row.label for row in data.rows}) < 2:
+        raise TextError(f"All texts have the number {data.rows[0].label}. Give texts with different numbers.")
+    if held_out is None:
+        return
+    if held_out.kind != data.kind:
+        raise TextError(
+            f"The held-out texts have {LABEL_DESCRIPTIONS[held_out.kind]}, the training texts "
+            f"{LABEL_DESCRIPTIONS[data.kind]}. Give files with the same type of labels."
+        )
+    check_labels(data.labels, held_out.labels, "texts")
+
+
+def _check_numbers(data: LabeledTexts) -> None:
+    for row in data.rows:
+        if (
+            not isinstance(row.label, float | int) or not abs(row.label) <= MOST_NUMBER
+        ):  # also where it is NaN
+            raise TextError(
+                f"Line {row.line:,} has the number {row.label}, but numbers must be at most {MOST_NUMBER:g}. "
+                "Divide all numbers by the same factor, or remove the row."
+            )
+
+
+def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: str) -> None:
+    """Check that held-out labels occur in the training data.
+
+    Args:
+        units: what has the labels, for messages: "texts" or "words".
+
+    Raises:
+        TextError: a label does not occur there.
+    """
+    unknown = sorted({*held_out_labels} - {*labels})
+    if unknown:
+        raise TextError(
+            f"The held-out {units} have labels that the training data lack: {_format_names(unknown)}. Add "
+            f"{units} "
+            "with these labels to the training data, or remove them from the held-out data."
+        )
+
+
+LABEL_DESCRIPTIONS = {
+    "classes": "a class each",
+    "several": "any number of labels each",
+    "number": "a number each",
+}
+
+
+def split_notes(
+    data: LabeledTexts, train: Sequence[LabeledText], held_out: Sequence[LabeledText]
+) -> list[str]:
+    """Return notes on a split of labeled texts, one sentence each."""
+    notes = []
+    if data.kind == CLASSES:
+        counts = Counter(row.label for row in data.rows)
+        singletons = sorted(str(label) for label, count in counts.items() if count == 1)
+        if singletons:
+            notes.append(
+                f"Labels with a single text, which cannot be in both parts: {_format_names(singletons)}."
+            )
+        lookalikes = _lookalikes(data.labels)
+        if lookalikes:
+            notes.append(f"Some labels look the same but are different: {_format_names(lookalikes)}.")
+        smallest_count = min(counts.values())
+        largest_count = max(counts.values())
+        if largest_count >= 10 * smallest_count and smallest_count > 1:
+            notes.append(
+                f"The labels are imbalanced: the rarest has {smallest_count:,} texts, the most frequent "
+                f"{largest_count:,}."
+            )
+    labels_by_text: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for row in data.rows:
+        labels_by_text[text_key(row)].add(row.label)
+    conflicting = [row.line for row in data.rows if len(labels_by_text[text_key(row)]) > 1]
+    if conflicting:
+        notes.append(f"The same text has different labels: {format_lines(conflicting)}.")
+    train_texts = {text_key(row) for row in train}
+    shared = [row.line for row in held_out if text_key(row) in train_texts]
+    if shared:
+        notes.append(
+            f"{len(shared):,} of {len(held_out):,} held-out texts are also in the training data, which "
+            "inflates "
+            f"the score: {format_lines(shared)} of the held-out file."
+        )
+    return notes
+
+
+def _lookalikes(labels: Sequence[str]) -> list[str]:
+    """Return labels that differ only in case, Unicode form or invisible characters, as Python literals."""
+    forms: dict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))
+        forms[unicodedata.normalize("NFKC", visible).casefold().strip()].append(label)
+    return [ascii(label) for group in forms.values() if len(group) > 1 for label in group]
+
+
+def format_lines(lines: Sequence[int]) -> str:
+    """Return line numbers for a message, abbreviated."""
+    listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
+    more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
+    return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"
+
+
+def _format_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMED]) + (
+        f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    )

@@ -1,4 +1,6 @@
-"""The head alone: the frozen encoder's vectors are computed once, and the head is taught on them."""
+"""Training of the head only: the frozen encoder's vectors are computed once, and the head is trained on
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +14,41 @@ from torch.nn.utils.rnn import pad_sequence
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.outputs import OutputHead
-from bert_probe.training.objectives import UNTAUGHT, Objective, TrainingExample
+from bert_probe.training.objectives import IGNORE_INDEX, Objective, TrainingExample
 from bert_probe.training.schedule import LengthBuckets, Schedule
 from bert_probe.training.training_loop import TrainingLoop
 
-_ASKED = 1024
-"""Texts of which the head is asked at once."""
+EVALUATION_BATCH = 1024
+"""Texts in a batch when the head is evaluated."""
 
-Reading = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""From last hidden states [text, token, hidden] and their mask to as much of them as a head reads."""
+ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Function from last hidden states [text, token, hidden] and their mask to the part that a head depends
+on.
+"""
 
 
-def _all(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+def _read_all(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
     return states
 
 
-def _first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+def _read_first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
     return states[:, :1]
 
 
-def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    kept = mask[..., None].to(states.dtype)
-    return (states * kept).sum(dim=1, keepdim=True) / kept.sum(dim=1, keepdim=True)
+def _read_mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weights = mask[..., None].to(states.dtype)
+    return (states * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenFeatures:
-    """What an encoder makes of texts, as much as the head reads.
+    """Encoder outputs for texts, reduced to what the head depends on.
 
     Attributes:
-        states: of each text [token, hidden]; one tensor [text, 1, hidden] where the head reads one vector.
-        pooled: [text, hidden], where the model has a pooler that cannot be run by itself.
-        targets: of each text what is right.
+        states: one tensor [token, hidden] per text; a single tensor [text, 1, hidden] if the head reads one
+            vector.
+        pooled: pooler outputs [text, hidden], if the pooler cannot be run separately.
+        targets: targets of each text.
     """
 
     states: list[torch.Tensor] | torch.Tensor
@@ -52,81 +57,91 @@ class FrozenFeatures:
 
 
 class LinearHead:
-    """The head of a model, taught on the vectors that its encoder gives.
+    """The head of a model, trained on vectors of the frozen encoder.
 
-    A pooler between the two belongs to the head where it can be run by itself on what the encoder gives, as
-    BERT's can; else what it gives is kept like the vectors.
+    The pooler is part of the head if it can be run separately on the encoder's last hidden states, as in
+    BERT; otherwise its outputs are stored like the vectors.
     """
 
-    def __init__(self, whole: Any, lesson: Objective) -> None:
-        self._whole, self._lesson = whole, lesson
-        self._head = OutputHead(lesson.task, whole)
-        self._pooler: Any = getattr(whole.base_model, "pooler", None)
+    def __init__(self, full_model: Any, objective: Objective) -> None:
+        self._whole, self._objective = full_model, objective
+        self._head = OutputHead(objective.task, full_model)
+        self._pooler: Any = getattr(full_model.base_model, "pooler", None)
         self._runs_pooler = False
-        self._reading: Reading | None = None
+        self._reading: ReadFn | None = None
 
-    def frozen(self, examples: Sequence[TrainingExample], told: Callable[[int], None]) -> FrozenFeatures:
-        """What the encoder makes of texts; told how many more are done.
+    def frozen(self, examples: Sequence[TrainingExample], on_batch: Callable[[int], None]) -> FrozenFeatures:
+        """Run the encoder and return its outputs.
+
+        Args:
+            on_batch: called with the number of texts in each finished batch.
 
         Raises:
-            UnavailableError: a head for tokens that looks at more than each by itself.
+            UnavailableError: the head labels tokens and depends on more than each token's own vector.
         """
         device = next(self._whole.parameters()).device
         states = [torch.empty(0)] * len(examples)
         pooled, targets = list(states), list(states)
-        for group in self._lesson.groups(examples, BATCH_TOKENS):
-            given = self._lesson.batch([examples[place] for place in group])
-            right = given.pop("labels").to(device)
-            inputs = {name: part.to(device) for name, part in given.items()}
-            lengths = torch.tensor([len(examples[place]) for place in group], device=device)
+        for group in self._objective.groups(examples, BATCH_TOKENS):
+            batch = self._objective.batch([examples[index] for index in group])
+            targets_ = batch.pop("labels").to(device)
+            inputs = {name: values.to(device) for name, values in batch.items()}
+            lengths = torch.tensor([len(examples[index]) for index in group], device=device)
             mask = (torch.arange(inputs["input_ids"].shape[1], device=device) < lengths[:, None]).long()
             with torch.no_grad():
-                found = self._whole.base_model(**inputs)
-                last, of_pooler = found.last_hidden_state, getattr(found, "pooler_output", None)
+                outputs = self._whole.base_model(**inputs)
+                last, pooler_output = outputs.last_hidden_state, getattr(outputs, "pooler_output", None)
                 if self._reading is None:
-                    self._reading = self._looked(last, mask, of_pooler, right)
-                read = self._reading(last, mask)
-            for row, place in enumerate(group):
-                taught = right[row] != UNTAUGHT
-                whole = mask[row, : read.shape[1]].bool()
-                # Copies: parts of a batch would hold all of it.
-                states[place] = read[row][taught if self._lesson.of_tokens else whole].clone()
-                targets[place] = right[row][taught].clone() if self._lesson.of_tokens else right[row].clone()
-                if of_pooler is not None and not self._runs_pooler:
-                    pooled[place] = of_pooler[row].clone()
-            told(len(group))
-        keeps_pooled = self._pooler is not None and not self._runs_pooler
-        one_each = not self._lesson.of_tokens and self._reading is not _all
+                    self._reading = self._find_read_fn(last, mask, pooler_output, targets_)
+                features = self._reading(last, mask)
+            for row, index in enumerate(group):
+                is_target = targets_[row] != IGNORE_INDEX
+                is_token = mask[row, : features.shape[1]].bool()
+                # Clone: a view would keep the whole batch in memory.
+                states[index] = features[row][is_target if self._objective.of_tokens else is_token].clone()
+                targets[index] = (
+                    targets_[row][is_target].clone() if self._objective.of_tokens else targets_[row].clone()
+                )
+                if pooler_output is not None and not self._runs_pooler:
+                    pooled[index] = pooler_output[row].clone()
+            on_batch(len(group))
+        has_pooled = self._pooler is not None and not self._runs_pooler
+        has_single_vectors = not self._objective.of_tokens and self._reading is not _read_all
         return FrozenFeatures(
-            torch.stack(states) if one_each and states else states,
-            torch.stack(pooled) if keeps_pooled and pooled else None,
+            torch.stack(states) if has_single_vectors and states else states,
+            torch.stack(pooled) if has_pooled and pooled else None,
             targets,
         )
 
-    def _looked(
-        self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, right: torch.Tensor
-    ) -> Reading:
-        """The least from which the head says what it says of all; and whether the pooler runs by itself."""
+    def _find_read_fn(
+        self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
+    ) -> ReadFn:
+        """Return the smallest part of the states with the same logits; also sets whether the pooler
+        runs separately.
+        """
         if self._pooler is not None and pooled is not None:
             try:
-                self._runs_pooler = _same(self._pooler(states), pooled)
-            except (RuntimeError, TypeError, IndexError):  # each family's pooler has a way of its own
+                self._runs_pooler = _almost_equal(self._pooler(states), pooled)
+            except (RuntimeError, TypeError, IndexError):  # poolers of other families may take other inputs
                 self._runs_pooler = False
-        said = self._answer(states, mask, pooled)
-        if self._lesson.of_tokens:
-            taught = right != UNTAUGHT
-            alone = self._answer(states[taught][None], torch.ones_like(mask[taught][None]), pooled)
-            if not _same(alone[0], said[taught]):
+        logits = self._answer(states, mask, pooled)
+        if self._objective.of_tokens:
+            is_target = targets != IGNORE_INDEX
+            from_targets = self._answer(
+                states[is_target][None], torch.ones_like(mask[is_target][None]), pooled
+            )
+            if not _almost_equal(from_targets[0], logits[is_target]):
                 raise UnavailableError(
-                    f"The head of {type(self._whole).__name__} looks at more than each token's vector. "
-                    "Update the last layers too, as in top:1."
+                    f"The head of {type(self._whole).__name__} depends on more than each token's own "
+                    "vector, so "
+                    "it cannot be trained separately. Update the last layers too, for example top:1."
                 )
-            return _all
-        one = torch.ones_like(mask[:, :1])
-        for reading in (_first, _mean):
-            if _same(self._answer(reading(states, mask), one, pooled), said):
-                return reading
-        return _all
+            return _read_all
+        mask_of_one = torch.ones_like(mask[:, :1])
+        for read_fn in (_read_first, _read_mean):
+            if _almost_equal(self._answer(read_fn(states, mask), mask_of_one, pooled), logits):
+                return read_fn
+        return _read_all
 
     def _answer(self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None) -> torch.Tensor:
         if self._runs_pooler:
@@ -135,47 +150,51 @@ class LinearHead:
             {"input_ids": torch.zeros_like(mask), "attention_mask": mask}, states, pooled
         )
 
-    def answers(self, frozen: FrozenFeatures, places: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the head says of some texts, and what is right, a row for each thing that is taught."""
-        targets = [frozen.targets[place] for place in places]
+    def predict(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits and targets of some texts, one row per target."""
+        targets = [frozen.targets[index] for index in indices]
         if isinstance(frozen.states, torch.Tensor):
-            states = frozen.states[places]
+            states = frozen.states[indices]
             mask = states.new_ones(states.shape[:2], dtype=torch.long)
         else:
-            parts = [frozen.states[place] for place in places]
-            parts = [torch.cat(parts)] if self._lesson.of_tokens else parts
+            parts = [frozen.states[index] for index in indices]
+            parts = [torch.cat(parts)] if self._objective.of_tokens else parts
             states = pad_sequence(parts, batch_first=True)
             lengths = torch.tensor([len(part) for part in parts])
             mask = (torch.arange(states.shape[1]) < lengths[:, None]).long().to(states.device)
-        said = self._answer(states, mask, None if frozen.pooled is None else frozen.pooled[places])
-        return (said[0], torch.cat(targets)) if self._lesson.of_tokens else (said, torch.stack(targets))
+        logits = self._answer(states, mask, None if frozen.pooled is None else frozen.pooled[indices])
+        return (
+            (logits[0], torch.cat(targets)) if self._objective.of_tokens else (logits, torch.stack(targets))
+        )
 
-    def teach(self, frozen: FrozenFeatures, pace: Schedule, seed: int, course: TrainingLoop) -> None:
-        """Steps over the vectors until the course ends."""
+    def train(self, frozen: FrozenFeatures, schedule: Schedule, seed: int, loop: TrainingLoop) -> None:
+        """Train on the vectors until the training loop ends."""
         updated = [part for part in self._whole.parameters() if part.requires_grad]
-        optimizer, schedule = pace.optimizer(updated)
-        order = LengthBuckets([len(state) for state in frozen.states], pace.batch, seed)
+        optimizer, learning_rates = schedule.optimizer(updated)
+        order = LengthBuckets([len(state) for state in frozen.states], schedule.batch, seed)
         self._whole.train()
-        done = 0
-        for _ in range(pace.epochs):
-            for places in order:
-                said, right = self.answers(frozen, places)
-                loss = self._lesson.loss(said, right)
+        step = 0
+        for _ in range(schedule.epochs):
+            for indices in order:
+                logits, targets = self.predict(frozen, indices)
+                loss = self._objective.loss(logits, targets)
                 loss.backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(updated, 1.0)
                 optimizer.step()
-                schedule.step()
+                learning_rates.step()
                 optimizer.zero_grad()
-                done += 1
-                if course.step(done, loss):
+                step += 1
+                if loop.step(step, loss):
                     return
 
     def groups(self, count: int) -> list[range]:
-        """Places of texts in groups of which the head is asked at once."""
-        return [range(start, min(start + _ASKED, count)) for start in range(0, count, _ASKED)]
+        """Return the batches of texts for the evaluation."""
+        return [
+            range(start, min(start + EVALUATION_BATCH, count)) for start in range(0, count, EVALUATION_BATCH)
+        ]
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal but for the order in which sums are made."""
-    few = 64 * torch.finfo(one.dtype).eps * max(1.0, float(other.abs().max()))
-    return one.shape == other.shape and bool((one - other).abs().max() <= few)
+def _almost_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors are equal up to rounding of sums."""
+    tolerance = 64 * torch.finfo(a.dtype).eps * max(1.0, float(b.abs().max()))
+    return a.shape == b.shape and bool((a - b).abs().max() <= tolerance)

@@ -1,4 +1,4 @@
-"""A checkpoint's encoder under a head for a task, to be taught; and what was taught as a checkpoint again."""
+"""Models for training: a checkpoint's encoder with a head for a task, and back to a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import some
 
 TASKS = (CLASSIFYING, LABELLING, FILLING)
-"""What can be taught."""
+"""Tasks that a model can be trained for."""
 
 _AUTO = {
     CLASSIFYING: transformers.AutoModelForSequenceClassification,
@@ -29,56 +29,59 @@ _AUTO = {
 
 
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """The model that would be taught, on torch's meta device: sizes and names, and no memory.
+    """Return the model to train on torch's meta device, with names and shapes but no memory.
 
     Raises:
-        UnavailableError: the family has no head for the task.
+        UnavailableError: the model family has no head for the task.
     """
     with torch.device("meta"):
-        return _made(checkpoint, task, labels, problem)
+        return _build(checkpoint, task, labels, problem)
 
 
 def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """The checkpoint's encoder under a head, with weights of their own, in float32, or float64 as it is.
+    """Return the checkpoint's encoder with a head, with copied weights, in float32, or float64 as the
+    checkpoint.
 
-    The head is the checkpoint's where it has one for these very labels; else it is drawn anew, as its class
-    draws it, from torch's random numbers. So is a pooler that the head reads and the checkpoint lacks.
+    The head is the checkpoint's own if it has one for the same labels; otherwise it is initialized randomly,
+    as is a pooler that the head needs and the checkpoint lacks.
 
     Raises:
-        UnavailableError: the family has no head for the task, or the head stands on another encoder.
+        UnavailableError: the model family has no head for the task, or its encoder differs from the
+            checkpoint's.
     """
-    whole = _made(checkpoint, task, labels, problem)
+    full_model = _build(checkpoint, task, labels, problem)
     with checkpoint.running() as model:
-        report = whole.base_model.load_state_dict(model.state_dict(), strict=False)
-    astray = [name for name in (*report.missing_keys, *report.unexpected_keys) if "pooler" not in name]
-    if astray:
+        report = full_model.base_model.load_state_dict(model.state_dict(), strict=False)
+    mismatched = [name for name in (*report.missing_keys, *report.unexpected_keys) if "pooler" not in name]
+    if mismatched:
         raise UnavailableError(
-            f"{type(whole).__name__} stands on another encoder than {checkpoint.description.name}: they "
-            f"differ in {some(astray)}."
+            f"{type(full_model).__name__} has another encoder than {checkpoint.description.name}: they "
+            "differ in "
+            f"{some(mismatched)}. Choose another model."
         )
     if has_head(checkpoint, task, labels, problem):
-        whole.load_state_dict(checkpoint.outputs[task].weights, strict=False)
-    return whole.to(checkpoint.device)
+        full_model.load_state_dict(checkpoint.outputs[task].weights, strict=False)
+    return full_model.to(checkpoint.device)
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Whether the checkpoint has a head for a task with these labels, in this order."""
-    known = checkpoint.outputs.get(task)
-    if known is None or known.labels != tuple(labels):
+    """Return whether the checkpoint has a head for a task with these labels, in this order."""
+    head = checkpoint.outputs.get(task)
+    if head is None or head.labels != tuple(labels):
         return False
-    return not known.problem or not problem or known.problem == problem
+    return not head.problem or not problem or head.problem == problem
 
 
-def in_its_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """The same labels, as the checkpoint's own head has them where it has just these."""
-    known = checkpoint.outputs.get(task)
-    same = known is not None and sorted(known.labels) == sorted(labels)
-    return known.labels if known is not None and same else tuple(labels)
+def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels in the order of the checkpoint's head, if it has exactly these labels."""
+    head = checkpoint.outputs.get(task)
+    is_same = head is not None and sorted(head.labels) == sorted(labels)
+    return head.labels if head is not None and is_same else tuple(labels)
 
 
-def _made(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str) -> Any:
-    known = checkpoint.outputs.get(task)
-    config: Any = copy.deepcopy(checkpoint.model.config if known is None else known.whole.config)
+def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str) -> Any:
+    head = checkpoint.outputs.get(task)
+    config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.whole.config)
     if config.model_type not in CLASSES[task]:
         raise UnavailableError(
             f"transformers has no head for {task} of the family {config.model_type}. Choose another model."
@@ -90,34 +93,35 @@ def _made(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str
         config.problem_type = problem or None
     dtype = torch.float64 if checkpoint.description.dtype == "float64" else torch.float32
 
-    def made(implementation: str) -> Any:
+    def build(implementation: str) -> Any:
         return _AUTO[task].from_config(config, attn_implementation=implementation, dtype=dtype)
 
-    return _first(made)
+    return _with_fastest_attention(build)
 
 
-def _first(made: Callable[[str], Any]) -> Any:
-    """With fused attention where the family has it."""
+def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
+    """Build a model with fused attention if its family supports it, else with eager attention."""
     try:
-        return made("sdpa")
+        return build("sdpa")
     except ValueError as error:
         if "attention" not in str(error).lower():
             raise
-        return made("eager")
+        return build("eager")
 
 
-def opened(whole: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]) -> Checkpoint:
-    """A model that nobody teaches any more, as a checkpoint: as one that was opened from files, it no longer
-    changes.
+def to_checkpoint(
+    full_model: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]
+) -> Checkpoint:
+    """Return a trained model as a checkpoint that no longer changes, as one loaded from files.
 
     Args:
-        before: how it was taught, this time too.
+        before: training history, including the latest training.
 
     Raises:
-        CheckpointError: its attention cannot be read.
+        CheckpointError: its attention cannot be captured.
     """
-    seen = wrap(whole, tokenizer)
-    whole.eval().requires_grad_(False)
-    whole.set_attn_implementation(IMPLEMENTATION if seen.opened.shows_qkv else "eager")
-    held = {field.name: getattr(seen, field.name) for field in fields(Checkpoint)}
-    return Checkpoint(**held | {"opened": replace(seen.opened, name=name), "before": tuple(before)})
+    wrapped = wrap(full_model, tokenizer)
+    full_model.eval().requires_grad_(False)
+    full_model.set_attn_implementation(IMPLEMENTATION if wrapped.opened.shows_qkv else "eager")
+    values = {field.name: getattr(wrapped, field.name) for field in fields(Checkpoint)}
+    return Checkpoint(**values | {"opened": replace(wrapped.opened, name=name), "before": tuple(before)})

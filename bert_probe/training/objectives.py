@@ -1,4 +1,4 @@
-"""What a model is taught with: examples as it reads them, the loss, and the measure on what was held out."""
+"""Training objectives: encoded examples, loss, and held-out measure of each task."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from bert_probe.errors import TextError
-from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
+from bert_probe.errors import TextError, UnavailableError
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import batches, pad
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
 from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText, LabeledTexts
+from bert_probe.text.sentence_files import numbered
+from bert_probe.text.tag_alignment import NOWHERE, placed
+from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.validation import ValidationErrors
 from bert_probe.training.schedule import LengthBuckets
 
-UNTAUGHT = -100
-"""Stands where nothing is learned, as torch's losses have it."""
+IGNORE_INDEX = -100
+"""Target of tokens that do not count in the loss, as in torch."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingExample:
-    """A text as the model reads it, and what is right.
+    """An encoded text and its target.
 
     Attributes:
-        inputs: of the model, name → [token].
-        target: what is right; its form is the lesson's.
-        line: of the file.
+        inputs: model inputs, name → [token].
+        target: in the format of the objective.
+        line: line number in the file.
     """
 
     inputs: ModelInputs
@@ -43,14 +47,16 @@ class TrainingExample:
 
 
 class Objective(ABC):
-    """What is taught; the same whatever is updated.
+    """A training objective, independent of which parameters are updated.
 
     Attributes:
-        task: as transformers names it; of_tokens: the head looks at each token by itself.
-        labels: what the head's numbers are of; problem: what kind of classes, as a config says it.
-        measure: what the best is chosen by, the larger the better.
-        padding: what fills up shorter texts of a batch, by the name of the input; pads: whether texts of
-            different lengths may share one.
+        task: name of the task in transformers.
+        of_tokens: whether the head treats tokens independently.
+        labels: names of the head's outputs.
+        problem: problem type of the configuration.
+        measure: name of the held-out measure that selects the best checkpoint; higher is better.
+        padding: padding value of each model input.
+        pads: whether texts of different lengths may share a batch.
     """
 
     task: ClassVar[str]
@@ -63,51 +69,53 @@ class Objective(ABC):
 
     @abstractmethod
     def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[TrainingExample]:
-        """The texts as the model reads them, cut at so many tokens.
+        """Encode texts, truncated to a maximum number of tokens.
 
         Raises:
-            TextError: texts that it cannot read, all of them by their lines.
+            TextError: texts that cannot be encoded; the message names all their lines.
         """
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
-        """Inputs [text, token], padded on the right, and what is right under ``labels``."""
-        given = pad([example.inputs for example in examples], self.padding)
-        return given | {"labels": self.right(examples, given["input_ids"].shape[1])}
+        """Return model inputs [text, token], padded on the right, and targets under ``labels``."""
+        inputs = pad([example.inputs for example in examples], self.padding)
+        return inputs | {"labels": self.targets(examples, inputs["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
-        """Batches in which they are taught."""
+        """Return the training batches."""
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
-        """Places of examples that are read together, of at most so many tokens."""
+        """Return the indices of examples to encode together, with at most this many tokens per group."""
         return batches([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
-        """What is right for each text, or for each token of texts of a length."""
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+        """Return the targets of each text, or of each token of texts padded to a length."""
 
-    def answers(self, whole: Any, given: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the model says and what is right, a row for each thing that is taught: [row, …]."""
-        inputs = {name: values for name, values in given.items() if name != "labels"}
-        return whole(**inputs).logits, given["labels"]
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the model's logits and the targets, one row per target: [row, …]."""
+        inputs = {name: values for name, values in batch.items() if name != "labels"}
+        return full_model(**inputs).logits, batch["labels"]
 
-    def loss(self, said: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """The mean over rows; the loss that the model's own class computes."""
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss over rows, as the model's own class computes it."""
         if self.problem == "regression":
-            return mse_loss(said.squeeze(-1), right)
+            return mse_loss(logits.squeeze(-1), targets)
         if self.problem == "multi_label_classification":
-            return binary_cross_entropy_with_logits(said, right)
-        return cross_entropy(said, right)
+            return binary_cross_entropy_with_logits(logits, targets)
+        return cross_entropy(logits, targets)
 
-    def verdict(self, said: torch.Tensor) -> torch.Tensor:
-        """What an answer comes down to, small enough to keep of every row."""
+    def predictions(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return predictions from logits, small enough to store for every row."""
         if self.problem == "regression":
-            return said.squeeze(-1)
-        return (said > 0).long() if self.problem == "multi_label_classification" else said.argmax(dim=-1)
+            return logits.squeeze(-1)
+        return (logits > 0).long() if self.problem == "multi_label_classification" else logits.argmax(dim=-1)
 
-    def score(self, verdicts: Array, right: Array) -> float:
-        """The measure."""
-        return float((verdicts == right).mean())
+    def score(self, predictions: Array, targets: Array) -> float:
+        """Return the measure."""
+        return float((predictions == targets).mean())
 
 
 _PROBLEMS = {
@@ -119,7 +127,7 @@ _MEASURES = {CLASSES: "accuracy", SEVERAL: "micro F1", NUMBER: "R²"}
 
 
 class TextObjective(Objective):
-    """Classes, several labels, or a number, for a text or for two in one input."""
+    """Single-label classification, multi-label classification or regression of texts or text pairs."""
 
     task = CLASSIFYING
 
@@ -128,22 +136,22 @@ class TextObjective(Objective):
         self.problem, self.measure = _PROBLEMS[data.kind], _MEASURES[data.kind]
         self.labels = labels or (NUMBER,)
         self.padding, self.pads = checkpoint.padding, checkpoint.pads
-        self._places = {label: place for place, label in enumerate(self.labels)}
+        self._places = {label: index for index, label in enumerate(self.labels)}
 
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[LabeledText], longest: int | None
     ) -> list[TrainingExample]:
-        """Each row encoded."""
-        found, faults = [], ValidationErrors("The data")
+        """Encode each row."""
+        examples, errors = [], ValidationErrors("The data")
         for row in data:
             try:
                 inputs = checkpoint.encoder.inputs(row.text, longest, truncate=True, pair=row.pair)
             except TextError as error:
-                faults.add(row.line, str(error))
+                errors.add(row.line, str(error))
                 continue
-            found.append(TrainingExample(inputs, self._target(row), row.line))
-        faults.check()
-        return found
+            examples.append(TrainingExample(inputs, self._target(row), row.line))
+        errors.check()
+        return examples
 
     def _target(self, row: LabeledText) -> Any:
         if isinstance(row.label, str):
@@ -152,22 +160,191 @@ class TextObjective(Objective):
             return [float(label in row.label) for label in self.labels]
         return row.label
 
-    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Indices of classes, or numbers: [text] or [text, label]."""
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
+        """Return class indices or numbers, [text], or 0 and 1, [text, label]."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 
-    def loss(self, said: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """In the model's own precision."""
-        return super().loss(said, right if self.kind == CLASSES else right.to(said.dtype))
+    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the loss, computed in the model's dtype."""
+        return super().loss(logits, targets if self.kind == CLASSES else targets.to(logits.dtype))
 
-    def score(self, verdicts: Array, right: Array) -> float:
-        """Share of right classes; F1 over all labels of all texts; share of variance explained."""
+    def score(self, predictions: Array, targets: Array) -> float:
+        """Return accuracy for classes, micro F1 for several labels, and R² for numbers."""
         if self.kind == CLASSES:
-            return super().score(verdicts, right)
+            return super().score(predictions, targets)
         if self.kind == SEVERAL:
-            both = float(((verdicts > 0) & (right > 0)).sum())
-            any_of = float((verdicts > 0).sum() + (right > 0).sum())
-            return 2 * both / any_of if any_of else 1.0
-        spread = float(((right - right.mean()) ** 2).sum())
-        return 1 - float(((verdicts - right) ** 2).sum()) / spread if spread else float(np.nan)
+            true_positives = float(((predictions > 0) & (targets > 0)).sum())
+            positives = float((predictions > 0).sum() + (targets > 0).sum())
+            return 2 * true_positives / positives if positives else 1.0
+        variation = float(((targets - targets.mean()) ** 2).sum())
+        return 1 - float(((predictions - targets) ** 2).sum()) / variation if variation else float(np.nan)
+
+
+class TokenObjective(Objective):
+    """Token classification: a label per word, predicted at its first token.
+
+    The target of an example is the label index at the first token of each word, and `IGNORE_INDEX` elsewhere.
+    """
+
+    task = LABELLING
+    of_tokens = True
+
+    def __init__(self, checkpoint: Checkpoint, labels: tuple[str, ...]) -> None:
+        self.labels, self.measure = labels, "accuracy"
+        self.padding, self.pads = checkpoint.padding, checkpoint.pads
+
+    def examples(
+        self, checkpoint: Checkpoint, data: Sequence[TaggedSentence], longest: int | None
+    ) -> list[TrainingExample]:
+        """Encode each sentence."""
+        indices = {label: index for index, label in enumerate(self.labels)}
+        examples, errors = [], ValidationErrors("The data")
+        for sentence in data:
+            try:
+                encoding = checkpoint.encoder.encode(sentence.text, truncate=True, max_tokens=longest)
+            except TextError as error:
+                errors.add(sentence.line, str(error))
+                continue
+            words = placed(sentence, encoding)
+            target = np.full(len(encoding), IGNORE_INDEX)
+            for tag, unit in reversed([*zip(sentence.tags, words.units, strict=True)]):
+                if unit != NOWHERE:
+                    target[words.lens.units[unit].positions[0]] = indices[tag]
+            examples.append(
+                TrainingExample(ModelInputs(encoding.inputs, encoding.dropped), target, sentence.line)
+            )
+        errors.check()
+        return examples
+
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+        """Return label indices, [text, token]."""
+        rows = np.full((len(examples), length), IGNORE_INDEX)
+        for row, example in zip(rows, examples, strict=True):
+            row[: len(example)] = example.target
+        return torch.from_numpy(rows)
+
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits and targets at the first tokens of words: [word, label] and [word]."""
+        logits, targets = super().predict(full_model, batch)
+        return logits[targets != IGNORE_INDEX], targets[targets != IGNORE_INDEX]
+
+
+MASKED_SHARE = 0.15
+"""Share of the tokens of a text to predict; at least one."""
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
+"""Of these tokens, the shares that are replaced by the mask and by a random token; the others are
+unchanged.
+"""
+
+
+class MaskedLmObjective(Objective):
+    """Masked-language modeling, BERT's own objective (Devlin et al. 2019).
+
+    Masks are drawn anew each time that a text is used for training, but only once for held-out texts. The
+    target of an example is the word index of each token, -1 for special tokens.
+
+    Args:
+        whole_words: mask all tokens of a word or none.
+    """
+
+    task = FILLING
+
+    def __init__(self, checkpoint: Checkpoint, seed: int, whole_words: bool) -> None:
+        mask = checkpoint.tokenizer.mask_token_id
+        if mask is None:
+            raise UnavailableError(
+                f"The tokenizer of {checkpoint.description.name} has no mask token, so nothing can be "
+                "masked. Choose another model."
+            )
+        self.measure = "first guess"
+        self.padding, self.pads = checkpoint.padding, checkpoint.pads
+        self._mask, self._whole_words = mask, whole_words
+        self._vocabulary = len(checkpoint.tokenizer)
+        self._random = torch.Generator().manual_seed(seed)
+
+    def examples(
+        self, checkpoint: Checkpoint, data: Sequence[str], longest: int | None
+    ) -> list[TrainingExample]:
+        """Encode each line."""
+        examples, errors = [], ValidationErrors("The data")
+        for line, text in numbered(data, "text"):
+            try:
+                encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=longest)
+            except TextError as error:
+                errors.add(line, str(error))
+                continue
+            words = np.array(
+                [-1 if token.special or token.word is None else token.word for token in encoding.tokens]
+            )
+            examples.append(TrainingExample(ModelInputs(encoding.inputs, encoding.dropped), words, line))
+        errors.check()
+        return examples
+
+    def most_frequent_token(
+        self, train: Sequence[TrainingExample], held_out: Sequence[TrainingExample]
+    ) -> tuple[int, float]:
+        """Return the most frequent token of the training texts, and its share of the held-out tokens.
+
+        The share is about the accuracy of always predicting this token.
+        """
+        train_ids, held_out_ids = (
+            np.concatenate(
+                [np.asarray(example.inputs.inputs["input_ids"])[example.target >= 0] for example in examples]
+            )
+            for examples in (train, held_out)
+        )
+        token = int(np.bincount(train_ids).argmax())
+        return token, float((held_out_ids == token).mean())
+
+    def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
+        """Return masked inputs, and the original tokens as targets."""
+        inputs = super().batch(examples)
+        ids, is_target = inputs["input_ids"], inputs["labels"] != IGNORE_INDEX
+        inputs["labels"][is_target] = ids[is_target]
+        draws = torch.rand(int(is_target.sum()), generator=self._random)
+        random_ids = torch.randint(self._vocabulary, draws.shape, generator=self._random)
+        replaced = torch.where(draws < MASK_SHARE, torch.full_like(random_ids, self._mask), ids[is_target])
+        ids[is_target] = torch.where(
+            (draws >= MASK_SHARE) & (draws < MASK_SHARE + RANDOM_SHARE), random_ids, replaced
+        )
+        return inputs
+
+    def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
+        """Return 0 at tokens to predict and `IGNORE_INDEX` elsewhere, [text, token]."""
+        rows = torch.full((len(examples), length), IGNORE_INDEX)
+        for row, example in zip(rows, examples, strict=True):
+            row[self._draw_positions(example.target)] = 0
+        return rows
+
+    def _draw_positions(self, words: Any) -> torch.Tensor:
+        """Return the positions of a random selection of tokens to predict."""
+        positions = torch.from_numpy(np.flatnonzero(words >= 0))
+        count = max(1, round(MASKED_SHARE * len(positions)))
+        order = positions[torch.randperm(len(positions), generator=self._random)]
+        if not self._whole_words:
+            return order[:count]
+        selected: list[int] = []
+        for position in order.tolist():
+            if len(selected) >= count:
+                break
+            if position not in selected:
+                selected += np.flatnonzero(words == words[position]).tolist()
+        return torch.tensor(selected, dtype=torch.long)
+
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits and targets at tokens to predict only, [token, word].
+
+        The head's output is as wide as the vocabulary: at all tokens it would cost more than the encoder.
+        """
+        is_target = batch["labels"] != IGNORE_INDEX
+        inputs = {name: values for name, values in batch.items() if name != "labels"}
+        states = full_model.base_model(**inputs).last_hidden_state[is_target][None]
+        head_inputs = {name: values[is_target][None] for name, values in inputs.items()}
+        return OutputHead(FILLING, full_model).answer(head_inputs, states, None)[0], batch["labels"][
+            is_target
+        ]

@@ -34,7 +34,7 @@ _NAME_BYTES = 200
 
 
 @contextmanager
-def reserved(place: Path, replaces: bool) -> Iterator[None]:
+def reserved(target_folder: Path, replaces: bool) -> Iterator[None]:
     """Reserve a folder until the block ends; `write_folder` in the block writes it.
 
     Enter this before training: whatever keeps the folder from being written is an error at once.
@@ -43,79 +43,83 @@ def reserved(place: Path, replaces: bool) -> Iterator[None]:
         ExportError: if another command writes this folder, it cannot be written, or it exists and must not be
             replaced.
     """
-    with _locked(place, replaces, reserve=True):
+    with _locked(target_folder, replaces, reserve=True):
         yield
 
 
 @contextmanager
-def _locked(place: Path, replaces: bool, reserve: bool) -> Iterator[Path]:
+def _locked(target_folder: Path, replaces: bool, reserve: bool) -> Iterator[Path]:
     """Lock a folder; the block gets its path behind all links."""
     with ExitStack() as stack:
-        with _system_errors(place):
-            real = _target(place)
+        with _system_errors(target_folder):
+            real = _target(target_folder)
             is_checked = is_reserved(real)
             if not is_checked:
-                _check_parent(place, real)
+                _check_parent(target_folder, real)
             stack.enter_context(locked([real], reserve))
             if not is_checked:
-                _check_replaceable(place, real, replaces)
+                _check_replaceable(target_folder, real, replaces)
         yield real
 
 
-def check_space(place: Path, size: int) -> None:
+def check_space(target_folder: Path, size: int) -> None:
     """Check that a disk has room for a folder of about so many bytes.
 
     Raises:
         ExportError: if it has not.
     """
-    with _system_errors(place):
-        free = shutil.disk_usage(_target(place).parent).free
+    with _system_errors(target_folder):
+        free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{place} needs about {in_words(size)}, and {in_words(free)} are free on its disk. Make room, or "
+            f"{target_folder} needs about {in_words(size)}, and {in_words(free)} are free on its disk. Make "
+            "room, or "
             "choose another place."
         )
 
 
-def _target(place: Path) -> Path:
+def _target(target_folder: Path) -> Path:
     """Return the path of a folder behind all links."""
-    real = Path(os.path.realpath(place))
+    real = Path(os.path.realpath(target_folder))
     with suppress(FileNotFoundError):
         os.lstat(real)  # raises for a name that is too long, and for a path through a file
     if real.is_symlink():
-        raise ExportError(f"{place} is a link in a loop. Remove it, or choose another name.")
+        raise ExportError(f"{target_folder} is a link in a loop. Remove it, or choose another name.")
     try:
         str(real).encode()
     except UnicodeEncodeError:
         raise ExportError(
-            f"{place} is not UTF-8, and models cannot be saved under such a path. Choose another place."
+            f"{target_folder} is not UTF-8, and models cannot be saved under such a path. Choose another "
+            "place."
         ) from None
     return real
 
 
-def _check_parent(place: Path, real: Path) -> None:
+def _check_parent(target_folder: Path, real: Path) -> None:
     parent = real.parent
     if not parent.is_dir():
         raise ExportError(f"There is no folder {parent}. Make it, or choose another place.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ExportError(f"Nothing can be written in {parent}. Choose another place.")
     if os.path.ismount(real):  # it cannot be renamed
-        raise ExportError(f"{place} is a mount point. Choose a folder in it.")
+        raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
 
 
-def _check_replaceable(place: Path, real: Path, replaces: bool) -> None:
+def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
     if not real.exists():
         return
     if not real.is_dir():
-        raise ExportError(f"{place} is a file, and a folder is to be written. Choose another name.")
+        raise ExportError(f"{target_folder} is a file, and a folder is to be written. Choose another name.")
     if not any(real.iterdir()):
         return
     if not replaces:
-        raise ExportError(f"{place} is there already. Choose another name, or have it replaced (--force).")
-    _own_files(place, real)
+        raise ExportError(
+            f"{target_folder} is there already. Choose another name, or have it replaced (--force)."
+        )
+    _own_files(target_folder, real)
 
 
-def _own_files(place: Path, folder: Path) -> list[Path]:
+def _own_files(target_folder: Path, folder: Path) -> list[Path]:
     """Return the files of a folder, all of which this program wrote: a model, and lenses trained for it.
 
     Args:
@@ -126,28 +130,29 @@ def _own_files(place: Path, folder: Path) -> list[Path]:
     """
     files, lenses = _sealed(folder), lens_files(folder)
     folders = {parent for name in files for parent in (folder / name).parents}
-    found = []
+    results = []
     for above, below, names in os.walk(folder, onerror=_raise):
         below.sort()
         for path in (Path(above, name) for name in sorted([*below, *names])):
             name = path.relative_to(folder).as_posix()
             if path in lenses and not path.is_symlink():
-                found.append(path)
+                results.append(path)
                 continue
             if path.is_symlink() or not (path in folders if path.is_dir() else name in files or name == FILE):
-                raise _not_replaced(place, f"{name} was not saved by BERT Probe")
+                raise _not_replaced(target_folder, f"{name} was not saved by BERT Probe")
             if name in files and _digest(path) != files[name]:
-                raise _not_replaced(place, f"{name} has changed since BERT Probe saved it")
+                raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == FILE:
-                found.append(path)
+                results.append(path)
     if not files:  # bert_probe.json alone
-        raise _not_replaced(place, f"{FILE} does not list the files of a model")
-    return found
+        raise _not_replaced(target_folder, f"{FILE} does not list the files of a model")
+    return results
 
 
-def _not_replaced(place: Path, reason: str) -> ExportError:
+def _not_replaced(target_folder: Path, reason: str) -> ExportError:
     return ExportError(
-        f"{place} is not replaced, because {reason}. Only a model that BERT Probe saved and that has not "
+        f"{target_folder} is not replaced, because {reason}. Only a model that BERT Probe saved and that "
+        "has not "
         "changed since is replaced. Choose another name."
     )
 
@@ -169,10 +174,10 @@ def _sealed(folder: Path) -> dict[str, str]:
 
 def _seal(folder: Path) -> None:
     """List the files of a folder in it, with their digests."""
-    about = read_json(folder / FILE) if (folder / FILE).is_file() else {}
+    metadata = read_json(folder / FILE) if (folder / FILE).is_file() else {}
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE)
-    about["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
-    (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    metadata["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+    (folder / FILE).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
 
 
 def _digest(file: Path) -> str:
@@ -180,24 +185,26 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def leftovers(place: Path) -> list[str]:
+def leftovers(target_folder: Path) -> list[str]:
     """Return what killed processes left next to a folder that they were writing, a sentence each."""
-    found = []
+    results = []
     with suppress(OSError, ValueError):
-        real = Path(os.path.realpath(place))
+        real = Path(os.path.realpath(target_folder))
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
-                found.append(f"{path} was left half-written by a process that was ended. Delete it.")
-            elif path.suffix == _OLD and place.exists():
-                found.append(f"{path} is what {place} held before. Delete it.")
+                results.append(f"{path} was left half-written by a process that was ended. Delete it.")
+            elif path.suffix == _OLD and target_folder.exists():
+                results.append(f"{path} is what {target_folder} held before. Delete it.")
             elif path.suffix == _OLD:
-                found.append(f"{path} is what {place} held before it was to be replaced. Rename it back.")
-    return found
+                results.append(
+                    f"{path} is what {target_folder} held before it was to be replaced. Rename it back."
+                )
+    return results
 
 
-def _prefix(place: Path) -> str:
+def _prefix(target_folder: Path) -> str:
     """Return the beginning of the names of a folder's temporary neighbors."""
-    return f".{os.fsencode(place.name)[:_NAME_BYTES].decode(errors='ignore')}"
+    return f".{os.fsencode(target_folder.name)[:_NAME_BYTES].decode(errors='ignore')}"
 
 
 def _escaped(name: str) -> str:
@@ -205,7 +212,7 @@ def _escaped(name: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
-def write_folder(place: Path, fill: Callable[[Path], None], replaces: bool = False) -> None:
+def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bool = False) -> None:
     """Create a folder, or replace one by a complete new one.
 
     A link stays, and the folder that it points to is written.
@@ -218,7 +225,7 @@ def write_folder(place: Path, fill: Callable[[Path], None], replaces: bool = Fal
             cannot take its place, for example because another program has written there meanwhile, it is kept
             next to it, and the message says where.
     """
-    with _locked(place, replaces, reserve=False) as real, _system_errors(place):
+    with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
         part, old = (real.with_name(f"{_prefix(real)}.{token}{end}") for end in (_PART, _OLD))
         try:
@@ -227,17 +234,17 @@ def write_folder(place: Path, fill: Callable[[Path], None], replaces: bool = Fal
             _seal(part)
             _sync(part)
             try:
-                _publish(part, old, place, real, replaces)
+                _publish(part, old, target_folder, real, replaces)
             except (ExportError, OSError) as error:
-                kept = real.with_name(f"{real.name[: _NAME_BYTES // 4]}-{token}")
-                part.replace(kept)
-                reason = str(error) if isinstance(error, ExportError) else f"{_refused(place, error)}"
-                raise ExportError(f"{reason} The new model is in {kept}.") from None
+                rescued = real.with_name(f"{real.name[: _NAME_BYTES // 4]}-{token}")
+                part.replace(rescued)
+                reason = str(error) if isinstance(error, ExportError) else f"{_refused(target_folder, error)}"
+                raise ExportError(f"{reason} The new model is in {rescued}.") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _publish(part: Path, old: Path, place: Path, real: Path, replaces: bool) -> None:
+def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
     """Move a complete folder to its place. What is there is moved away, checked once more, and deleted."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
         part.replace(real)  # fails unless there is nothing, or an empty folder
@@ -245,10 +252,10 @@ def _publish(part: Path, old: Path, place: Path, real: Path, replaces: bool) -> 
     real.replace(old)
     try:
         # Nobody finds the folder under its name now, so nothing is added after this check.
-        files = _own_files(place, old)
+        files = _own_files(target_folder, old)
         part.replace(real)
     except BaseException:
-        _restore(old, place, real)
+        _restore(old, target_folder, real)
         raise
     for file in files:
         with suppress(OSError):
@@ -258,44 +265,47 @@ def _publish(part: Path, old: Path, place: Path, real: Path, replaces: bool) -> 
             Path(above).rmdir()
 
 
-def _restore(old: Path, place: Path, real: Path) -> None:
+def _restore(old: Path, target_folder: Path, real: Path) -> None:
     try:
         old.replace(real)
     except OSError:
         raise ExportError(
-            f"{place} was created by another program meanwhile. What it held before is in {old}."
+            f"{target_folder} was created by another program meanwhile. What it held before is in {old}."
         ) from None
 
 
 def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
-    """A folder as a zip, by way of a temporary one; not compressed, as weights do not shrink.
+    """Write a folder as a zip, via a temporary folder. It is not compressed, because weights hardly shrink.
 
     Args:
-        name: of the folder within.
-        size: bytes that it takes, about.
+        name: name of the folder in the zip.
+        size: approximate size in bytes.
 
     Raises:
-        ExportError: it cannot be written; nothing of it is left but what is in the file.
+        ExportError: the zip cannot be written; the temporary folder is removed.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="bert-probe-") as above:
             free = shutil.disk_usage(above).free
             if free < 2 * size:
                 raise ExportError(
-                    f"To be packed the model needs about {in_words(2 * size)}, and {in_words(free)} are free "
-                    f"in {above}. Make room, or save it in a folder."
+                    f"A zip of the model needs about {in_words(2 * size)}, but only {in_words(free)} are "
+                    "free "
+                    f"in {above}. Make room, or save the model in a folder."
                 )
             folder = Path(above) / name
             folder.mkdir()
             fill(folder)
             _seal(folder)
             with zipfile.ZipFile(file, "w") as packed:
-                for one in sorted(folder.rglob("*")):
-                    packed.write(one, one.relative_to(above))
-                    if one.is_file():
-                        one.unlink()
+                for path in sorted(folder.rglob("*")):
+                    packed.write(path, path.relative_to(above))
+                    if path.is_file():
+                        path.unlink()  # frees space for the zip
     except (OSError, ValueError, SafetensorError) as error:
-        raise ExportError(f"The model cannot be packed: {_reason(error)}. Save it in a folder.") from None
+        raise ExportError(
+            f"The zip cannot be written: {_reason(error)}. Save the model in a folder."
+        ) from None
 
 
 def _sync(folder: Path) -> None:
@@ -315,16 +325,16 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _system_errors(place: Path) -> Iterator[None]:
+def _system_errors(target_folder: Path) -> Iterator[None]:
     """Raise an error of the operating system or of safetensors as an ExportError about a folder."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:  # a ValueError if the name holds a NUL
-        raise _refused(place, error) from None
+        raise _refused(target_folder, error) from None
 
 
-def _refused(place: Path, error: Exception) -> ExportError:
-    return ExportError(f"{place} cannot be written: {_reason(error)}. Choose another place.")
+def _refused(target_folder: Path, error: Exception) -> ExportError:
+    return ExportError(f"{target_folder} cannot be written: {_reason(error)}. Choose another place.")
 
 
 def _reason(error: Exception) -> str:

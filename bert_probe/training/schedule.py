@@ -1,4 +1,4 @@
-"""How long, how fast and in which order is taught."""
+"""Training schedule: default settings, learning rate, batches, and random seeds."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from transformers import get_linear_schedule_with_warmup
 from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP
 
 RATES, BATCHES, EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2, 3, 4)
-"""What the BERT paper (Devlin et al. 2019, A.3) found to work where the encoder is updated."""
+"""Learning rates, batch sizes and epochs that the BERT paper recommends for fine-tuning (Devlin et al.
+2019, A.3).
+"""
 
 WARM_UP = 0.1
-"""Of all steps, those in which the learning rate rises; then it falls to 0 in a line."""
+"""Share of the steps in which the learning rate rises; then it decays linearly to 0."""
 _DECAY = 0.01
 _POOL = 16
-"""Batches whose texts are sorted by length together; their order is drawn afterwards."""
+"""Batches whose texts are sorted by length together before the batches are shuffled."""
 
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """What is meant where nothing is said of how to update.
+    """Default settings for an update scope.
 
     Attributes:
-        epochs: how often each text is seen; rate: the highest learning rate.
-        patience: evaluations in a row that give no hope, see `TrainingLoop`, after which the training ends.
+        epochs: passes over the data.
+        rate: peak learning rate.
+        patience: consecutive evaluations without improvement, see `TrainingLoop`, after which training ends.
     """
 
     epochs: int
@@ -40,27 +43,30 @@ class TrainingDefaults:
     patience: int
 
 
-USUAL: Mapping[str, TrainingDefaults] = {
+DEFAULTS: Mapping[str, TrainingDefaults] = {
     HEAD: TrainingDefaults(30, 1e-3, 5),
     TOP: TrainingDefaults(3, 5e-5, 3),
     ALL: TrainingDefaults(3, 5e-5, 3),
     LORA: TrainingDefaults(3, 5e-4, 3),
 }
-"""A head alone begins with nothing known and costs little, so it takes larger steps, and more of them; what
-lora adds begins with nothing too."""
+"""Training only the head, or LoRA matrices, starts from scratch and is cheap per step: larger steps,
+and for heads more of them.
+"""
 
 
 def usual(update: str) -> TrainingDefaults:
-    """For top:2, as for any other number of layers."""
-    return USUAL[update.partition(":")[0]]
+    """Return the default settings of an update scope; the same for any number of layers in top:K."""
+    return DEFAULTS[update.partition(":")[0]]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How texts are gone through.
+    """The schedule of a training.
 
     Attributes:
-        batches: steps in which each text is seen once; batch: texts in each at most.
+        batches: steps per epoch.
+        batch: maximum number of texts per step.
+        rate: peak learning rate.
     """
 
     batches: int
@@ -71,7 +77,7 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """In all epochs."""
+        """Steps in all epochs."""
         return self.batches * self.epochs
 
     @property
@@ -80,21 +86,23 @@ class Schedule:
         return math.ceil(WARM_UP * self.steps)
 
     def optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> tuple[torch.optim.Optimizer, Any]:
-        """AdamW, and what moves its learning rate. Only matrices decay, as in the BERT paper."""
-        updated = list(parameters)
+        """Return AdamW and its learning-rate scheduler. Only matrices have weight decay, as in the BERT
+        paper.
+        """
+        trainable = list(parameters)
         groups = [
-            {"params": [part for part in updated if part.ndim > 1], "weight_decay": _DECAY},
-            {"params": [part for part in updated if part.ndim <= 1], "weight_decay": 0.0},
+            {"params": [parameter for parameter in trainable if parameter.ndim > 1], "weight_decay": _DECAY},
+            {"params": [parameter for parameter in trainable if parameter.ndim <= 1], "weight_decay": 0.0},
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.rate, fused=True)
         return optimizer, get_linear_schedule_with_warmup(optimizer, self.warm_up, self.steps)
 
 
 class LengthBuckets:
-    """Places of texts in batches of about one length, every one once, in an order drawn anew each epoch.
+    """Batches of text indices with similar lengths; each epoch has every text once, in a new random order.
 
     Args:
-        pads: lengths may differ within a batch; else none needs any padding.
+        pads: whether lengths may differ within a batch.
     """
 
     def __init__(self, lengths: Sequence[int], batch: int, seed: int, pads: bool = True) -> None:
@@ -106,20 +114,24 @@ class LengthBuckets:
         return sum(math.ceil(count / self._batch) for count in counts)
 
     def __iter__(self) -> Iterator[list[int]]:
-        places = torch.randperm(len(self._lengths), generator=self._random)
+        indices = torch.randperm(len(self._lengths), generator=self._random)
         if self._pads:
-            pools = torch.split(places, self._batch * _POOL)
-            alike = [pool[self._lengths[pool].argsort(stable=True)] for pool in pools]
+            pools = torch.split(indices, self._batch * _POOL)
+            sorted_pools = [pool[self._lengths[pool].argsort(stable=True)] for pool in pools]
         else:
-            alike = [places[self._lengths[places] == length] for length in sorted({*self._lengths.tolist()})]
-        found = [part for one in alike for part in torch.split(one, self._batch)]
-        for place in torch.randperm(len(found), generator=self._random):
-            yield found[int(place)].tolist()
+            sorted_pools = [
+                indices[self._lengths[indices] == length] for length in sorted({*self._lengths.tolist()})
+            ]
+        batches = [batch for sorted_pool in sorted_pools for batch in torch.split(sorted_pool, self._batch)]
+        for index in torch.randperm(len(batches), generator=self._random):
+            yield batches[int(index)].tolist()
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of Python, NumPy and torch that begin at a seed; afterwards they go on as before."""
+    """Seed the random generators of Python, NumPy and torch in the block, and restore their states
+    afterwards.
+    """
     before, arrays = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices):

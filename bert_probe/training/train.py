@@ -1,4 +1,4 @@
-"""Teaching a checkpoint a task: what is asked, what it will take, and what comes of it."""
+"""Fine-tuning: the question, its plan, and how it is carried out."""
 
 from __future__ import annotations
 
@@ -21,106 +21,125 @@ from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.training_history import TrainingHistory, seen
 from bert_probe.training import trainer
-from bert_probe.training.datasets import Dataset, SplitConfig, material
-from bert_probe.training.evaluation import asked_of
+from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
 from bert_probe.training.linear_heads import LinearHead
 from bert_probe.training.lora import LoraAdapter, LoraModel
-from bert_probe.training.memory_estimate import need
-from bert_probe.training.models import has_head, opened, with_head, without_weights
+from bert_probe.training.memory_estimate import estimate_memory
+from bert_probe.training.models import has_head, to_checkpoint, with_head, without_weights
 from bert_probe.training.objectives import Objective
 from bert_probe.training.schedule import Schedule, seeded, usual
-from bert_probe.training.trainable_parameters import HEAD, LORA, UpdateScope, chosen, trainable
-from bert_probe.training.training_loop import DIVERGED, EARLY, STOPPED, Told, TrainingLoop, unheard
-from bert_probe.training.training_result import SHARE, TrainingResult
+from bert_probe.training.trainable_parameters import (
+    HEAD,
+    LORA,
+    UpdateScope,
+    count_trainable,
+    select_parameters,
+)
+from bert_probe.training.training_loop import (
+    DIVERGED,
+    EARLY,
+    STOPPED,
+    Told,
+    TrainingLoop,
+    ignore_evaluation,
+    make_evaluator,
+)
+from bert_probe.training.training_result import DEFAULT_HELD_OUT, TrainingResult
 
-_REMEDY = "Use a smaller batch, cut texts after fewer tokens, update less, or close other programs."
+_REMEDY = "Use a smaller batch, fewer tokens per text or fewer layers, or close other programs."
 
 
 @question("teach", command="train", is_analysis=False)
 class Train(Question):
-    """Update a checkpoint until it does a task on texts whose answers are known.
+    """Fine-tune a checkpoint on labeled texts, tagged sentences, or plain lines.
 
-    The data say which task: `Labelled` texts, sentences with a tag for each word, or plain lines, in which
-    words are masked. Two runs on one machine's processor give the same weights.
+    The type of the data determines the task: `LabeledTexts` for text classification, tagged sentences for
+    token classification, plain lines for masked-language modeling. On the CPU of one machine, repeated runs
+    give the same weights.
 
     Attributes:
         update: one of `UPDATES`, with the number of layers as in "top:2".
-        epochs: how often each text is seen; rate: the highest learning rate; None for what is usual.
-        batch: texts in a step.
-        seed: of all that is drawn: what is held out, the order, new weights, dropout, masks.
-        held_out: share of the data that is not taught but asked for, where no other data are given for that.
-        max_tokens: longer texts are cut; None for the model's own limit.
-        whole_words: of masked words, mask all pieces of one or none.
+        epochs: passes over the data; None for the default of the update scope.
+        rate: peak learning rate; None for the default of the update scope.
+        batch: texts per step.
+        seed: random seed of the split, the order, new weights, dropout and masks.
+        held_out: share of the data that is held out, if no held-out data are given.
+        max_tokens: longer texts are truncated; None for the model's own limit.
+        whole_words: for masked-language modeling, mask all tokens of a word or none.
     """
 
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
     update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
-    epochs: int | None = param(
-        Optional(Number(1, 10_000)), default=None, about="How often each text is seen."
-    )
+    epochs: int | None = param(Optional(Number(1, 10_000)), default=None, about="Passes over the data.")
     rate: float | None = param(
-        Optional(Number(1e-8, 1, whole=False)), default=None, option="--lr", about="Highest learning rate."
+        Optional(Number(1e-8, 1, whole=False)), default=None, option="--lr", about="Peak learning rate."
     )
-    batch: int = param(Number(1, 4096), default=16, about="Texts in a step.  [default: 16]")
-    seed: int = param(Number(0, 2**32 - 1), default=0, about="Of all that is drawn.  [default: 0]")
-    held_out: float = param(Number(0, 0.9, whole=False), default=SHARE, option="")
+    batch: int = param(Number(1, 4096), default=16, about="Texts per step.  [default: 16]")
+    seed: int = param(Number(0, 2**32 - 1), default=0, about="Random seed.  [default: 0]")
+    held_out: float = param(Number(0, 0.9, whole=False), default=DEFAULT_HELD_OUT, option="")
     max_tokens: int | None = param(
-        Optional(Number(8)), default=None, about="Cut texts after so many tokens; else where the model ends."
+        Optional(Number(8)), default=None, about="Truncate texts to this many tokens."
     )
-    whole_words: bool = param(Flag(), default=False, about="Mask all pieces of a word or none.")
+    whole_words: bool = param(Flag(), default=False, about="Mask all tokens of a word or none.")
 
     def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> TrainingPlan:
-        """What it would take, with nothing computed yet but the texts' tokens.
+        """Prepare the training: encode the texts and estimate its cost.
 
         Args:
             data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
                 token-classification, `read_sentences` for fill-mask.
-            held_out: of the same type; None holds out a share of the data.
+            held_out: held-out data of the same type; None holds out a share of the data.
 
         Raises:
-            TextError: data that cannot be taught, with every line that is at fault.
-            SelectionError, UnavailableError: what this model does not have.
+            TextError: the data cannot be used for training; the message names all lines with errors.
+            SelectionError, UnavailableError: the model does not support the task or the settings.
         """
         checkpoint = checkpoint.now()
-        cut = SplitConfig(self.held_out, self.seed, self.max_tokens)
-        found = material(checkpoint, data, held_out, cut, self.whole_words)
-        lesson = found.lesson
-        if self.whole_words and lesson.task != FILLING:
-            raise SelectionError(f"Whole words are for masked words, not for {lesson.task}. Leave them out.")
-        pooling, left_out = own_files(checkpoint)
-        sketch = without_weights(checkpoint, lesson.task, lesson.labels, lesson.problem)
-        meant = usual(self.update)
-        asked_for = replace(
-            self, epochs=self.epochs or meant.epochs, rate=meant.rate if self.rate is None else self.rate
+        config = SplitConfig(self.held_out, self.seed, self.max_tokens)
+        dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words)
+        objective = dataset.lesson
+        if self.whole_words and objective.task != FILLING:
+            raise SelectionError(f"whole_words applies to {FILLING}, not to {objective.task}. Leave it out.")
+        pooling, pooling_notes = own_files(checkpoint)
+        meta_model = without_weights(checkpoint, objective.task, objective.labels, objective.problem)
+        defaults = usual(self.update)
+        resolved = replace(
+            self,
+            epochs=self.epochs or defaults.epochs,
+            rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert asked_for.epochs is not None  # both are given now
-        assert asked_for.rate is not None
-        training = self._training(found)
-        # A head alone is taught on vectors, which need no padding.
-        alone = _alone_taught(self.update, lesson)
-        many = ceil(len(found.taught) / self.batch)
-        batches = many if alone else len(lesson.order(found.taught, self.batch, self.seed))
-        pace = Schedule(batches, asked_for.epochs, self.batch, asked_for.rate, meant.patience)
+        assert resolved.epochs is not None  # filled in above
+        assert resolved.rate is not None
+        training = self._training(dataset)
+        # A linear head is trained on vectors, which need no padding.
+        has_linear_head = _trains_linear_head(self.update, objective)
+        fixed_batches = ceil(len(dataset.taught) / self.batch)
+        batches = (
+            fixed_batches if has_linear_head else len(objective.order(dataset.taught, self.batch, self.seed))
+        )
+        schedule = Schedule(batches, resolved.epochs, self.batch, resolved.rate, defaults.patience)
         return TrainingPlan(
-            asked_for,
+            resolved,
             checkpoint,
-            found,
-            pace,
-            trainable(sketch, self.update),
-            sum(part.numel() for part in sketch.parameters()),
-            need(sketch, lesson, self.update, self.batch, [*found.taught, *found.held_out]),
+            dataset,
+            schedule,
+            count_trainable(meta_model, self.update),
+            sum(parameter.numel() for parameter in meta_model.parameters()),
+            estimate_memory(
+                meta_model, objective, self.update, self.batch, [*dataset.taught, *dataset.held_out]
+            ),
             training,
             tuple(filter(None, [seen(checkpoint.before, training)])),
-            (*found.notes, *_of_head(checkpoint, lesson), *left_out),
+            (*dataset.notes, *_head_notes(checkpoint, objective), *pooling_notes),
             pooling,
         )
 
-    def _training(self, found: Dataset) -> TrainingHistory:
-        """What is remembered of it."""
-        other = found.about.get("held_out_sha256", "")
-        share, seed = (0.0, 0) if other or not self.held_out else (self.held_out, self.seed)
-        return TrainingHistory(found.about["sentences_sha256"], other, share, seed)
+    def _training(self, dataset: Dataset) -> TrainingHistory:
+        """Return the record of this training that is saved with the model."""
+        held_out_digest = dataset.about.get("held_out_sha256", "")
+        share, seed = (0.0, 0) if held_out_digest or not self.held_out else (self.held_out, self.seed)
+        return TrainingHistory(dataset.about["sentences_sha256"], held_out_digest, share, seed)
 
     def of(
         self,
@@ -128,37 +147,39 @@ class Train(Question):
         data: Any,
         held_out: Any = None,
         report: Progress = no_progress,
-        told: Told = unheard,
+        told: Told = ignore_evaluation,
     ) -> TrainingResult:
-        """Teach it; the checkpoint that is given stays as it is.
+        """Train a copy of the checkpoint; the original checkpoint is not changed.
 
         Args:
             data, held_out: as in `plan`.
-            report: told how much is done and how much there is. If it raises `Cancelled` once there was an
-                evaluation, the best so far comes back; before that, it is let through.
-            told: given each evaluation.
+            report: called with the work done and the total. If it raises `Cancelled`, the best checkpoint so
+                far is returned; before the first evaluation, `Cancelled` is propagated.
+            told: called after each evaluation.
 
         Raises:
-            TextError, SelectionError, UnavailableError: as `plan`; UnavailableError also where the loss is no
-                finite number from the start.
-            OutOfMemoryError: the machine is too small; before anything is computed, where that can be told.
+            TextError, SelectionError: as `plan`.
+            UnavailableError: as `plan`, or the loss is not finite from the start.
+            OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
+                estimated.
         """
         return self.plan(checkpoint, data, held_out).carried_out(report, told)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """A training before it begins.
+    """A training that is ready to run.
 
     Attributes:
-        question: with the epochs and the learning rate that are meant.
-        material: texts as the model reads them, and what is right.
-        pace: number of steps, and how large they are.
-        trainable, parameters: numbers that are updated, and all.
-        memory: bytes that it takes, an estimate.
-        training: what is remembered of it in the model.
-        warnings: why its measure may flatter; notes: what else a person should know, a sentence each.
-        pooling: files by which texts become one vector each, as `TrainingResult` has them.
+        question: with the default number of epochs and learning rate filled in.
+        material: encoded texts with targets.
+        pace: the training schedule.
+        trainable, parameters: number of updated and of all parameters.
+        memory: estimated memory in bytes.
+        training: the record that is saved with the model.
+        warnings: why the measure may be too optimistic, one sentence each.
+        notes: what else users should know, one sentence each.
+        pooling: files that declare the pooling, as in `TrainingResult`.
     """
 
     question: Train
@@ -174,56 +195,59 @@ class TrainingPlan:
     pooling: Mapping[str, Any]
 
     def __str__(self) -> str:
-        taught, held_out = len(self.material.taught), len(self.material.held_out)
+        training, held_out = len(self.material.taught), len(self.material.held_out)
         return (
-            f"{taught:,} texts are taught and {held_out:,} held out. {self.trainable:,} of "
-            f"{self.parameters:,} parameters are updated, in {self.pace.steps:,} steps of "
-            f"{self.pace.batch} texts and about {in_words(self.memory)} of memory."
+            f"{training:,} texts for training, {held_out:,} held out. {self.trainable:,} of "
+            f"{self.parameters:,} parameters are updated in {self.pace.steps:,} steps of "
+            f"{self.pace.batch} texts. This needs about {in_words(self.memory)} of memory."
         )
 
     @property
     def bytes(self) -> int:
-        """Of the weights that are saved."""
+        """Size of the saved weights."""
         return self.parameters * (8 if self.checkpoint.description.dtype == "float64" else 4)
 
-    def carried_out(self, report: Progress = no_progress, told: Told = unheard) -> TrainingResult:
-        """See `Train.of`."""
-        lesson, update = self.material.lesson, self.question.update
+    def carried_out(self, report: Progress = no_progress, told: Told = ignore_evaluation) -> TrainingResult:
+        """Run the training; see `Train.of`."""
+        objective, update = self.material.lesson, self.question.update
         name = self.checkpoint.description.name
         with (
-            _alone(report),
+            _one_at_a_time(report),
             promised(self.memory, "This training", _REMEDY),
-            memory_errors(f"This training needs more memory than is free. {_REMEDY}"),
+            memory_errors(f"This training does not fit in memory. {_REMEDY}"),
             seeded(self.question.seed),
         ):
-            whole = with_head(self.checkpoint, lesson.task, lesson.labels, lesson.problem)
+            full_model = with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
             adapter: LoraAdapter | None = None
             if update == LORA:
-                narrow = LoraModel(whole)
-                course = self._taught(whole, narrow.updated, report, told)
-                whole, adapter = narrow.merged(lesson.task, name)
+                lora = LoraModel(full_model)
+                loop = self._train(full_model, lora.updated, report, told)
+                full_model, adapter = lora.merged(objective.task, name)
             else:
-                whole.requires_grad_(False)
-                updated = {one: part.requires_grad_() for one, part in chosen(whole, update).items()}
-                course = self._taught(whole, updated, report, told)
-            before = (*self.checkpoint.before, self.training)
-            made = opened(whole, self.checkpoint.tokenizer, f"{name}, taught", before)
-        assert course.best is not None  # or it would have been let through
+                full_model.requires_grad_(False)
+                updated = {
+                    name_: parameter.requires_grad_()
+                    for name_, parameter in select_parameters(full_model, update).items()
+                }
+                loop = self._train(full_model, updated, report, told)
+            history = (*self.checkpoint.before, self.training)
+            checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
+        assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),
-            lesson.task,
-            lesson.labels,
-            lesson.measure,
-            tuple(course.history),
-            course.best,
-            course.ended,
+            objective.task,
+            objective.labels,
+            objective.measure,
+            tuple(loop.history),
+            loop.best,
+            loop.ended,
             self.trainable,
             self.parameters,
             self.memory,
             self.warnings,
-            (*self.notes, *_of_end(course, self.pace)),
-            made,
+            (*self.notes, *_end_notes(loop, self.pace)),
+            checkpoint,
             self.pooling,
             self.material.data,
             self.material.asked,
@@ -231,80 +255,98 @@ class TrainingPlan:
             self.material.files,
         )
 
-    def _taught(self, whole: Any, updated: Any, report: Progress, told: Told) -> TrainingLoop:
-        """Update parameters of a model, which then has the best of them."""
-        material, lesson = self.material, self.material.lesson
+    def _train(self, full_model: Any, updated: Any, progress: Progress, on_evaluation: Told) -> TrainingLoop:
+        """Train a model and restore its best checkpoint."""
+        dataset, objective = self.material, self.material.lesson
         device = self.checkpoint.device
-        if _alone_taught(self.question.update, lesson):
-            alone = LinearHead(whole.eval(), lesson)
-            texts = len(material.taught) + len(material.held_out)
-            read = 0
+        if _trains_linear_head(self.question.update, objective):
+            linear_head = LinearHead(full_model.eval(), objective)
+            texts = len(dataset.taught) + len(dataset.held_out)
+            encoded = 0
 
-            def more(count: int) -> None:
-                nonlocal read
-                read += count
-                report(read, texts + self.pace.steps)
+            def on_batch(count: int) -> None:
+                nonlocal encoded
+                encoded += count
+                progress(encoded, texts + self.pace.steps)
 
-            report(0, texts + self.pace.steps)
-            taught, held_out = (alone.frozen(part, more) for part in (material.taught, material.held_out))
+            progress(0, texts + self.pace.steps)
+            training, held_out = (
+                linear_head.frozen(examples, on_batch) for examples in (dataset.taught, dataset.held_out)
+            )
             groups = [
-                partial(alone.answers, held_out, places) for places in alone.groups(len(material.held_out))
+                partial(linear_head.predict, held_out, indices)
+                for indices in linear_head.groups(len(dataset.held_out))
             ]
-            course = self._course(whole, updated, groups, report, told, texts)
-            alone.teach(taught, self.pace, self.question.seed, course)
+            loop = self._loop(full_model, updated, groups, progress, on_evaluation, texts)
+            linear_head.train(training, self.pace, self.question.seed, loop)
         else:
             groups = [
-                partial(lesson.answers, whole, {name: part.to(device) for name, part in batch.items()})
-                for batch in material.batches()
+                partial(
+                    objective.predict,
+                    full_model,
+                    {name: examples.to(device) for name, examples in batch.items()},
+                )
+                for batch in dataset.batches()
             ]
-            course = self._course(whole, updated, groups, report, told, 0)
-            trainer.teach(whole, lesson, material.taught, self.pace, self.question.seed, course)
-        course.settle()
-        return course
+            loop = self._loop(full_model, updated, groups, progress, on_evaluation, 0)
+            trainer.train_model(full_model, objective, dataset.taught, self.pace, self.question.seed, loop)
+        loop.restore_best()
+        return loop
 
-    def _course(
-        self, whole: Any, updated: Any, groups: Sequence[Any], report: Progress, told: Told, before: int
+    def _loop(
+        self,
+        full_model: Any,
+        updated: Any,
+        groups: Sequence[Any],
+        progress: Progress,
+        on_evaluation: Told,
+        before: int,
     ) -> TrainingLoop:
-        asked_for = asked_of(self.material.lesson, whole, groups)
+        evaluate = make_evaluator(self.material.lesson, full_model, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
-        return TrainingLoop(updated, asked_for, steps, epochs, patience, report, told, before)
+        return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
 
 
-def _alone_taught(update: str, lesson: Objective) -> bool:
-    """Whether the head is taught on vectors that are computed once; masks are drawn anew for each epoch."""
-    return update == HEAD and lesson.task != FILLING
+def _trains_linear_head(update: str, objective: Objective) -> bool:
+    """Return whether the head is trained on vectors that are computed once, which new masks in each
+    epoch preclude.
+    """
+    return update == HEAD and objective.task != FILLING
 
 
-def _of_head(checkpoint: Checkpoint, lesson: Objective) -> list[str]:
-    """What to know of a head that is there."""
-    if not has_head(checkpoint, lesson.task, lesson.labels, lesson.problem):
-        new = "has no head for masked words: a new one begins with nothing known, and takes many texts"
-        return [f"{checkpoint.description.name} {new}."] if lesson.task == FILLING else []
-    return [f"{checkpoint.description.name} has a head for this, which is taught on."]
+def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
+    """Return notes on the head that the training starts from."""
+    if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
+        note = "has no head for masked words. Training a new one takes many texts"
+        return [f"{checkpoint.description.name} {note}."] if objective.task == FILLING else []
+    return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
 
 
-def _of_end(course: TrainingLoop, pace: Schedule) -> list[str]:
-    """What to know of a training that ended before its time."""
-    if not course.ended:
+def _end_notes(loop: TrainingLoop, schedule: Schedule) -> list[str]:
+    """Return a note on a training that ended early."""
+    if not loop.ended:
         return []
-    assert course.best is not None
-    done = course.history[-1].step
-    why = {
-        EARLY: f"It ended early: no evaluation was better in the {pace.patience} after the best",
-        STOPPED: "It was stopped",
-        DIVERGED: "It ended as the loss became no finite number; choose a smaller learning rate",
-    }[course.ended]
-    return [f"{why}. It has the weights of step {course.best.step:,}; {done:,} of {pace.steps:,} were done."]
+    assert loop.best is not None
+    done = loop.history[-1].step
+    reason = {
+        EARLY: f"Early stopping: no improvement in {schedule.patience} evaluations",
+        STOPPED: "The training was stopped",
+        DIVERGED: "The training ended because the loss was not finite; choose a lower learning rate",
+    }[loop.ended]
+    return [
+        f"{reason}. The weights are those of step {loop.best.step:,}; {done:,} of {schedule.steps:,} steps "
+        "were done."
+    ]
 
 
 _turn = threading.Lock()
 
 
 @contextmanager
-def _alone(report: Progress) -> Iterator[None]:
-    """One training at a time: they draw torch's random numbers, of which a process has one row."""
+def _one_at_a_time(progress: Progress) -> Iterator[None]:
+    """Run one training at a time, because trainings use torch's global random generators."""
     while not _turn.acquire(timeout=0.3):
-        report(0, 0)
+        progress(0, 0)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Which of a model's parameters are updated, and how many these are."""
+"""Which parameters of a model are updated, and how many."""
 
 from __future__ import annotations
 
@@ -19,105 +19,118 @@ from bert_probe.training.models import without_weights
 HEAD, ALL, LORA, TOP = "head", "all", "lora", "top"
 
 UPDATES: Mapping[str, str] = {
-    HEAD: "What comes after the last layer. The encoder stays as it is, so its vectors are computed once.",
+    HEAD: "The head only. The encoder is frozen, so its vectors are computed only once.",
     TOP: "The last K layers and the head.",
-    ALL: "Every parameter, the embeddings among them.",
-    LORA: "The head, and beside each matrix of the layers a product of two narrow ones (Hu et al. 2022).",
+    ALL: "All parameters, including the embeddings.",
+    LORA: "The head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
 }
-"""What can be updated; top is written with its number of layers, as in top:2."""
+"""Update scopes; "top" is written with its number of layers, as in "top:2"."""
 
 RANK, SCALE = 8, 16
-"""Of the narrow matrices beside a layer's own; their product is multiplied by scale ÷ rank."""
+"""Rank of the LoRA matrices, and their scale: their product is multiplied by scale ÷ rank."""
 
 
 class UpdateScope(FieldType):
-    """What is updated: head, top:K, all, lora."""
+    """Field type of update scopes: head, top:K, all, lora."""
 
     metavar = "head|top:K|all|lora"
 
     def check(self, name: str, value: Any) -> str:
-        """One of them."""
+        """Check an update scope."""
         if not isinstance(value, str) or not re.fullmatch(r"head|all|lora|top:[1-9][0-9]{0,3}", value):
-            raise SelectionError(f"{name} is {value!r}; head, top:K (as in top:2), all or lora can be given.")
+            raise SelectionError(f"{name} must be head, top:K (such as top:2), all or lora, not {value!r}.")
         return value
 
 
-def layers_of(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Module]]:
-    """The layers of an encoder, first to last, and the name of the list that holds them.
+def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Module]]:
+    """Return the name of the encoder's layer list, and the layers.
 
     Raises:
-        UnavailableError: it has no such list, as where layers share their weights.
+        UnavailableError: there is no such list, for example because layers share their weights.
     """
     config: Any = network.config
     count = config.num_hidden_layers
-    for name, part in network.named_modules():
-        if isinstance(part, torch.nn.ModuleList) and len(part) == count:
-            return name, list(part)
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
+            return name, list(module)
     raise UnavailableError(
-        f"{type(network).__name__} does not hold its layers one by one. Update the head or all of it."
+        f"{type(network).__name__} has no list of separate layers. Choose head or all instead."
     )
 
 
-def head_parts(whole: Any) -> dict[str, torch.nn.Parameter]:
-    """Parameters after the last layer: the head's own, and those of the pooler below it. What a head shares
-    with the embeddings belongs to these."""
-    prefix = whole.base_model_prefix
+def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters after the last layer by name: those of the head and of the pooler.
+
+    Parameters that a head shares with the embeddings are not included.
+    """
+    prefix = full_model.base_model_prefix
     return {
-        name: part
-        for name, part in whole.named_parameters()
+        name: parameter
+        for name, parameter in full_model.named_parameters()
         if not name.startswith(f"{prefix}.") or name.startswith(f"{prefix}.pooler")
     }
 
 
-def chosen(whole: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """The parameters that are updated, by name; for lora those of the head alone.
+def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are updated, by name; for lora only those of the head.
 
     Raises:
-        SelectionError: more layers than there are.
-        UnavailableError: layers that cannot be told apart.
+        SelectionError: there are fewer layers.
+        UnavailableError: the layers cannot be separated.
     """
     if update == ALL:
-        return dict(whole.named_parameters())
-    found = head_parts(whole)
+        return dict(full_model.named_parameters())
+    parameters = head_parts(full_model)
     if update.startswith(TOP):
         count = int(update.partition(":")[2])
-        name, layers = layers_of(whole.base_model)
+        name, layers = encoder_layers(full_model.base_model)
         if count > len(layers):
-            raise SelectionError(f"{update} names more layers than the {len(layers)} of this model.")
-        within = [f"{whole.base_model_prefix}.{name}.{place}." for place in range(len(layers))[-count:]]
-        found |= {one: part for one, part in whole.named_parameters() if one.startswith(tuple(within))}
-    return found
+            raise SelectionError(f"{update} has more layers than this model, which has {len(layers)}.")
+        prefixes = [
+            f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
+        ]
+        parameters |= {
+            name_: parameter
+            for name_, parameter in full_model.named_parameters()
+            if name_.startswith(tuple(prefixes))
+        }
+    return parameters
 
 
-def beside(whole: Any) -> dict[str, torch.nn.Linear]:
-    """The matrices of the layers, to each of which lora puts two narrow ones; by name."""
-    prefix, network = whole.base_model_prefix, whole.base_model
-    lists = [f"{name}." for name, part in network.named_modules() if isinstance(part, torch.nn.ModuleList)]
+def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
+    """Return the matrices of the layers that LoRA adapts, by name."""
+    prefix, network = full_model.base_model_prefix, full_model.base_model
+    lists = [
+        f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
+    ]
     return {
-        f"{prefix}.{name}": part
-        for name, part in network.named_modules()
-        if isinstance(part, torch.nn.Linear) and name.startswith(tuple(lists))
+        f"{prefix}.{name}": module
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear) and name.startswith(tuple(lists))
     }
 
 
-def trainable(whole: Any, update: str) -> int:
-    """How many numbers are updated.
+def count_trainable(full_model: Any, update: str) -> int:
+    """Return the number of trainable parameters.
 
     Raises:
-        SelectionError, UnavailableError: as `chosen`.
+        SelectionError, UnavailableError: as `select_parameters`.
     """
-    narrow = sum(RANK * (one.in_features + one.out_features) for one in beside(whole).values())
-    own = sum(part.numel() for part in chosen(whole, update).values())
-    return own + (narrow if update == LORA else 0)
+    adapters = sum(
+        RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(full_model).values()
+    )
+    selected = sum(parameter.numel() for parameter in select_parameters(full_model, update).values())
+    return selected + (adapters if update == LORA else 0)
 
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """How many parameters an update changes.
+    """The number of parameters that an update scope trains.
 
     Attributes:
-        update: as it is asked for.
-        trainable: numbers that are updated; parameters: of the model with its head, all of them.
+        update: the update scope.
+        trainable: trainable parameters.
+        parameters: all parameters of the model with its head.
     """
 
     update: str
@@ -127,68 +140,74 @@ class ParameterCount:
 
 @dataclass(frozen=True)
 class TrainableParameters:
-    """What of a model an update changes.
+    """The parameters that an update scope trains.
 
     Attributes:
-        inventory: the model's parameters with those of its head, and of lora's narrow matrices.
-        names: those that are updated.
+        inventory: parameters of the model, its head, and its LoRA matrices.
+        names: names of those that are updated.
     """
 
     inventory: Inventory
     names: frozenset[str]
 
-    def count(self, of: Callable[[Parameter], bool] = lambda _: True) -> int:
-        """How many numbers are updated, of the parameters that fulfil a condition."""
-        return sum(row.count for row in self.inventory.rows if row.name in self.names and of(row))
+    def count(self, condition: Callable[[Parameter], bool] = lambda _: True) -> int:
+        """Return the number of trainable parameters among those that satisfy a condition."""
+        return sum(row.count for row in self.inventory.rows if row.name in self.names and condition(row))
 
 
 def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> TrainableParameters:
-    """What an update changes, parameter by parameter. Takes no memory.
+    """Return the parameters that an update scope trains, without allocating the model.
 
     Args:
-        labels: as of `counts`.
+        labels: the number of labels, as in `counts`.
 
     Raises:
-        SelectionError, UnavailableError: as `chosen`; the family has no head for the task.
+        SelectionError: there are fewer layers.
+        UnavailableError: the layers cannot be separated, or the model family has no head for the task.
     """
-    whole = without_weights(checkpoint, task, _labels(labels))
-    names, narrow = {*chosen(whole, update)}, beside(whole) if update == LORA else {}
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    names, adapted = (
+        {*select_parameters(full_model, update)},
+        lora_targets(full_model) if update == LORA else {},
+    )
     rows = []
-    for row in inventory(whole).rows:
+    for row in inventory(full_model).rows:
         rows.append(row)
-        matrix = narrow.get(row.name.removesuffix(".weight"))
+        matrix = adapted.get(row.name.removesuffix(".weight"))
         if matrix is not None:
             for side, shape in (("A", (RANK, matrix.in_features)), ("B", (matrix.out_features, RANK))):
-                made = replace(row, name=f"{row.name.removesuffix('.weight')}.lora_{side}", shape=shape)
+                adapter = replace(row, name=f"{row.name.removesuffix('.weight')}.lora_{side}", shape=shape)
                 rows.append(
-                    replace(made, count=prod(shape), bytes=prod(shape) * matrix.weight.element_size())
+                    replace(adapter, count=prod(shape), bytes=prod(shape) * matrix.weight.element_size())
                 )
-                names.add(made.name)
+                names.add(adapter.name)
     total = sum(row.count for row in rows)
     rows = [replace(row, share=row.count / total) for row in rows]
     return TrainableParameters(Inventory(tuple(rows)), frozenset(names))
 
 
 def _labels(count: int) -> tuple[str, ...]:
-    """Names for so many labels, of which nothing but their number matters."""
+    """Return placeholder names for labels."""
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
 def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
-    """How many parameters each update changes: head, top:K for each K, all, lora. Takes no memory.
+    """Yield the number of trainable parameters of each update scope, without allocating the model.
+
+    The scopes are head, top:K for each K, all, and lora.
 
     Args:
-        labels: how many a head for classes or labels has.
+        labels: the number of labels of a classification head.
 
     Raises:
-        UnavailableError: the family has no head for the task.
+        UnavailableError: the model family has no head for the task.
     """
-    whole = without_weights(checkpoint, task, _labels(labels))
-    parameters = sum(part.numel() for part in whole.parameters())
+    full_model = without_weights(checkpoint, task, _labels(labels))
+    parameters = sum(parameter.numel() for parameter in full_model.parameters())
     try:
-        layers = len(layers_of(whole.base_model)[1])
+        layers = len(encoder_layers(full_model.base_model)[1])
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
     for update in (HEAD, *tops, ALL, LORA):
-        yield ParameterCount(update, trainable(whole, update), parameters)
+        yield ParameterCount(update, count_trainable(full_model, update), parameters)

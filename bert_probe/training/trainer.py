@@ -1,4 +1,4 @@
-"""Steps through the encoder, by `transformers.Trainer`."""
+"""Training of layers with `transformers.Trainer`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bert_probe.training.schedule import Schedule
 from bert_probe.training.training_loop import TrainingLoop
 
 
-def teach(
-    whole: Any,
-    lesson: Objective,
+def train_model(
+    full_model: Any,
+    objective: Objective,
     examples: Sequence[TrainingExample],
-    pace: Schedule,
+    schedule: Schedule,
     seed: int,
-    course: TrainingLoop,
+    loop: TrainingLoop,
 ) -> None:
-    """Steps over texts until the course ends. What needs no gradient stays as it is."""
-    device = next(whole.parameters()).device
+    """Train on texts until the training loop ends. Only parameters that require gradients change."""
+    device = next(full_model.parameters()).device
     settings = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # which is there, and stays as it is: nothing is saved
-        num_train_epochs=pace.epochs,
-        per_device_train_batch_size=pace.batch,
+        output_dir=tempfile.gettempdir(),  # required, but nothing is saved
+        num_train_epochs=schedule.epochs,
+        per_device_train_batch_size=schedule.batch,
         seed=seed % 2**32,
         max_grad_norm=1.0,
         use_cpu=device.type == "cpu",
@@ -41,45 +41,45 @@ def teach(
         eval_strategy="no",
         logging_strategy="no",
     )
-    cache = whole.config.use_cache if hasattr(whole.config, "use_cache") else None
+    cache = full_model.config.use_cache if hasattr(full_model.config, "use_cache") else None
     with QUIET:
-        trainer = _ObjectiveTrainer(whole, settings, lesson, examples, pace, course)
+        trainer = _ObjectiveTrainer(full_model, settings, objective, examples, schedule, loop)
         try:
             trainer.train()
         finally:
             trainer.accelerator.free_memory()
             if cache is not None:
-                whole.config.use_cache = cache
+                full_model.config.use_cache = cache
 
 
 class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
-    """transformers' loop, with a lesson's batches and loss."""
+    """A Trainer with the batches and the loss of an `Objective`."""
 
     def __init__(
         self,
-        whole: Any,
+        full_model: Any,
         settings: TrainingArguments,
-        lesson: Objective,
+        objective: Objective,
         examples: Sequence[TrainingExample],
-        pace: Schedule,
-        course: TrainingLoop,
+        schedule: Schedule,
+        loop: TrainingLoop,
     ) -> None:
-        updated = [part for part in whole.parameters() if part.requires_grad]
+        trainable = [parameter for parameter in full_model.parameters() if parameter.requires_grad]
         super().__init__(
-            whole,
+            full_model,
             settings,
             train_dataset=list(examples),
-            callbacks=[_ProgressCallback(self, course)],
-            optimizers=pace.optimizer(updated),
+            callbacks=[_ProgressCallback(self, loop)],
+            optimizers=schedule.optimizer(trainable),
         )
         self.remove_callback(PrinterCallback)
-        self.lesson, self.pace = lesson, pace
+        self.objective, self.schedule = objective, schedule
         self.last_loss = torch.zeros(())
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Batches of about one length."""
-        order = self.lesson.order(self.train_dataset, self.pace.batch, self.args.seed)
-        return DataLoader(self.train_dataset, batch_sampler=order, collate_fn=self.lesson.batch)
+        """Return batches of texts with similar lengths."""
+        order = self.objective.order(self.train_dataset, self.schedule.batch, self.args.seed)
+        return DataLoader(self.train_dataset, batch_sampler=order, collate_fn=self.objective.batch)
 
     def compute_loss(
         self,
@@ -88,19 +88,19 @@ class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
         return_outputs: bool = False,  # noqa: ARG002
         num_items_in_batch: Any = None,  # noqa: ARG002
     ) -> torch.Tensor:
-        """The lesson's."""
-        self.last_loss = self.lesson.loss(*self.lesson.answers(model, inputs))
+        """Return the loss of the objective."""
+        self.last_loss = self.objective.loss(*self.objective.predict(model, inputs))
         return self.last_loss
 
 
 class _ProgressCallback(TrainerCallback):  # type: ignore[misc]
-    """Tells the course of each step."""
+    """Calls the training loop after each step."""
 
-    def __init__(self, trainer: _ObjectiveTrainer, course: TrainingLoop) -> None:
-        self._trainer, self._course = trainer, course
+    def __init__(self, trainer: _ObjectiveTrainer, loop: TrainingLoop) -> None:
+        self._trainer, self._course = trainer, loop
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
-        """The step is done."""
+        """Report the step, and stop the training if the loop has ended."""
         if self._course.step(state.global_step, self._trainer.last_loss):
             control.should_training_stop = True
         return control

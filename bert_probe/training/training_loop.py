@@ -1,32 +1,35 @@
-"""A training as it goes: what it reports, when it asks the held-out texts, the best so far, and its end."""
+"""The training loop: progress, evaluation on held-out texts, best checkpoint, and early stopping."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.progress import Cancelled, Progress
+from bert_probe.training.objectives import Objective
 
 EVALUATIONS = 6
-"""Times that the held-out texts are asked, at least, if there are so many steps."""
+"""Minimum number of evaluations in a training, if it has as many steps."""
 
 EARLY, STOPPED, DIVERGED = "early", "stopped", "diverged"
 
 
 @dataclass(frozen=True)
 class EvaluationPoint:
-    """How far the training is.
+    """An evaluation during training.
 
     Attributes:
-        step: steps done; epoch: how often each text was seen.
-        loss: mean over the steps since the last evaluation.
-        held_out_loss, measure: on the held-out texts; NaN where there are none.
+        step: steps done.
+        epoch: passes over the data.
+        loss: mean training loss since the last evaluation.
+        held_out_loss, measure: on the held-out texts; NaN if there are none.
         seconds: since the first step.
     """
 
@@ -38,7 +41,7 @@ class EvaluationPoint:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON, which has no NaN."""
+        """Return the fields as JSON, with None for values that are not finite."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in asdict(self).items()
@@ -49,17 +52,17 @@ Told = Callable[[EvaluationPoint], None]
 """Called after each evaluation."""
 
 
-def unheard(evaluation: EvaluationPoint) -> None:
-    """A `Told` for a training that nobody watches."""
+def ignore_evaluation(evaluation: EvaluationPoint) -> None:
+    """Do nothing; the default callback for evaluations."""
 
 
 class TrainingLoop:
-    """Follows a training, step by step.
+    """Follows a training step by step.
 
     Attributes:
         history: all evaluations.
-        best: the one whose weights are kept; None before the first.
-        ended: why it ended before its last step: "", `EARLY`, `STOPPED` or `DIVERGED`.
+        best: the evaluation of the best checkpoint; None before the first evaluation.
+        ended: why the training ended early: "", `EARLY`, `STOPPED` or `DIVERGED`.
     """
 
     def __init__(
@@ -69,37 +72,39 @@ class TrainingLoop:
         steps: int,
         epochs: int,
         patience: int,
-        report: Progress,
-        told: Told,
+        progress: Progress,
+        on_evaluation: Told,
         before: int = 0,
     ) -> None:
-        """Begin.
+        """Start a training.
 
         Args:
-            updated: parameters that change.
-            held_out: gives loss and measure; calls its argument now and then, as it goes.
-            patience: evaluations in a row with neither a better measure nor a smaller loss than any before,
-                after which it ends.
-            before: what the report has counted already.
+            updated: trainable parameters by name.
+            held_out: returns loss and measure; regularly calls its argument in the meantime.
+            patience: consecutive evaluations without a better measure or a lower loss, after which training
+                ends.
+            progress: called with the number of steps done and the total.
+            on_evaluation: called after each evaluation.
+            before: progress already reported before the first step.
         """
         self.history: list[EvaluationPoint] = []
         self.best: EvaluationPoint | None = None
         self.ended = ""
         self._updated, self._held_out, self._patience = updated, held_out, patience
         self._steps, self._epochs = steps, epochs
-        self._report, self._told, self._before = report, told, before
+        self._progress, self._on_evaluation, self._before = progress, on_evaluation, before
         times = max(EVALUATIONS, epochs)
         self._due = {math.ceil(steps * number / times) for number in range(1, times + 1)}
         self._losses: list[torch.Tensor] = []
-        self._kept: dict[str, torch.Tensor] = {}
-        self._least, self._without = math.inf, 0
+        self._best_weights: dict[str, torch.Tensor] = {}
+        self._lowest_loss, self._since_improvement = math.inf, 0
         self._start = time.monotonic()
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
-        """After each step, of which so many are done; whether the training ends here."""
+        """Process a step that is done, and return whether the training ends here."""
         self._losses.append(loss.detach())
         try:
-            self._tell(done)
+            self._report_progress(done)
             if done in self._due:
                 self._evaluate(done)
         except Cancelled:
@@ -108,51 +113,85 @@ class TrainingLoop:
             self.ended = STOPPED
         return bool(self.ended)
 
-    def _tell(self, done: int) -> None:
-        self._report(self._before + done, self._before + self._steps)
+    def _report_progress(self, done: int) -> None:
+        self._progress(self._before + done, self._before + self._steps)
 
     def _evaluate(self, done: int) -> None:
-        held_out_loss, measure = self._held_out(lambda: self._tell(done))
+        held_out_loss, measure = self._held_out(lambda: self._report_progress(done))
         loss = float(torch.stack(self._losses).mean())
         self._losses.clear()
         seconds = time.monotonic() - self._start
         if not math.isfinite(loss):
             self._diverged(done)
             return
-        found = EvaluationPoint(
+        evaluation = EvaluationPoint(
             done, self._epochs * done / self._steps, loss, held_out_loss, measure, seconds
         )
-        self.history.append(found)
-        better = self.best is None or _rank(found) > _rank(self.best)
-        hopeful = better or found.held_out_loss < self._least
-        self._least = min(self._least, found.held_out_loss)
-        self._without = 0 if hopeful else self._without + 1
-        if better:
-            self.best = found
-            for name, part in self._updated.items():
-                kept = self._kept.setdefault(name, torch.empty_like(part, requires_grad=False))
-                kept.copy_(part.detach())
-        elif self._without == self._patience:
+        self.history.append(evaluation)
+        is_better = self.best is None or _rank(evaluation) > _rank(self.best)
+        improves = is_better or evaluation.held_out_loss < self._lowest_loss
+        self._lowest_loss = min(self._lowest_loss, evaluation.held_out_loss)
+        self._since_improvement = 0 if improves else self._since_improvement + 1
+        if is_better:
+            self.best = evaluation
+            for name, parameter in self._updated.items():
+                copy = self._best_weights.setdefault(name, torch.empty_like(parameter, requires_grad=False))
+                copy.copy_(parameter.detach())
+        elif self._since_improvement == self._patience:
             self.ended = EARLY
-        self._told(found)
+        self._on_evaluation(evaluation)
 
     def _diverged(self, done: int) -> None:
         if self.best is None:
             raise UnavailableError(
-                f"After {done:,} steps the loss is no finite number any more. Choose a smaller learning rate."
+                f"The loss is not finite after {done:,} steps. Choose a lower learning rate."
             )
         self.ended = DIVERGED
 
-    def settle(self) -> None:
-        """Put the best weights back."""
+    def restore_best(self) -> None:
+        """Restore the weights of the best checkpoint."""
         with torch.no_grad():
-            for name, part in self._updated.items():
-                part.copy_(self._kept[name])
+            for name, parameter in self._updated.items():
+                parameter.copy_(self._best_weights[name])
 
 
-def _rank(found: EvaluationPoint) -> tuple[float, ...]:
-    """The larger the better: the measure, then the loss; what is no number is worst. Without held-out texts,
-    which have no loss, the latest is best."""
-    if math.isnan(found.held_out_loss):
-        return (-math.inf, found.step)
-    return (-math.inf if math.isnan(found.measure) else found.measure, -found.held_out_loss)
+def _rank(evaluation: EvaluationPoint) -> tuple[float, ...]:
+    """Return a sort key, higher is better: the measure, then the negative held-out loss; NaN is worst.
+
+    Without held-out texts the latest evaluation is best.
+    """
+    if math.isnan(evaluation.held_out_loss):
+        return (-math.inf, evaluation.step)
+    return (-math.inf if math.isnan(evaluation.measure) else evaluation.measure, -evaluation.held_out_loss)
+
+
+PredictFn = Callable[[], tuple[torch.Tensor, torch.Tensor]]
+"""Returns logits and targets of a batch, one row per target."""
+
+
+def make_evaluator(
+    objective: Objective, full_model: Any, batches: Sequence[PredictFn]
+) -> Callable[[Callable[[], None]], tuple[float, float]]:
+    """Return a function that evaluates the model without dropout and returns mean loss and measure.
+
+    Both are NaN if there are no held-out texts. The function calls its argument before each batch.
+    """
+
+    def evaluate(on_batch: Callable[[], None]) -> tuple[float, float]:
+        full_model.eval()
+        losses, counts, predictions, all_targets = [], [], [], []
+        with torch.no_grad():
+            for predict in batches:
+                on_batch()
+                logits, targets = predict()
+                losses.append(float(objective.loss(logits, targets)) if len(targets) else 0.0)
+                counts.append(len(targets))
+                predictions.append(objective.predictions(logits).cpu().numpy())
+                all_targets.append(targets.cpu().numpy())
+        full_model.train()
+        if not sum(counts):
+            return float("nan"), float("nan")
+        measure = objective.score(np.concatenate(predictions), np.concatenate(all_targets))
+        return float(np.average(losses, weights=counts)), measure
+
+    return evaluate

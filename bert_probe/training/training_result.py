@@ -1,10 +1,10 @@
-"""What came of teaching a checkpoint: how it went, what to know of it, and the checkpoint that is saved."""
+"""The result of a training: its history, notes, and the trained checkpoint."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,31 +18,36 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.training_history import write_trainings
 from bert_probe.model.weights import QUIET
 from bert_probe.training.lora import LoraAdapter
-from bert_probe.training.model_card import card
 from bert_probe.training.saving import write_folder, write_zip
 from bert_probe.training.training_loop import EvaluationPoint
 
-CARD = "README.md"
-SHARE = 0.2
-"""Of the data, held out where nothing is said."""
+MODEL_CARD = "README.md"
+DEFAULT_HELD_OUT = 0.2
+"""Default share of the data that is held out."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
-    """A checkpoint that was taught.
+    """A trained checkpoint.
 
     Attributes:
-        question: with the epochs and the learning rate that were meant.
-        task: as transformers names it; labels: of its head; measure: by which the best was chosen.
-        history: all evaluations; best: the one whose weights these are.
-        ended: why it ended before its last step: "", "early", "stopped" or "diverged".
-        trainable, parameters: numbers that were updated, and all; memory: bytes, as estimated before.
-        warnings: why the measure may flatter; notes: what else a person should know, a sentence each.
-        checkpoint: the model as it is now, in memory.
-        pooling: files by which texts become one vector each, as those of the model it was; see `own_files`.
-        data: what it was taught with; held_out: what it was asked for, of the same type; None for nothing.
-        adapter: of lora, by itself.
-        files: what the files of data are called in the lines that make it again.
+        question: with the number of epochs and the learning rate that were used.
+        task: name of the task in transformers.
+        labels: of the head.
+        measure: name of the measure that selected the best checkpoint.
+        history: all evaluations.
+        best: the evaluation of the returned checkpoint.
+        ended: why the training ended early: "", "early", "stopped" or "diverged".
+        trainable, parameters: number of updated and of all parameters.
+        memory: estimated memory in bytes.
+        warnings: why the measure may be too optimistic, one sentence each.
+        notes: what else users should know, one sentence each.
+        checkpoint: the trained model, in memory.
+        pooling: files that declare the pooling, from the original model; see `own_files`.
+        data: training texts.
+        held_out: evaluation texts, of the same type; None without any.
+        adapter: the LoRA adapter, if there is one.
+        files: names of the data files and of their reader, for the snippets.
     """
 
     task: str
@@ -65,11 +70,11 @@ class TrainingResult(Result):
 
     def __post_init__(self) -> None:
         if self.best not in self.history:
-            raise ShapeError("The best evaluation is none of the history.")
+            raise ShapeError("The best evaluation must be part of the history.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Which evaluation is kept, and what was updated."""
+        """The step of the best checkpoint, and what was updated."""
         return {
             "task": self.task,
             "measure": self.measure,
@@ -81,67 +86,69 @@ class TrainingResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each evaluation: step, epoch, loss, held_out_loss, the measure, whether it is kept."""
+        """Return one row per evaluation: step, epoch, loss, held_out_loss, the measure, and whether it
+        is the best.
+        """
         return pd.DataFrame(
             {
-                "step": [one.step for one in self.history],
-                "epoch": [one.epoch for one in self.history],
-                "loss": [one.loss for one in self.history],
-                "held_out_loss": [one.held_out_loss for one in self.history],
-                self.measure: [one.measure for one in self.history],
-                "kept": [one is self.best for one in self.history],
+                "step": [evaluation.step for evaluation in self.history],
+                "epoch": [evaluation.epoch for evaluation in self.history],
+                "loss": [evaluation.loss for evaluation in self.history],
+                "held_out_loss": [evaluation.held_out_loss for evaluation in self.history],
+                self.measure: [evaluation.measure for evaluation in self.history],
+                "kept": [evaluation is self.best for evaluation in self.history],
             }
         )
 
     def save_model(self, folder: str | Path, replace: bool = False) -> Path:
-        """Write the checkpoint as a folder that transformers and `load` open.
+        """Save the checkpoint in a folder that transformers and `load` can open.
 
-        Where the model that it was opens in sentence-transformers, so does it, with the same pooling.
-        With lora its matrices have the products added, and the adapter stands in a folder ``adapter`` within.
-        The folder is written beside its place and renamed, so that it is whole or not there.
+        If the original model is a sentence-transformers model, so is the folder, with the same pooling. With
+        LoRA, its matrices are merged, and the adapter is in the subfolder ``adapter``. The folder is written
+        completely or not at all.
 
         Args:
-            replace: take the place of a model that is there.
+            replace: replace an existing model.
 
         Raises:
-            ExportError: it cannot be written; what was there is as it was.
+            ExportError: the folder cannot be written; an existing one is unchanged.
         """
-        place = Path(folder).expanduser()
-        write_folder(place, self._fill, replace)
-        return place
+        path = Path(folder).expanduser()
+        write_folder(path, self._fill, replace)
+        return path
 
     def save_zip(self, file: BinaryIO, name: str = "taught") -> None:
-        """Write the same folder as a zip into an open file.
+        """Write the same folder as a zip to an open file.
 
         Args:
-            name: of the folder within.
+            name: name of the folder in the zip.
 
         Raises:
-            ExportError: it cannot be written.
+            ExportError: the zip cannot be written.
         """
         write_zip(file, name, self._fill, self.nbytes)
 
     def _fill(self, folder: Path) -> None:
-        whole = self.checkpoint.outputs[self.task].whole
+        full_model = self.checkpoint.outputs[self.task].whole
         with QUIET:
-            whole.save_pretrained(folder)
+            full_model.save_pretrained(folder)
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
         write_trainings(folder, self.checkpoint.before)
-        for name, said in self.pooling.items():
+        for name, config in self.pooling.items():
             (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-        text = card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
-        (folder / CARD).write_text(text, encoding="utf-8")
+            (folder / name).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+        text = model_card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
+        (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
-        """Both; no text is in the table."""
+        """Return the Python and the shell snippet; neither contains text of the data."""
         return self.python, self.shell
 
     @property
     def python(self) -> str:
-        """A script whose last line makes this table again, with the data in the files that it names."""
+        """A Python script that repeats the training, with the data in the named files."""
         read = [
             f"{name} = bert_probe.{reader}({file!r})"
             for name, reader, file in (
@@ -150,36 +157,95 @@ class TrainingResult(Result):
             )
             if file
         ]
-        given = ", ".join(["checkpoint", *(line.partition(" =")[0] for line in read)])
+        arguments = ", ".join(["checkpoint", *(line.partition(" =")[0] for line in read)])
         return "\n".join(
             [
                 "import bert_probe",
                 "",
                 f"checkpoint = {inputs.load(self.inputs.model)}",
                 *read,
-                f"bert_probe.{self.question!r}.of({given}).table()",
+                f"bert_probe.{self.question!r}.of({arguments}).table()",
             ]
         )
 
     @property
     def shell(self) -> str:
-        """The command that teaches it again, with the data in the files that it names."""
+        """A shell command that repeats the training, with the data in the named files."""
         model = self.inputs.model
         if model.get("origin") == "in memory":
-            return "# What is only in memory cannot be reached from the command line; use Python."
+            return "# A model that is only in memory cannot be used from the command line. Use Python."
         share = self.question.to_json()["held_out"]
-        held_out = self.files.get("held_out") or (f"{share:g}" if share != SHARE else None)
-        named = {
+        held_out = self.files.get("held_out") or (f"{share:g}" if share != DEFAULT_HELD_OUT else None)
+        values = {
             "--held-out": held_out,
             "--model": inputs.model_name(model),
             "--revision": model.get("revision"),
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }
-        options = [word for option, value in named.items() if value for word in (option, value)]
+        options = [word for option, value in values.items() if value for word in (option, value)]
         words = ["bert-probe", "train", *self.question.options(), *options, "--out", "taught"]
         return shlex.join([*words, self.files["data"]])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the checkpoint, which is by far the most."""
-        return sum(part.numel() * part.element_size() for part in self.checkpoint.model.parameters())
+        """Size of the weights in bytes."""
+        return sum(
+            parameter.numel() * parameter.element_size() for parameter in self.checkpoint.model.parameters()
+        )
+
+
+def model_card(
+    provenance: Mapping[str, Any], labels: Sequence[str], history: pd.DataFrame, notes: Sequence[str]
+) -> str:
+    """Return a model card in Markdown. Values from files and names are written as JSON, to prevent markup."""
+    metadata = provenance["facts"]
+    front = {
+        "library_name": "transformers",
+        "pipeline_tag": metadata["task"],
+        "base_model": provenance["model"],
+        "tags": ["bert-probe"],
+    }
+    data = {name: value for name, value in provenance.items() if name in _DATA}
+    model = {name: value for name, value in provenance.items() if name in _MODEL}
+    best = history[history["kept"]].drop(columns="kept").to_dict("records")
+    parts = [
+        "---",
+        *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()),
+        "---",
+        "",
+        f"# Fine-tuned model for {metadata['task']}",
+        "",
+        "Fine-tuned with BERT Probe. Open it with transformers or BERT Probe:",
+        "",
+        "```python",
+        "import transformers",
+        "",
+        f"transformers.pipeline({metadata['task']!r}, FOLDER)",
+        "```",
+        "",
+        *_json_section("Scores on held-out texts", best[0] | {"measure": metadata["measure"]}),
+        *_json_section("Settings", provenance["question"]),
+        *_json_section("Data", data),
+        *_json_section("Base model", model),
+        *_json_section(
+            "Updated parameters", {name: metadata[name] for name in ("updated_parameters", "parameters")}
+        ),
+        *_json_section("Labels", list(labels)),
+        *(_json_section("Notes", list(notes)) if notes else ()),
+        "## All evaluations",
+        "",
+        "```csv",
+        history.to_csv(index=False).rstrip("\n"),
+        "```",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+_DATA = ("sentences", "sentences_sha256", "held_out", "held_out_sha256", "tokens_dropped")
+_MODEL = ("model", "origin", "revision", "architecture", "weights_sha256", "dtype", "device", "libraries")
+
+
+def _json_section(title: str, value: Any) -> list[str]:
+    text = json.dumps(value, ensure_ascii=False, indent=1, default=str).replace("`", "\\u0060")
+    return [f"## {title}", "", "```json", text, "```", ""]

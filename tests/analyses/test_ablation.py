@@ -85,7 +85,7 @@ def test_ablation_equals_a_reference_with_hooks(
     assert_exact(np.float64(1 - result.pooler_change), 1 - pooler)
 
 
-def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None:
+def test_sweep_equals_ablation_of_each_head(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("We left.")
     each = HeadAblationSweep("mean").of(trace)
     for layer, head in ((0, 0), (2, 7), (5, 11)):
@@ -94,24 +94,24 @@ def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None
         assert_exact(1 + each.cls_change[layer, head], 1 + alone.cls_change)
 
 
-def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None:
+def test_mean_replacement_of_constant_head_changes_nothing() -> None:
     one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: each looks at itself alone
     values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
     module = torch.nn.Identity()
     module.is_causal = False  # type: ignore[assignment]
-    said = {}
+    message = {}
     for replacement in ("zero", "mean"):
         with switched_off(off, replacement):
-            said[replacement] = [
+            message[replacement] = [
                 recorded_attention(module, one_hot, one_hot, values, None)[0][0, :, :, 0].tolist()
                 for _ in range(2)
             ]
-    assert said["zero"] == [[[0, 2], [0, 2]], [[1, 0], [3, 0]]]  # [layer][token][head]
-    assert said["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
+    assert message["zero"] == [[[0, 2], [0, 2]], [[1, 0], [3, 0]]]  # [layer][token][head]
+    assert message["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
 
 
-def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_minilm: Checkpoint) -> None:
+def test_similarity_equals_cosines_of_ablated_vectors(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace(TEXT)
     result = HeadAblation([(3, 1), (3, 2)]).of(trace)
     change = result.similarity()
@@ -125,31 +125,31 @@ def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_
     assert len(result.showing(specials=True).similarity().tokens) == len(trace.tokens)
 
 
-def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Checkpoint) -> None:
+def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(3, 1), (3, 2)], "mean").of(trace)
     frame = result.table()
     assert list(frame) == ["position", "token", "change"]
     assert frame["change"].tolist() == result.token_change.tolist()
     assert frame["token"].tolist() == [str(token) for token in trace.tokens]
-    about = frame.attrs["provenance"]
-    assert about["question"] == {
+    description = frame.attrs["provenance"]
+    assert description["question"] == {
         "analysis": "ablation",
         "heads": ["4.2", "4.3"],
         "replacement": "mean",
         "show": "tokens",
         "specials": False,
     }
-    assert about["facts"] == {
+    assert description["facts"] == {
         "cls_change": result.cls_change,
         "pooler_change": result.pooler_change,
         "mean_token_change": result.mean_token_change,
     }
     for which in ("before", "after", "difference"):
         for specials in (False, True):
-            shown = result.showing(show=which, specials=specials)
-            frame = shown.table()
-            np.testing.assert_array_equal(frame.to_numpy(), getattr(shown.similarity(), which))
+            displayed = result.showing(show=which, specials=specials)
+            frame = displayed.table()
+            np.testing.assert_array_equal(frame.to_numpy(), getattr(displayed.similarity(), which))
             assert frame.attrs["provenance"]["question"]["show"] == which
             assert len(frame) == len(trace.tokens) - (0 if specials else 2)
     (row,) = result.showing(show="set").table().to_dict("records")
@@ -163,7 +163,7 @@ def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Ch
     assert (row["layer"], row["head"]) == (4, 2)
 
 
-def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint) -> None:
+def test_result_cannot_show_another_replacement_or_text(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(3, 1)]).of(trace)
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
@@ -180,30 +180,30 @@ def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint)
         result.showing(show="both")
 
 
-def test_each_table_has_the_largest_effect_first(minilm: Checkpoint) -> None:
+def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     each = HeadAblationSweep().of(minilm.trace(TEXT))
     table = each.table()
     assert list(table) == ["layer", "head", "cls_change", "mean_token_change"]
     assert table["mean_token_change"].is_monotonic_decreasing
     assert len(table) == 72
     first = table.iloc[0]
-    at = int(first["layer"]) - 1, int(first["head"]) - 1
-    assert each.mean_token_change[at] == first["mean_token_change"] == each.mean_token_change.max()
-    assert each.cls_change[at] == first["cls_change"]
+    position = int(first["layer"]) - 1, int(first["head"]) - 1
+    assert each.mean_token_change[position] == first["mean_token_change"] == each.mean_token_change.max()
+    assert each.cls_change[position] == first["cls_change"]
     assert table.attrs["provenance"]["question"] == {
         "analysis": "ablation of each head",
         "replacement": "zero",
     }
 
 
-def test_progress_is_told_and_what_it_raises_ends_the_work(
+def test_progress_is_reported_and_its_exception_ends_the_work(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
     monkeypatch.setattr("bert_probe.analyses.attribution.head_ablation.BATCH_TOKENS", 5 * len(trace.tokens))
-    told: list[tuple[int, int]] = []
-    HeadAblationSweep().of(trace, lambda *given: told.append(given))
-    assert told == [(done, 72) for done in range(73)]
+    reports: list[tuple[int, int]] = []
+    HeadAblationSweep().of(trace, lambda *given: reports.append(given))
+    assert reports == [(done, 72) for done in range(73)]
 
     def stop(done: int, total: int) -> None:
         if done == total // 2:
@@ -224,11 +224,11 @@ def test_progress_is_told_and_what_it_raises_ends_the_work(
 
 def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     expected = minilm.trace(TEXT).states[-1]
-    stop, others = threading.Event(), []
+    stop, remaining = threading.Event(), []
 
     def watch() -> None:
         while not stop.is_set():
-            others.append(minilm.trace(TEXT).states[-1])
+            remaining.append(minilm.trace(TEXT).states[-1])
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -236,42 +236,42 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     stop.set()
     thread.join()
     assert each.mean_token_change.min() > 0
-    assert others
-    for other in others:
+    assert remaining
+    for other in remaining:
         assert_alike(other, expected)
 
 
 @pytest.mark.parametrize(
     "heads", [[(6, 0)], [(0, 12)], [(-7, 0)], [], [(0,)], ["00"], "0.0", [(0, "1")], [(0, True)], [(0.0, 1)]]
 )
-def test_heads_that_do_not_exist_are_refused(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
+def test_missing_heads_raise_selection_error(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
     with pytest.raises(SelectionError):
         HeadAblation(heads).of(minilm.trace(TEXT))
 
 
-def test_heads_are_counted_from_the_end_and_once(minilm: Checkpoint) -> None:
+def test_negative_and_duplicate_heads_are_resolved(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     assert HeadAblation([(-1, -1), (5, 11), (0, 0)]).of(trace).question.heads == ((5, 11), (0, 0))
 
 
-def test_a_whole_layer_is_named_by_its_number_in_an_address_alone(minilm: Checkpoint) -> None:
-    about = minilm.description
-    asked = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
-    assert asked == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
+def test_whole_layer_is_abbreviated_in_url_only(minilm: Checkpoint) -> None:
+    description = minilm.description
+    question = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, description)
+    assert question == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
     with pytest.raises(SelectionError, match="There is no layer 9"):
-        HeadAblation.from_address({"off": "9"}, about)
+        HeadAblation.from_address({"off": "9"}, description)
     with pytest.raises(SelectionError, match="'5' names no head"):
-        HeadSet().read("heads", "5", about)
+        HeadSet().read("heads", "5", description)
 
 
-def test_heads_of_hidden_attention_cannot_be_switched_off(family: Callable[[str], Checkpoint]) -> None:
+def test_hidden_attention_raises_unavailable_error(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we left")
-    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
-        with pytest.raises(UnavailableError, match="does not let single heads be switched off"):
-            asked.of(trace)
+    for question in (HeadAblation([(0, 0)]), HeadAblationSweep()):
+        with pytest.raises(UnavailableError, match="cannot be switched off"):
+            question.of(trace)
 
 
-def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
+def test_changed_model_is_not_compared_with_old_trace(
     family_folder: Callable[[str], Path],
 ) -> None:
     folder = family_folder("bert")
@@ -280,9 +280,9 @@ def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
     assert HeadAblation([(0, 0)]).of(trace).mean_token_change > 0
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias += 1
-    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
+    for question in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="its weights differ"):
-            asked.of(trace)
+            question.of(trace)
 
 
 def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
@@ -290,7 +290,7 @@ def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
         HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
 
-def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
+def test_inconsistent_shapes_raise_shape_error(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = HeadAblation([(0, 0)]).of(trace)
     for wrong in (
@@ -365,7 +365,7 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
         (("--heads", "1_0.1"), "There is no layer 1_0"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(
+def test_invalid_input_prints_one_line_and_exits_2(
     words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with opened_once():

@@ -62,27 +62,27 @@ def softmax(logits: torch.Tensor) -> np.ndarray:
     return shares
 
 
-def test_words_at_masks(both: Callable[[str], Both]) -> None:
+def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("fill-mask")
-    found = two.ask(TEXT, top=4)
+    result = two.ask(TEXT, top=4)
     encoding = two.checkpoints[0].encode(TEXT)
-    one, other = (softmax(raw.logits[0]) for raw in two.raw(encoding))
+    item, other = (softmax(raw.logits[0]) for raw in two.raw(encoding))
     vocabulary = two.checkpoints[0].tokenizer.get_vocab()
-    table = found.table()
+    table = result.table()
     assert list(table) == ["position", "token", "a", "b", "difference"]
     masks = [token.position for token in encoding.tokens if token == "[MASK]"]
     assert len(masks) == 2
     assert sorted(set(table["position"])) == masks
     places = list(zip(table["position"], [vocabulary[token] for token in table["token"]], strict=True))
-    assert_exact(found.a, [one[place] for place in places])
-    assert_exact(found.b, [other[place] for place in places])
+    assert_exact(result.a, [item[place] for place in places])
+    assert_exact(result.b, [other[place] for place in places])
     for mask in masks:
-        wanted = {(mask, int(word)) for side in (one, other) for word in np.argsort(-side[mask])[:4]}
-        assert {place for place in places if place[0] == mask} == wanted
+        expected = {(mask, int(word)) for side in (item, other) for word in np.argsort(-side[mask])[:4]}
+        assert {place for place in places if place[0] == mask} == expected
         # A's likeliest first.
-        assert places[[place[0] for place in places].index(mask)][1] == one[mask].argmax()
-    assert np.abs(found.difference).max() > 0.001
-    assert "changed most: probability" in found.finding
+        assert places[[place[0] for place in places].index(mask)][1] == item[mask].argmax()
+    assert np.abs(result.difference).max() > 0.001
+    assert "changed most: probability" in result.finding
     masked = two.ask("we had left the river", mask="river")
     assert (masked.question.task, masked.question.mask) == ("fill-mask", 5)
     assert {key[0] for key in masked.keys} == {5}
@@ -90,119 +90,115 @@ def test_words_at_masks(both: Callable[[str], Both]) -> None:
 
 def test_classes(both: Callable[[str], Both]) -> None:
     two = both("text-classification")
-    found = two.ask(TEXT, PAIR)
-    one, other = (softmax(raw.logits[0]) for raw in two.raw(two.checkpoints[0].encode(TEXT, PAIR)))
-    places = [LABEL_NAMES.index(key[0]) for key in found.keys]
-    assert places == list(np.argsort(-one))
-    assert_exact(found.a, one[places])
-    assert_exact(found.b, other[places])
+    result = two.ask(TEXT, PAIR)
+    item, other = (softmax(raw.logits[0]) for raw in two.raw(two.checkpoints[0].encode(TEXT, PAIR)))
+    places = [LABEL_NAMES.index(key[0]) for key in result.keys]
+    assert places == list(np.argsort(-item))
+    assert_exact(result.a, item[places])
+    assert_exact(result.b, other[places])
 
 
-def test_labels_of_tokens(both: Callable[[str], Both]) -> None:
+def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("token-classification")
-    found = two.ask(TEXT)
+    result = two.ask(TEXT)
     encoding = two.checkpoints[0].encode(TEXT)
-    one, other = (softmax(raw.logits[0]) for raw in two.raw(encoding))
-    places = [(key[0], LABEL_NAMES.index(key[2])) for key in found.keys]
-    assert_exact(found.a, [one[place] for place in places])
-    assert_exact(found.b, [other[place] for place in places])
-    wanted = [
+    item, other = (softmax(raw.logits[0]) for raw in two.raw(encoding))
+    places = [(key[0], LABEL_NAMES.index(key[2])) for key in result.keys]
+    assert_exact(result.a, [item[place] for place in places])
+    assert_exact(result.b, [other[place] for place in places])
+    expected = [
         (token.position, int(label))
         for token in encoding.tokens
         if not token.special
-        for label in dict.fromkeys([one[token.position].argmax(), other[token.position].argmax()])
+        for label in dict.fromkeys([item[token.position].argmax(), other[token.position].argmax()])
     ]
-    assert places == wanted
-    assert found.names[0] == f"we (1): {found.keys[0][2]}"
+    assert places == expected
+    assert result.names[0] == f"we (1): {result.keys[0][2]}"
 
 
-def test_parts_of_a_text(both: Callable[[str], Both]) -> None:
+def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("question-answering")
-    found = two.ask("where", PAIR, top=3)
+    result = two.ask("where", PAIR, top=3)
     encoding = two.checkpoints[0].encode("where", PAIR)
     own = [token for token in encoding.tokens if token.segment == 1 and not token.special]
     places = [token.position for token in own]
-    for numbers, raw in zip((found.a, found.b), two.raw(encoding), strict=True):
+    for numbers, raw in zip((result.a, result.b), two.raw(encoding), strict=True):
         starts, ends = softmax(raw.start_logits[0, places]), softmax(raw.end_logits[0, places])
         begins, stops = [token.start for token in own], [token.end for token in own]
-        expected = [starts[begins.index(key[0])] * ends[stops.index(key[1])] for key in found.keys]
+        expected = [starts[begins.index(key[0])] * ends[stops.index(key[1])] for key in result.keys]
         assert_exact(numbers, expected)
-    assert [key[2] for key in found.keys] == [PAIR[key[0] : key[1]] for key in found.keys]
-    assert list(found.table()) == ["start", "end", "text", "a", "b", "difference"]
+    assert [key[2] for key in result.keys] == [PAIR[key[0] : key[1]] for key in result.keys]
+    assert list(result.table()) == ["start", "end", "text", "a", "b", "difference"]
 
 
-def test_whether_a_sentence_follows(both: Callable[[str], Both]) -> None:
+def test_next_sentence_of_both_models(both: Callable[[str], Both]) -> None:
     two = both("next-sentence-prediction")
-    found = two.ask(TEXT, PAIR)
+    result = two.ask(TEXT, PAIR)
     raw = two.raw(two.checkpoints[0].encode(TEXT, PAIR))
-    assert_exact(np.array([found.a, found.b]), [softmax(one.logits[0]) for one in raw])
-    assert [key[0] for key in found.keys] == ["next", "not next"]
+    assert_exact(np.array([result.a, result.b]), [softmax(item.logits[0]) for item in raw])
+    assert [key[0] for key in result.keys] == ["next", "not next"]
 
 
-def test_the_cosine_of_two_texts_is_asked_of_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
     other = bert_probe.load(copy(Path(str(minilm.folder)), tmp_path / "max"))
     pooling = other.folder / "1_Pooling" if other.folder else tmp_path
     change_config(pooling, pooling_mode_mean_tokens=False, pooling_mode_max_tokens=True)
     a, b = minilm.trace("we left", "they stayed"), other.trace("we left", "they stayed")
-    found = AnswerChange().of(a, b)
-    alone = [one.traces(["we left", "they stayed"]) for one in (minilm, other)]
-    assert found.kind == "cosine"
+    result = AnswerChange().of(a, b)
+    alone = [item.traces(["we left", "they stayed"]) for item in (minilm, other)]
+    assert result.kind == "cosine"
     # The same weights, and another way to a sentence's vector.
     expected = [SentenceSimilarity().of(*traces).cosine for traces in alone]
-    np.testing.assert_allclose([found.a[0], found.b[0]], expected, atol=1e-6)
-    assert abs(found.difference[0]) > 0.01
-    assert list(found.table()) == ["a", "b", "difference"]
-    with pytest.raises(TextError, match="asked of two"):
+    np.testing.assert_allclose([result.a[0], result.b[0]], expected, atol=1e-6)
+    assert abs(result.difference[0]) > 0.01
+    assert list(result.table()) == ["a", "b", "difference"]
+    with pytest.raises(TextError, match="needs two texts"):
         AnswerChange().of(minilm.trace("we left"), other.trace("we left"))
 
 
-def test_tasks_that_only_one_model_has_are_refused(
+def test_task_of_one_model_raises_unavailable_error(
     trained_on: Trained, family: Callable[[str], Checkpoint]
 ) -> None:
     filling, labelling = (trained_on("bert", task) for task in ("fill-mask", "token-classification"))
     traces = filling.trace(TEXT), labelling.trace(TEXT)
-    with pytest.raises(
-        UnavailableError, match="A has fill-mask and B token-classification: no task that both"
-    ):
+    with pytest.raises(UnavailableError, match="no common task: A has fill-mask, B has token-classification"):
         AnswerChange().of(*traces)
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         AnswerChange("token-classification").of(*traces)
-    with pytest.raises(UnavailableError, match="A has no trained head and B no trained head"):
+    with pytest.raises(UnavailableError, match="A has no trained head, B has no trained head"):
         AnswerChange().of(family("bert").trace(TEXT), after(family("bert")).trace(TEXT))
 
 
-def test_a_number_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:
+def test_regression_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     folder = trained_folder("bert", "text-classification")
     value = copy(folder, tmp_path / "value")
     change_config(value, problem_type="regression")
     a, b = bert_probe.load(folder), bert_probe.load(value)
-    with pytest.raises(UnavailableError, match="The answer of A is a probability and that of B a value"):
+    with pytest.raises(UnavailableError, match="A predicts a probability and B a value"):
         AnswerChange().of(a.trace(TEXT), b.trace(TEXT))
-    found = AnswerChange().of(b.trace(TEXT), bert_probe.load(value).trace(TEXT))
-    assert (found.kind, found.metadata) == ("value", {"numbers": "value"})
-    assert not found.difference.any()
+    result = AnswerChange().of(b.trace(TEXT), bert_probe.load(value).trace(TEXT))
+    assert (result.kind, result.metadata) == ("value", {"numbers": "value"})
+    assert not result.difference.any()
 
 
-def test_a_class_that_one_model_does_not_know_has_no_number(
-    trained_folder: TrainedFolder, tmp_path: Path
-) -> None:
+def test_class_of_one_model_is_nan_in_the_other(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     folder = trained_folder("bert", "text-classification")
     renamed = copy(folder, tmp_path / "renamed")
     change_config(renamed, id2label={str(place): f"{name}?" for place, name in LABELS.items()})
-    found = AnswerChange().of(*(bert_probe.load(one).trace(TEXT) for one in (folder, renamed)))
-    assert len(found.keys) == 2 * len(LABELS)
-    assert np.isnan(found.b[:5]).all()
-    assert np.isnan(found.a[5:]).all()
-    assert found.finding == "The answers are not the same ones."
-    assert found.save(tmp_path / "found.json")
+    result = AnswerChange().of(*(bert_probe.load(item).trace(TEXT) for item in (folder, renamed)))
+    assert len(result.keys) == 2 * len(LABELS)
+    assert np.isnan(result.b[:5]).all()
+    assert np.isnan(result.a[5:]).all()
+    assert result.finding == "The models have different labels."
+    assert result.save(tmp_path / "found.json")
 
 
-def test_the_columns_are_those_of_the_task() -> None:
+def test_key_columns_match_the_task() -> None:
     assert COLUMNS.keys() == set(trained.CLASSES) | {"sentence-similarity"}
 
 
-def test_numbers_that_do_not_fit_are_refused(both: Callable[[str], Both]) -> None:
-    found = both("next-sentence-prediction").ask(TEXT, PAIR)
+def test_inconsistent_shapes_raise_shape_error(both: Callable[[str], Both]) -> None:
+    result = both("next-sentence-prediction").ask(TEXT, PAIR)
     with pytest.raises(ShapeError):
-        AnswerChangeResult(found.question, found.inputs, found.kind, found.keys, found.a[:1], found.b)
-    assert not math.isnan(found.a[0])
+        AnswerChangeResult(result.question, result.inputs, result.kind, result.keys, result.a[:1], result.b)
+    assert not math.isnan(result.a[0])

@@ -52,91 +52,91 @@ def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_texts_are_answered_as_the_raw_model_does(
+def test_predictions_of_texts_equal_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
-    rows = classed(*((text, NAMES[at % 5]) for at, text in enumerate(SENTENCES)), pair=PAIR)
-    found = Evaluate().of(double_trained_on(name, CLASSES), rows)
+    rows = classed(*((text, NAMES[position % 5]) for position, text in enumerate(SENTENCES)), pair=PAIR)
+    result = Evaluate().of(double_trained_on(name, CLASSES), rows)
     model, tokenizer = raw(trained_folder(name, CLASSES), transformers.AutoModelForSequenceClassification)
     with torch.inference_mode():
         logits = [model(**tokenizer(text, PAIR, return_tensors="pt")).logits[0] for text in SENTENCES]
     shares = torch.stack(logits).softmax(-1).numpy()
-    assert found.predicted.tolist() == shares.argmax(-1).tolist()
-    assert_exact(found.certainty, shares.max(-1))
-    assert found.true.tolist() == [at % 5 for at in range(len(SENTENCES))]
+    assert result.predicted.tolist() == shares.argmax(-1).tolist()
+    assert_exact(result.certainty, shares.max(-1))
+    assert result.true.tolist() == [position % 5 for position in range(len(SENTENCES))]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_words_are_answered_at_their_first_token(
+def test_words_are_predicted_at_their_first_token(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     words = [text.split() for text in SENTENCES[:6]]
     content = "\n\n".join("\n".join(f"{word} O" for word in sentence) for sentence in words)
     sentences = parse_tagged_sentences(content.encode(), "a.conll")
-    found = Evaluate().of(double_trained_on(name, WORDS), sentences)
+    result = Evaluate().of(double_trained_on(name, WORDS), sentences)
     model, tokenizer = raw(trained_folder(name, WORDS), transformers.AutoModelForTokenClassification)
     answers, shares = [], []
     for sentence in sentences:
-        given = tokenizer(sentence.text, return_offsets_mapping=True, return_tensors="pt")
-        offsets = given.pop("offset_mapping")[0].tolist()
+        inputs = tokenizer(sentence.text, return_offsets_mapping=True, return_tensors="pt")
+        offsets = inputs.pop("offset_mapping")[0].tolist()
         with torch.inference_mode():
-            logits = model(**given).logits[0].softmax(-1).numpy()
+            logits = model(**inputs).logits[0].softmax(-1).numpy()
         for start, _ in sentence.spans:
             # A token may begin with the space before its word.
-            at = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
-            answers.append(int(logits[at].argmax()))
-            shares.append(logits[at].max())
-    assert found.predicted.tolist() == answers
-    assert_exact(found.certainty, shares)
-    assert found.texts == tuple(word for sentence in sentences for word in sentence.words)
+            position = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
+            answers.append(int(logits[position].argmax()))
+            shares.append(logits[position].max())
+    assert result.predicted.tolist() == answers
+    assert_exact(result.certainty, shares)
+    assert result.texts == tuple(word for sentence in sentences for word in sentence.words)
 
 
-def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path: Path) -> None:
+def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
     folder = trained.build("bert", CLASSES, tmp_path / "several", problem_type="multi_label_classification")
     model, tokenizer = raw(folder, transformers.AutoModelForSequenceClassification)
     rows = LabeledTexts.of(
         "several",
         [LabeledText(SENTENCES[0], None, ("B-PER", "O"), 2), LabeledText(SENTENCES[1], None, (), 3)],
     )
-    found = Evaluate().of(load(folder, dtype="float64"), rows)
-    given = tokenizer(list(SENTENCES[:2]), padding=True, return_tensors="pt")
+    result = Evaluate().of(load(folder, dtype="float64"), rows)
+    inputs = tokenizer(list(SENTENCES[:2]), padding=True, return_tensors="pt")
     with torch.inference_mode():
-        shares = model(**given).logits.sigmoid().numpy()
-    assert (found.predicted == (shares >= 0.5)).all()
-    assert_exact(found.certainty, np.maximum(shares, 1 - shares).min(-1))
-    assert found.true.tolist() == [[True, True, False, False, False], [False] * 5]
+        shares = model(**inputs).logits.sigmoid().numpy()
+    assert (result.predicted == (shares >= 0.5)).all()
+    assert_exact(result.certainty, np.maximum(shares, 1 - shares).min(-1))
+    assert result.true.tolist() == [[True, True, False, False, False], [False] * 5]
     folder = trained.build(
         "bert", CLASSES, tmp_path / "number", problem_type="regression", id2label={0: "stars"}
     )
     model, _ = raw(folder, transformers.AutoModelForSequenceClassification)
     rows = LabeledTexts.of("number", [LabeledText(text, None, 0.5, 2) for text in SENTENCES[:2]])
-    found = Evaluate("texts").of(load(folder, dtype="float64"), rows)
+    result = Evaluate("texts").of(load(folder, dtype="float64"), rows)
     with torch.inference_mode():
-        assert_exact(found.predicted, model(**given).logits[:, 0].numpy())
-    assert list(found.table()) == ["line", "text", "true", "predicted"]
-    assert math.isnan(found.measures["pearson"]), "what is right is the same for both"
+        assert_exact(result.predicted, model(**inputs).logits[:, 0].numpy())
+    assert list(result.table()) == ["line", "text", "true", "predicted"]
+    assert math.isnan(result.measures["pearson"]), "what is right is the same for both"
     with pytest.raises(SelectionError, match="Numbers have no classes"):
-        found.showing(show="classes").table()
-    with pytest.raises(SelectionError, match="these have number"):
-        found.showing(show="confusion").table()
+        result.showing(show="classes").table()
+    with pytest.raises(SelectionError, match="labels are of type number"):
+        result.showing(show="confusion").table()
 
 
 # Measures by hand
 
 
-def test_an_interval_by_hand() -> None:
+def test_wilson_interval_by_hand() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
-    assert [round(end, 4) for end in scores.interval(81, 263)] == [0.2553, 0.3662]
-    assert [round(end, 4) for end in scores.interval(0, 20)] == [0.0, 0.1611]
+    assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
+    assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
 
 
 def test_measures_of_classes_by_hand() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
     # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
-    found = scores.of_classes(true, predicted)
-    assert found["accuracy"] == 3 / 6
-    assert found["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
-    table = scores.by_class(true, predicted, ["a", "b", "c", "d"])
+    result = scores.score_classes(true, predicted)
+    assert result["accuracy"] == 3 / 6
+    assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
+    table = scores.class_report(true, predicted, ["a", "b", "c", "d"])
     assert table["precision"].tolist() == [1 / 2, 1 / 2, 0, 0]
     assert table["recall"].tolist() == [2 / 3, 1 / 2, 0, 0]
     assert table["f1"].tolist() == pytest.approx([4 / 7, 1 / 2, 0, 0])
@@ -148,37 +148,37 @@ def test_measures_of_classes_by_hand() -> None:
 def test_measures_of_several_labels_by_hand() -> None:
     true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
-    found = scores.of_several(true, predicted)
-    assert found["subset_accuracy"] == 1 / 3
-    assert found["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
-    assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
-    assert scores.of_several(true[2:], true[2:])["macro_f1"] == 0.0
+    result = scores.score_multilabel(true, predicted)
+    assert result["subset_accuracy"] == 1 / 3
+    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
+    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
+    assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
 def test_measures_of_numbers_by_hand() -> None:
-    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
-    assert found == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
-    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
-    assert found["spearman"] == pytest.approx(1.0)
-    assert found["pearson"] < 1
+    result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    assert result == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
+    result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
+    assert result["spearman"] == pytest.approx(1.0)
+    assert result["pearson"] < 1
 
 
 def test_measures_of_entities_by_hand() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
     # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
-    found = scores.of_tags(true, predicted)
-    assert found["accuracy"] == 4 / 6
-    assert found["entity_precision"] == 2 / 4
-    assert found["entity_recall"] == pytest.approx(2 / 3)
-    table = scores.by_entity(true, predicted).set_index("label")
+    result = scores.score_tags(true, predicted)
+    assert result["accuracy"] == 4 / 6
+    assert result["entity_precision"] == 2 / 4
+    assert result["entity_recall"] == pytest.approx(2 / 3)
+    table = scores.entity_report(true, predicted).set_index("label")
     assert table.loc["LOC", ["precision", "recall", "f1", "count"]].tolist() == [1, 1, 1, 2]
     assert table.loc["PER", ["precision", "recall", "f1", "count"]].tolist() == [0, 0, 0, 1]
     assert table.loc["all", "count"] == 3
-    assert list(scores.of_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
+    assert list(scores.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
 
 
-def test_baselines_learn_from_training_rows_alone() -> None:
+def test_baselines_use_training_rows_only() -> None:
     training = classed(
         ("red wine", "wine"),
         ("old red wine", "wine"),
@@ -187,26 +187,26 @@ def test_baselines_learn_from_training_rows_alone() -> None:
         ("old red wine", "wine"),
     )
     rows = classed(("green boat", "boat"), ("red wine", "wine")).rows
-    found = guesses.of_rows(training, rows)
-    assert found == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
-    alone = guesses.of_rows(classed(("one", "b"), ("two", "a")), rows)
+    result = guesses.predict_labels(training, rows)
+    assert result == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
+    alone = guesses.predict_labels(classed(("one", "b"), ("two", "a")), rows)
     assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
-    assert "bag_of_words" not in guesses.of_rows(classed(("one", "a")), rows)
+    assert "bag_of_words" not in guesses.predict_labels(classed(("one", "a")), rows)
     several = LabeledTexts.of(
         "several",
         [LabeledText("red wine", None, ("all", "wine"), 2), LabeledText("a boat", None, ("all", "boat"), 3)],
     )
-    found = guesses.of_rows(several, rows)
-    assert found["bag_of_words"] == [("all", "boat"), ("all", "wine")]
+    result = guesses.predict_labels(several, rows)
+    assert result["bag_of_words"] == [("all", "boat"), ("all", "wine")]
     numbers = LabeledTexts.of(
         "number", [LabeledText("red wine", None, 1.0, 2), LabeledText("a boat", None, 3.0, 3)]
     )
-    found = guesses.of_rows(numbers, rows)
-    assert found["mean"] == [2.0, 2.0]
-    assert found["bag_of_words"][0] > 2 > found["bag_of_words"][1]
+    result = guesses.predict_labels(numbers, rows)
+    assert result["mean"] == [2.0, 2.0]
+    assert result["bag_of_words"][0] > 2 > result["bag_of_words"][1]
     tagged = parse_tagged_sentences(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
-    found = guesses.of_sentences(tagged, [["boat", "the", "new"]])
-    assert found == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
+    result = guesses.predict_tags(tagged, [["boat", "the", "new"]])
+    assert result == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
 
 # The whole
@@ -215,7 +215,7 @@ def test_baselines_learn_from_training_rows_alone() -> None:
 @pytest.fixture(scope="module")
 def judged(trained_on: Trained) -> EvaluateResult:
     """Of a head that was never trained, with baselines."""
-    rows = classed(*((text, NAMES[at % 3]) for at, text in enumerate(SENTENCES)))
+    rows = classed(*((text, NAMES[position % 3]) for position, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
 
@@ -238,56 +238,56 @@ def test_tables_agree(judged: EvaluateResult) -> None:
     classes = judged.showing(show="classes").table()
     assert classes["count"].tolist() == confusion.sum(axis=1).tolist()
     for row, column in np.argwhere(judged.confusion):
-        found = judged.listed(judged.where(row, column))
-        assert set(found["true"]) == {NAMES[row]}
-        assert set(found["predicted"]) == {NAMES[column]}
-        assert len(found) == judged.confusion[row, column]
+        result = judged.listed(judged.where(row, column))
+        assert set(result["true"]) == {NAMES[row]}
+        assert set(result["predicted"]) == {NAMES[column]}
+        assert len(result) == judged.confusion[row, column]
 
 
-def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Checkpoint) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
-    with pytest.raises(EmptyTextError, match="no labelled texts"):
+    with pytest.raises(EmptyTextError, match="no labeled texts"):
         Evaluate().of(head, classed())
-    with pytest.raises(EmptyTextError, match="no labelled texts"):
+    with pytest.raises(EmptyTextError, match="no labeled texts"):
         Evaluate().of(labeller, [])
     unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
     with pytest.raises(
-        TextError, match=r"line 3: <b>x</b> is no label of .*; line 4: B-ORG .* Its labels are O"
+        TextError, match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* Its labels are O"
     ):
         Evaluate().of(head, unknown)
     sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)
-    with pytest.raises(TextError, match="line 7: NOUN is no label"):
+    with pytest.raises(TextError, match="line 7: NOUN is not a label"):
         Evaluate().of(labeller, [sentence])
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
         Evaluate().of(minilm, classed(("One", "O")))
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         Evaluate().of(head, [sentence])
-    with pytest.raises(UnavailableError, match=r"of the kind number, and the head of .* answers classes"):
+    with pytest.raises(UnavailableError, match=r"of type number, but the head of .* predicts classes"):
         Evaluate().of(head, LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)]))
-    with pytest.raises(TextError, match="training rows are number"):
+    with pytest.raises(TextError, match="training rows have labels of type number"):
         Evaluate().of(
             head, classed(("One", "O")), LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)])
         )
-    with pytest.raises(TextError, match="no word of these"):
+    with pytest.raises(TextError, match="drops every word"):
         Evaluate().of(labeller, [TaggedSentence(("\u200b",), ("O",), (), (), "a", ((1, 1),), {}, 7)])
 
 
-def test_texts_too_long_are_refused_unless_they_are_cut(trained_on: Trained) -> None:
+def test_long_texts_need_truncate(trained_on: Trained) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
     rows = classed(("One", "O"), ("a " * 600, "O"))
     with pytest.raises(TooLongError, match="Line 3: 602 tokens"):
         Evaluate().of(head, rows)
-    found = Evaluate().of(head, rows, truncate=True)
-    assert found.provenance["tokens_dropped"] > 0
+    result = Evaluate().of(head, rows, truncate=True)
+    assert result.provenance["tokens_dropped"] > 0
     words = parse_tagged_sentences(b"a O\n" * 600, "a.conll")
     with pytest.raises(TooLongError, match="Line 1: 602 tokens"):
         Evaluate().of(labeller, words)
-    found = Evaluate().of(labeller, words, words, truncate=True)
-    assert len(found.texts) == 600 - found.provenance["tokens_dropped"]
-    assert found.baselines == {"most_frequent": 1.0, "by_word": 1.0}
+    result = Evaluate().of(labeller, words, words, truncate=True)
+    assert len(result.texts) == 600 - result.provenance["tokens_dropped"]
+    assert result.baselines == {"most_frequent": 1.0, "by_word": 1.0}
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
     checkpoint = load(trained.build("bert", CLASSES, tmp_path))
     with torch.no_grad():
         checkpoint.outputs[CLASSES].whole.classifier.bias[1] = math.nan
@@ -295,24 +295,24 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
         Evaluate().of(checkpoint, classed(("One", "O")))
 
 
-def test_what_a_head_answers(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_label_type_of_each_head(trained_on: Trained, minilm: Checkpoint) -> None:
     assert kind_of(trained_on("bert", CLASSES)) == "classes"
     assert kind_of(trained_on("bert", WORDS)) == "tags"
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
         kind_of(minilm)
 
 
-def test_progress_is_told(trained_on: Trained) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported(trained_on: Trained) -> None:
+    reports: list[tuple[int, int]] = []
     Evaluate().of(
         trained_on("bert", CLASSES),
         classed(("One", "O"), ("Two", "O")),
-        report=lambda done, total: told.append((done, total)),
+        report=lambda done, total: reports.append((done, total)),
     )
-    assert told == [(0, 2), (2, 2)]
+    assert reports == [(0, 2), (2, 2)]
 
 
-def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> None:
+def test_evaluation_reads_files_of_both_readers(tmp_path: Path) -> None:
     """What the Python line of a result reads is what was judged."""
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
@@ -323,7 +323,7 @@ def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> Non
     assert read_tagged_sentences(words) == parse_tagged_sentences(words.read_bytes(), "a.conll")
 
 
-def test_the_example_is_fit_to_learn_from() -> None:
+def test_example_data_can_be_used_for_training() -> None:
     rows = everyday_topics()
     counts = Counter(row.label for row in rows.rows)
     assert len(counts) == 6

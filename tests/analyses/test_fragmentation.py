@@ -75,5 +75,5 @@ def test_two_vocabularies_on_one_text(minilm: Checkpoint, family: Callable[[str]
     assert frame["pieces_b"].tolist() == [len(word.pieces) for word in Fertility().of(b).words]
     assert frame["cut_b"][1] == "Ġsmall"
     assert frame.attrs["provenance"]["facts"]["a"]["fertility"] == 1
-    with pytest.raises(SelectionError, match="these are two"):
+    with pytest.raises(SelectionError, match="read different texts"):
         FertilityChange().of(a, minilm.trace("another"))

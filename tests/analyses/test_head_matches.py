@@ -27,14 +27,14 @@ Opened = Callable[[str], Checkpoint]
 
 def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, family_folder: Folders) -> None:
     a, b = (double_family(name).trace(TEXT, PAIR) for name in ("bert", "roberta"))
-    found = HeadMatches().of(a, b)
-    assert found.similarity.shape == (3, 4, 3, 4)
-    assert [span.text for span in found.spans.spans][:4] == ["[CLS] · <s>", "Almost", "before", "we"]
-    assert len(found.spans.rows) < min(len(a.tokens), len(b.tokens))
+    result = HeadMatches().of(a, b)
+    assert result.similarity.shape == (3, 4, 3, 4)
+    assert [span.text for span in result.spans.spans][:4] == ["[CLS] · <s>", "Almost", "before", "we"]
+    assert len(result.spans.rows) < min(len(a.tokens), len(b.tokens))
     maps = []
     for trace, name, side in ((a, "bert", "a"), (b, "roberta", "b")):
         raw = Raw(family_folder(name), "float64").run(trace.encoding).attentions
-        places = [list(getattr(span, side)) for span in found.spans.spans]
+        places = [list(getattr(span, side)) for span in result.spans.spans]
         rows = [[layer[0][:, tokens].mean(dim=1) for tokens in places] for layer in raw]
         maps.append(
             [
@@ -44,51 +44,51 @@ def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, famil
                 for layer in rows
             ]
         )
-    for (x, one), (y, other) in ((p, q) for p in enumerate(maps[0]) for q in enumerate(maps[1])):
-        expected = 1 - (one[:, None] - other[None]).abs().sum(dim=-1).mean(dim=-1) / 2
-        assert_exact(found.similarity[x, :, y], expected.numpy())
-    assert 0.05 < found.matrix.min() < found.matrix.max() < 0.95
+    for (x, item), (y, other) in ((p, q) for p in enumerate(maps[0]) for q in enumerate(maps[1])):
+        expected = 1 - (item[:, None] - other[None]).abs().sum(dim=-1).mean(dim=-1) / 2
+        assert_exact(result.similarity[x, :, y], expected.numpy())
+    assert 0.05 < result.matrix.min() < result.matrix.max() < 0.95
 
 
 def test_by_hand(family: Opened) -> None:
     checkpoint = family("mpnet")  # of which the weights themselves are kept
     a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
-    one = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
+    item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
-    a = replace(a, weights=(np.stack([one, one, two, one]),) * 3)
-    b = replace(b, weights=(np.stack([two, two, two, one]),) * 3)
-    found = HeadMatches().of(a, b)
+    a = replace(a, weights=(np.stack([item, item, two, item]),) * 3)
+    b = replace(b, weights=(np.stack([two, two, two, item]),) * 3)
+    result = HeadMatches().of(a, b)
     # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
     expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
-    np.testing.assert_allclose(found.matrix, np.tile(expected, (3, 3)), atol=1e-7)
+    np.testing.assert_allclose(result.matrix, np.tile(expected, (3, 3)), atol=1e-7)
     # Of several that are as much alike the first is named, and of those only one finds its way back.
-    assert found.best[:4].tolist() == [3, 3, 0, 3]
-    assert found.mutual[:4].tolist() == [True, False, True, False]
-    best = found.table()
+    assert result.best[:4].tolist() == [3, 3, 0, 3]
+    assert result.mutual[:4].tolist() == [True, False, True, False]
+    best = result.table()
     assert best.iloc[1].tolist() == [1, 2, 1, 4, 1.0, False]
     assert list(best) == ["layer_a", "head_a", "layer_b", "head_b", "similarity", "mutual"]
-    assert "Most alike are head 1.1 of A and head 1.4 of B: similarity 1." in found.finding
-    table = found.showing(show="all").table()
+    assert "The best match is head 1.1 of A and head 1.4 of B: similarity 1." in result.finding
+    table = result.showing(show="all").table()
     assert len(table) == 144
     row = table.query("layer_a == 2 and head_a == 3 and layer_b == 3 and head_b == 4")
     assert row["similarity"].item() == pytest.approx(0.7)
 
 
-def test_a_head_and_itself_are_exactly_alike(family: Opened) -> None:
+def test_similarity_of_a_head_with_itself_is_1(family: Opened) -> None:
     for name in ("bert", "eurobert", "mpnet"):
         a, b = family(name).trace(TEXT), family(name).trace(TEXT)
-        found = HeadMatches().of(a, b)
-        assert np.diagonal(found.matrix).tolist() == [1.0] * 12
-        assert found.matrix.min() < 0.9
-        assert found.metadata == {"spans": len(a.tokens)}
-        np.testing.assert_array_equal(found.matrix, found.matrix.T)
+        result = HeadMatches().of(a, b)
+        assert np.diagonal(result.matrix).tolist() == [1.0] * 12
+        assert result.matrix.min() < 0.9
+        assert result.metadata == {"spans": len(a.tokens)}
+        np.testing.assert_array_equal(result.matrix, result.matrix.T)
 
 
-def test_a_against_b_mirrors_b_against_a(double_family: Opened) -> None:
+def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
     a, b = (double_family(name).trace(TEXT) for name in ("albert", "eurobert"))
-    there, back = HeadMatches().of(a, b), HeadMatches().of(b, a)
-    assert_exact(there.matrix, back.matrix.T)
-    assert there.matrix.min() >= 0
+    present, back = HeadMatches().of(a, b), HeadMatches().of(b, a)
+    assert_exact(present.matrix, back.matrix.T)
+    assert present.matrix.min() >= 0
 
 
 class Told:
@@ -102,47 +102,47 @@ class Told:
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2])
-def test_it_is_the_same_however_much_is_held(
+def test_result_does_not_depend_on_chunk_size(
     layers: int, family: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = family("bert")
     for b in (family("roberta").trace(TEXT), checkpoint.trace(TEXT)):
         a = checkpoint.trace(TEXT)
-        whole = HeadMatches().of(a, b)
-        size = 8 * a.heads * len(whole.spans.rows) * len(whole.spans.spans)
-        told = Told()
+        full = HeadMatches().of(a, b)
+        size = 8 * a.heads * len(full.spans.rows) * len(full.spans.spans)
+        reports = Told()
         with monkeypatch.context() as patch:
-            patch.setattr(head_matches, "HELD_BYTES", layers * size)
-            parts = HeadMatches().of(a, b, told)
-        np.testing.assert_array_equal(parts.matrix, whole.matrix)
-        assert told.all[-1] == (9, 9)
-        assert len(told.all) == 3 * -(-3 // max(layers, 1))
+            patch.setattr(head_matches, "CHUNK_BYTES", layers * size)
+            parts = HeadMatches().of(a, b, reports)
+        np.testing.assert_array_equal(parts.matrix, full.matrix)
+        assert reports.all[-1] == (9, 9)
+        assert len(reports.all) == 3 * -(-3 // max(layers, 1))
 
 
-def test_what_is_no_one_text_is_refused(family: Opened) -> None:
+def test_different_texts_raise_selection_error(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
-    with pytest.raises(SelectionError, match="on one text, and these are two"):
+    with pytest.raises(SelectionError, match="read different texts"):
         HeadMatches().of(a.trace("we left"), b.trace("we left it"))
-    with pytest.raises(SelectionError, match="the models did not read"):
-        HeadMatches().of(*(one.trace(LONG * 10, truncate=True) for one in (a, b)))
+    with pytest.raises(SelectionError, match="tokens were cut off in A"):
+        HeadMatches().of(*(item.trace(LONG * 10, truncate=True) for item in (a, b)))
 
 
-def test_it_is_drawn_and_two_maps_beside_each_other(family: Opened) -> None:
+def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
     a, b = family("bert").trace(TEXT), family("roberta").trace(TEXT)
-    found = HeadMatches().of(a, b)
-    (drawn,) = pictures.heatmaps_of(found)
-    assert (drawn.rows[5], drawn.columns[11]) == ("2.2", "3.4")
-    np.testing.assert_array_equal(drawn.values, found.matrix)
-    for side, one in enumerate(of_matched_maps(found, a, b, 5, 11)):
-        np.testing.assert_allclose(one.values.sum(axis=1), 1, atol=1e-6)
-        assert one.values.shape == (len(found.spans.rows), len(found.spans.spans))
-        assert one.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
-    table = found.maps_frame(a, b, 5, 11)
+    result = HeadMatches().of(a, b)
+    (sampled,) = pictures.heatmaps_of(result)
+    assert (sampled.rows[5], sampled.columns[11]) == ("2.2", "3.4")
+    np.testing.assert_array_equal(sampled.values, result.matrix)
+    for side, item in enumerate(of_matched_maps(result, a, b, 5, 11)):
+        np.testing.assert_allclose(item.values.sum(axis=1), 1, atol=1e-6)
+        assert item.values.shape == (len(result.spans.rows), len(result.spans.spans))
+        assert item.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
+    table = result.maps_frame(a, b, 5, 11)
     assert list(table)[4:] == ["weight_a_2.2", "weight_b_3.4"]
-    place = len(found.spans.spans) + 3  # the second query, the fourth key
-    query, key = (found.spans.spans[index] for index in (found.spans.rows[1], 3))
-    expected = [found.spans.rows[1], query.text, 3, key.text]
+    place = len(result.spans.spans) + 3  # the second query, the fourth key
+    query, key = (result.spans.spans[index] for index in (result.spans.rows[1], 3))
+    expected = [result.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected
-    assert table.iloc[place, 5] == of_matched_maps(found, a, b, 5, 11)[1].values[1, 3]
-    difference = np.subtract(*(matched_map.values for matched_map in of_matched_maps(found, a, b, 5, 11)))
-    assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(found.matrix[5, 11], abs=1e-6)
+    assert table.iloc[place, 5] == of_matched_maps(result, a, b, 5, 11)[1].values[1, 3]
+    difference = np.subtract(*(matched_map.values for matched_map in of_matched_maps(result, a, b, 5, 11)))
+    assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(result.matrix[5, 11], abs=1e-6)

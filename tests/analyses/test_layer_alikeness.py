@@ -39,13 +39,13 @@ def test_cka_by_hand() -> None:
 def by_examples(x: np.ndarray, y: np.ndarray) -> float:
     """The same by the products of examples with examples, [example, example], doubly centred."""
     centre = np.eye(len(x)) - 1 / len(x)
-    k, m = (centre @ (one @ one.T) @ centre for one in (x, y))
+    k, m = (centre @ (item @ item.T) @ centre for item in (x, y))
     return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))
 
 
 @given(st.integers(0, 10_000), st.integers(3, 12), st.integers(1, 5), st.integers(1, 5))
 @settings(deadline=None, max_examples=examples(40))
-def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: int) -> None:
+def test_cka_is_invariant_to_rotation_and_scale(seed: int, examples: int, wide: int, narrow: int) -> None:
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(examples, wide)), random.normal(size=(examples, narrow))
     value = linear_cka(x, y)
@@ -61,10 +61,10 @@ def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: in
     assert_exact(np.float64(linear_cka(x, x @ turn * 7)), 1)
 
 
-def test_what_is_no_direction_or_no_pair_of_matrices() -> None:
+def test_constant_rows_are_nan_and_unequal_shapes_raise() -> None:
     x = np.random.default_rng(0).normal(size=(4, 3))
     assert np.isnan(linear_cka(x, np.full((4, 2), 0.1)))
-    with pytest.raises(ShapeError, match="same examples"):
+    with pytest.raises(ShapeError, match="as many rows"):
         linear_cka(x, x[:3])
 
 
@@ -89,30 +89,30 @@ def test_layers_agree_with_raw_transformers(
                 for layer in range(4)
             ]
         )
-    found = LayerSimilarity().of(a, b, SENTENCES)
-    assert_exact(found.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
-    assert found.examples == len(states[0][0])
-    assert found.cka.max() < 1
-    table = found.table()
+    result = LayerSimilarity().of(a, b, SENTENCES)
+    assert_exact(result.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
+    assert result.examples == len(states[0][0])
+    assert result.cka.max() < 1
+    table = result.table()
     assert list(table) == ["layer_a", "layer_b", "cka"]
-    assert table["cka"].tolist() == found.cka.ravel().tolist()
-    assert found.finding.startswith(f"Layer {np.diagonal(found.cka).argmin()} is the least like itself")
+    assert table["cka"].tolist() == result.cka.ravel().tolist()
+    assert result.finding.startswith(f"Layer {np.diagonal(result.cka).argmin()} changed most")
 
 
-def test_of_many_tokens_some_are_drawn_and_by_the_seed(family: Opened) -> None:
+def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
-    assert [one.examples for one in few] == [20, 20, 20]
+    assert [item.examples for item in few] == [20, 20, 20]
     assert np.array_equal(few[0].cka, few[1].cka)
     assert not np.allclose(few[0].cka, few[2].cka)
     assert np.array_equal(LayerSimilarity(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
 
 
-def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
+def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
-    seen: list[tuple[int, int]] = []
-    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
+    observed: list[tuple[int, int]] = []
+    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: observed.append((done, total)))
+    assert observed[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
 
     class StopError(Exception):
         pass
@@ -125,14 +125,14 @@ def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
         LayerSimilarity().of(a, b, SENTENCES, report=stop)
 
 
-def test_texts_that_cannot_be_compared_are_refused(family: Opened) -> None:
+def test_incomparable_texts_raise_errors(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
-    with pytest.raises(TextError, match="there is only one"):
+    with pytest.raises(TextError, match="have only one"):
         LayerSimilarity().of(a, b, ["we"])
     with pytest.raises(TextError, match="no sentence"):
         LayerSimilarity().of(a, b, [" "])
     long = "we had left " * 60
     with pytest.raises(TooLongError, match="Line 2"):
         LayerSimilarity().of(a, b, ["we left", long])
-    found = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
-    assert found.provenance["tokens_dropped"] == 182 - 160
+    result = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
+    assert result.provenance["tokens_dropped"] == 182 - 160

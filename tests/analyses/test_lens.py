@@ -39,27 +39,27 @@ def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
     return model.eval()
 
 
-def by_id(found: LensResult, layer: int) -> np.ndarray:
+def by_id(result: LensResult, layer: int) -> np.ndarray:
     """The logits of a layer, [place, word or label], in the order of the vocabulary or the labels."""
-    order = np.argsort(found.ids[layer], axis=-1)
-    return np.take_along_axis(found.logits[layer], order, axis=-1)
+    order = np.argsort(result.ids[layer], axis=-1)
+    return np.take_along_axis(result.logits[layer], order, axis=-1)
 
 
 @pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
-def test_each_layer_is_the_answer_of_a_model_that_ends_there(
+def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
     with Float64Mode():  # a norm runs by itself here, not within the model's forward
-        found = Lens(task, top=ALL).of(trace)
+        result = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):
         with torch.inference_mode():
             logits = shortened(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
-        assert_exact(by_id(found, layers), np.atleast_2d(logits), f"{layers} layers")
+        assert_exact(by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
 
 
-def test_the_last_layer_is_the_model_s_answer_to_the_bit(trained_on: Trained) -> None:
+def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -> None:
     words = trained_on("bert", "fill-mask").trace("we had [MASK] the ground")
     lens, answer = Lens(top=4).of(words), FillMask(top=4).of(words)
     for name in ("ids", "ranks", "logits", "probabilities"):
@@ -70,28 +70,28 @@ def test_the_last_layer_is_the_model_s_answer_to_the_bit(trained_on: Trained) ->
     )
     labels = trained_on("bert", "token-classification").trace(TEXT)
     likeliest = Lens(top=1).of(labels).table().query("layer == 3 and position > 0")
-    mine = LabelTokens(outside=True).of(labels).table()
-    assert list(likeliest["label"])[: len(mine)] == list(mine["label"])
+    first = LabelTokens(outside=True).of(labels).table()
+    assert list(likeliest["label"])[: len(first)] == list(first["label"])
 
 
-def test_masks_targets_and_the_tables(trained_on: Trained) -> None:
+def test_masks_targets_and_tables_agree(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left the ground")
     table = Lens(mask="left", targets=("left", "river", "ground"), top=2).of(trace).table()
     assert list(table) == ["layer", "position", "rank", "token", "probability"]
     assert len(table) == 4 * 2
     assert set(table["position"]) == {3}
     assert set(table["token"]) <= {"left", "river", "ground"}
-    whole = Lens(top=ALL, mask="left").of(trace)
+    full = Lens(top=ALL, mask="left").of(trace)
     first = table[table["layer"] == 1].iloc[0]
-    same = whole.table().query("layer == 1 and token == @first.token").iloc[0]
+    same = full.table().query("layer == 1 and token == @first.token").iloc[0]
     assert (same["rank"], same["probability"]) == (first["rank"], first["probability"])
-    entropy = whole.showing(show="entropy").table()
+    entropy = full.showing(show="entropy").table()
     assert list(entropy) == ["layer", "position", "token", "entropy_bits"]
-    shares = softmax(by_id(whole, 2))
+    shares = softmax(by_id(full, 2))
     assert_exact(entropy["entropy_bits"].to_numpy()[2:3], -(shares * np.log2(shares)).sum(axis=-1))
 
 
-def test_without_a_mask_all_tokens_are_asked_about(trained_on: Trained) -> None:
+def test_without_masks_all_tokens_are_predicted(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left")
     assert Lens().of(trace).ids.shape == (4, len(trace.tokens), 5)
 
@@ -102,20 +102,20 @@ def test_entropy_by_hand() -> None:
 
 
 def test_settled_by_hand(trained_on: Trained) -> None:
-    found = Lens(top=1).of(trained_on("bert", "fill-mask").trace("we had"))
+    result = Lens(top=1).of(trained_on("bert", "fill-mask").trace("we had"))
     first = np.array([[7, 7, 7, 7], [7, 8, 7, 9], [7, 7, 8, 9], [7, 7, 7, 9]])
     for part in ("ids", "ranks", "logits", "probabilities"):
-        object.__setattr__(found, part, first[:, :, None])
-    assert found.settled.tolist() == [0, 2, 3, 1]
+        object.__setattr__(result, part, first[:, :, None])
+    assert result.settled.tolist() == [0, 2, 3, 1]
 
 
-def test_what_has_no_lens_is_refused(minilm: Checkpoint, trained_on: Trained) -> None:
+def test_unsupported_heads_and_options_raise_errors(minilm: Checkpoint, trained_on: Trained) -> None:
     with pytest.raises(UnavailableError, match=r"no trained head for fill-mask.*sentence-similarity"):
         Lens().of(minilm.trace(TEXT))
     text = trained_on("bert", "text-classification").trace(TEXT)
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         Lens("fill-mask").of(text)
-    with pytest.raises(SelectionError, match="go with fill-mask"):
+    with pytest.raises(SelectionError, match="need a fill-mask head"):
         Lens(mask="ground").of(text)
 
 

@@ -33,7 +33,7 @@ ARRAYS = ("total_variation", "jensen_shannon", "moved", "shift", "strongest_a", 
 
 def hand_trace(words: str, *layers: list[list[float]], vectors: list[list[list[float]]]) -> Trace:
     """A trace of one head with this attention [query, key] in each layer, and these vectors."""
-    weights, states = ([np.array(one) for one in part] for part in ([[layer] for layer in layers], vectors))
+    weights, states = ([np.array(item) for item in part] for part in ([[layer] for layer in layers], vectors))
     return traces.hand_trace(weights, words, states)
 
 
@@ -57,7 +57,7 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
     return MinimalPair().of(*two_by_hand)
 
 
-def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
+def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
     # "it" looks at (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" looks the same in both.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
@@ -78,90 +78,92 @@ def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Tr
     assert_rounded(row.difference, [-0.3, -0.1, 0.4], 2)
 
 
-def test_the_finding_by_hand(by_hand: MinimalPairResult) -> None:
+def test_finding_by_hand(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
-        "Of all aligned tokens ‘it’ moved most: 1 − cosine 1.00 in layer 1; "
+        "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
         "Head 1.1 changed most over all aligned tokens: total variation 0.20."
     )
-    assert by_hand.finding(1).startswith("‘was’ moved in no layer; no head shifts its attention. ")
+    assert by_hand.finding(1).startswith(
+        "The vector of ‘was’ is unchanged in all layers; no head shifts its attention. "
+    )
 
 
-def test_a_finding_names_all_that_share_the_largest_value() -> None:
+def test_finding_names_all_ties() -> None:
     vectors = [[X, X], [X, X], [X, X]]
     a = hand_trace("it it", [[1, 0], [0, 1]], [[1, 0], [0, 1]], vectors=vectors)
     b = hand_trace(
         "it it", [[0.999, 0.001], [0, 1]], [[0.999, 0.001], [0, 1]], vectors=[[X, X], [Y, Y], [Y, Y]]
     )
     assert MinimalPair().of(a, b).finding() == (
-        "‘it’ (0) moved most in layers 1 and 2 (1 − cosine 1.00); "
-        "2 heads shift less than 0.01 of its attention each, and none shifts more. "
+        "The vector of ‘it’ (0) changed most in layers 1 and 2 (cosine distance 1.00); "
+        "2 heads share the largest shift of its attention, less than 0.01. "
         "2 heads changed most over all aligned tokens: total variation less than 0.01."
     )
 
 
-def test_rows_with_nothing_in_common_reach_the_upper_end() -> None:
+def test_disjoint_rows_have_maximal_change() -> None:
     a = hand_trace("it was", [[1, 0], [1, 0]], vectors=[[X, X], [X, X]])
     b = hand_trace("it was", [[0, 1], [0, 1]], vectors=[[X, X], [X, X]])
     pair = MinimalPair().of(a, b)
     assert (pair.total_variation[0, 0], pair.jensen_shannon[0, 0], pair.shift.tolist()) == (1, 1, [[[1, 1]]])
 
 
-def changes(names_a: list[str], names_b: list[str], what: str) -> Callable[[Any, Any], np.ndarray]:
+def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
     """A formula of the raw model's two outputs, by loops over layers, heads, queries and keys."""
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
-    def formula(one: Any, other: Any) -> np.ndarray:
-        a, b = (torch.stack(output.attentions)[:, 0].double() for output in (one, other))
-        found = np.zeros(a.shape[:2])
+    def formula(item: Any, other: Any) -> np.ndarray:
+        a, b = (torch.stack(output.attentions)[:, 0].double() for output in (item, other))
+        result = np.zeros(a.shape[:2])
         for layer, head, query in np.ndindex(*a.shape[:2], len(same)):
             p, q = (
                 [float(side[layer, head, same[query], key]) for key in same]
-                + [float(sum(side[layer, head, same[query], key] for key in others))]
+                + [float(sum(side[layer, head, same[query], key] for key in remaining))]
                 for side in (a, b)
-                for others in [[key for key in range(len(names_a)) if key not in same]]
+                for remaining in [[key for key in range(len(names_a)) if key not in same]]
             )
-            if what == "total_variation":
-                found[layer, head] += sum(abs(x - y) for x, y in zip(p, q, strict=True)) / 2
+            if case == "total_variation":
+                result[layer, head] += sum(abs(x - y) for x, y in zip(p, q, strict=True)) / 2
             else:
                 divergence = sum(
                     x * math.log2(2 * x / (x + y)) / 2 + y * math.log2(2 * y / (x + y)) / 2
                     for x, y in zip(p, q, strict=True)
                 )
-                found[layer, head] += math.sqrt(max(0.0, divergence))
-        return found / len(same)
+                result[layer, head] += math.sqrt(max(0.0, divergence))
+        return result / len(same)
 
-    def moved(one: Any, other: Any) -> np.ndarray:
-        a, b = (torch.stack(output.hidden_states)[:, 0, same].double() for output in (one, other))
+    def moved(item: Any, other: Any) -> np.ndarray:
+        a, b = (torch.stack(output.hidden_states)[:, 0, same].double() for output in (item, other))
         change: np.ndarray = 1 - torch.cosine_similarity(a, b, dim=-1).numpy()
         return change
 
-    return moved if what == "moved" else formula
+    return moved if case == "moved" else formula
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_pronoun_pair_agrees_with_raw_transformers(
+def test_pronoun_pair_equals_raw_transformers(
     dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     a, b = checkpoint.trace(FULL), checkpoint.trace(EMPTY)
     pair = MinimalPair().of(a, b)
     names_a, names_b = ([*map(str, trace.tokens)] for trace in (a, b))
-    assert [one for one, other in zip(names_a, names_b, strict=True) if one != other] == ["full"]
+    assert [item for item, other in zip(names_a, names_b, strict=True) if item != other] == ["full"]
     encodings = [a.encoding, b.encoding]
-    for what in ("total_variation", "jensen_shannon", "moved"):
-        assert getattr(pair, what).dtype == dtype
-        expected = raw.expect_of(encodings, changes(names_a, names_b, what))
-        if what == "jensen_shannon" and dtype == "float64":
+    for case in ("total_variation", "jensen_shannon", "moved"):
+        assert getattr(pair, case).dtype == dtype
+        expected = raw.expect_of(encodings, changes(names_a, names_b, case))
+        if case == "jensen_shannon" and dtype == "float64":
             # A root: what rounding leaves of rows that hardly differ becomes as large as its own root.
-            least = math.sqrt(len(names_a) * np.finfo(dtype).eps)
-            expected = replace(expected, share=max(expected.share, least))
-        expected.check(getattr(pair, what), what)
+            smallest = math.sqrt(len(names_a) * np.finfo(dtype).eps)
+            expected = replace(expected, share=max(expected.share, smallest))
+        expected.check(getattr(pair, case), case)
     assert pair.total_variation.max() > 0.1
 
 
 @pytest.mark.parametrize("by", ["total_variation", "jensen_shannon"])
-def test_heads_are_ranked_by_the_measure_asked_for(minilm: Checkpoint, by: str) -> None:
+def test_heads_are_ranked_by_the_selected_measure(minilm: Checkpoint, by: str) -> None:
     pair = MinimalPair(by=by).of(minilm.trace(FULL), minilm.trace(EMPTY))
     table = pair.table()
     assert list(table) == ["layer", "head", "total_variation", "jensen_shannon"]
@@ -170,7 +172,7 @@ def test_heads_are_ranked_by_the_measure_asked_for(minilm: Checkpoint, by: str) 
     assert len(table) == 72
     other = pair.showing(by="jensen_shannon" if by == "total_variation" else "total_variation")
     assert not other.table()[by].is_monotonic_decreasing
-    with pytest.raises(SelectionError, match="Ask Compare anew"):
+    with pytest.raises(SelectionError, match="Ask MinimalPair"):
         pair.showing(words=True)
 
 
@@ -180,7 +182,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
+def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
     pair, mirrored = MinimalPair(words).of(a, b), MinimalPair(words).of(b, a)
     for name in ARRAYS[:4]:
@@ -201,7 +203,7 @@ def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: st
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
+def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
     minilm: Checkpoint, one: str, other: str, words: bool
 ) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
@@ -215,7 +217,7 @@ def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(15))
-def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
+def test_equal_texts_have_no_differences(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
     # In one batch, with padding; and in capitals, which this model does not tell apart.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])
     for other in (b, minilm.trace(text)):
@@ -223,34 +225,36 @@ def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer:
         assert not any(getattr(pair, name).any() for name in ARRAYS[:4])
         assert not MinimalPairRow(0, 2, 5, words).of(a, other).difference.any()
         assert not pair.alignment.changed_a
-        assert pair.finding() == "Nothing changed: to the model both texts are the same."
+        assert pair.finding() == "Nothing changed: both texts are the same input to the model."
 
 
-def test_the_same_input_is_the_same_whatever_a_batch_made_of_its_last_digits(minilm: Checkpoint) -> None:
+def test_equal_inputs_ignore_rounding_in_batches(minilm: Checkpoint) -> None:
     a = minilm.trace(FULL)
     b = replace(a, states=tuple(state + np.float32(1e-6) for state in a.states))
     assert not MinimalPair().of(a, b).moved.any()
 
 
 @pytest.mark.parametrize("name", ["roberta", "modernbert", "mpnet", "distilbert", "eurobert"])
-def test_other_families_by_a_loop_over_queries(name: str, double_family: Callable[[str], Checkpoint]) -> None:
-    one, other = "the old bridge in the rain", "we left the wide old bridge at night"
-    a, b = (double_family(name).trace(text) for text in (one, other))
+def test_other_families_equal_a_loop_over_queries(
+    name: str, double_family: Callable[[str], Checkpoint]
+) -> None:
+    item, other = "the old bridge in the rain", "we left the wide old bridge at night"
+    a, b = (double_family(name).trace(text) for text in (item, other))
     pair = MinimalPair(words=True).of(a, b)
-    mine, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
-    here, there = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
+    first, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
+    here, present = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
     total = 0.0
     for x, y in pair.alignment.pairs:
-        p, q = [*mine[x, here]], [*yours[y, there]]
+        p, q = [*first[x, here]], [*yours[y, present]]
         total += np.abs(np.subtract([*p, 1 - sum(p)], [*q, 1 - sum(q)])).sum() / 2
     assert_exact(pair.total_variation[1, 2], total / len(here))
 
 
-def test_words_have_the_mean_vector_of_their_pieces(double_minilm: Checkpoint) -> None:
+def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Mehdi left"), double_minilm.trace("Mehdi stayed")
     pair = MinimalPair(words=True).of(a, b)
-    one, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
-    assert_exact(pair.moved[3, 1], 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+    item, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
+    assert_exact(pair.moved[3, 1], 1 - item @ other / np.linalg.norm(item) / np.linalg.norm(other))
     assert_exact(word_lens(a).average(a.vectors(3))[1], a.vectors(3)[1:3].mean(axis=0))
     with pytest.raises(ShapeError):
         word_lens(a).average(np.zeros((3, 4), dtype=np.float32))
@@ -263,39 +267,37 @@ def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
     assert pair.alignment.aligned[-5:] == ("and", "it", "there", ".", "[SEP]")
 
 
-def test_texts_with_nothing_in_common(minilm: Checkpoint) -> None:
+def test_texts_without_common_words(minilm: Checkpoint) -> None:
     pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
-    assert pair.finding().startswith(
-        "The texts have no token in common; only special tokens can be compared."
-    )
+    assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")
     apart = [hand_trace(word, [[1.0]], vectors=[[X], [X]]) for word in ("one", "two")]
-    for asked in (MinimalPair(), MinimalPairRow()):
-        with pytest.raises(SelectionError, match="nothing in common"):
-            asked.of(*apart)
+    for question in (MinimalPair(), MinimalPairRow()):
+        with pytest.raises(SelectionError, match="no word in common"):
+            question.of(*apart)
 
 
-def test_a_row_is_asked_for_by_position_by_word_or_is_that_of_what_moved_most(minilm: Checkpoint) -> None:
+def test_row_is_selected_by_position_word_or_largest_change(minilm: Checkpoint) -> None:
     a, b = minilm.trace("Mehdi left it there"), minilm.trace("so Mehdi left her there")
     assert [*map(str, a.tokens)] == ["[CLS]", "me", "##hdi", "left", "it", "there", "[SEP]"]
-    for words, named, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
-        for token in (named, *positions, *map(str, positions)):
+    for words, names, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
+        for token in (names, *positions, *map(str, positions)):
             row = MinimalPairRow(token, words=words).of(a, b)
-            assert (str(row.query).lower(), row.question.token) == (named, positions[0])
-        most = MinimalPairRow(words=words).of(a, b)
-        assert most.place == MinimalPair(words).of(a, b).most_moved
-        assert most.question.token == most.query.position
+            assert (str(row.query).lower(), row.question.token) == (names, positions[0])
+        largest = MinimalPairRow(words=words).of(a, b)
+        assert largest.place == MinimalPair(words).of(a, b).most_moved
+        assert largest.question.token == largest.query.position
 
 
-def test_what_cannot_be_compared_is_refused(
+def test_incomparable_texts_raise_selection_error(
     minilm: Checkpoint,
     family: Callable[[str], Checkpoint],
     by_hand: MinimalPairResult,
     two_by_hand: tuple[Trace, Trace],
 ) -> None:
-    for asked in (MinimalPair(), MinimalPairRow()):
+    for question in (MinimalPair(), MinimalPairRow()):
         with pytest.raises(SelectionError, match="not read by the same model"):
-            asked.of(minilm.trace("it"), family("bert").trace("it"))
+            question.of(minilm.trace("it"), family("bert").trace("it"))
     for token, layer, head in ((3, 0, 0), (0, 1, 0), (0, 0, 1), ("boat", 0, 0)):
         with pytest.raises(SelectionError):
             MinimalPairRow(token, layer, head).of(*two_by_hand)
@@ -332,11 +334,11 @@ def test_tables_name_both_texts(minilm: Checkpoint) -> None:
     assert_rounded(rows["b"][:5], b.mean_attention(3)[4, [0, 1, 4, 5, 6]])
     assert_rounded(rows["b"].iloc[5], b.mean_attention(3)[4, [2, 3]].sum(), 2)
     for frame in (heads, moved, rows):
-        about = frame.attrs["provenance"]
-        assert [text["text"] for text in about["texts"]] == ["we just left it", "we had only left it"]
+        description = frame.attrs["provenance"]
+        assert [text["text"] for text in description["texts"]] == ["we just left it", "we had only left it"]
         for form in files.FORMATS:
             assert files.to_bytes(frame, form)
-    about = rows.attrs["provenance"]
-    assert about["question"]["layer"] == 4
-    assert (about["question"]["token"], about["facts"]) == (3, {"query": "left"})
+    description = rows.attrs["provenance"]
+    assert description["question"]["layer"] == 4
+    assert (description["question"]["token"], description["facts"]) == (3, {"query": "left"})
     assert moved.attrs["provenance"]["question"]["show"] == "moved"

@@ -65,29 +65,31 @@ class Raw:
         return self.vector(B, [module.register_forward_pre_hook(put)])
 
 
-def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Checkpoint) -> None:
+def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None:
     raw = Raw(double_minilm)
     a, b = double_minilm.trace(A), double_minilm.trace(B)
-    whole, untouched, each = raw.vector(A), raw.vector(B), slice(None)
-    nothing = float(whole @ untouched)
+    full, untouched, each = raw.vector(A), raw.vector(B), slice(None)
+    nothing = float(full @ untouched)
     layers = raw.model.encoder.layer
-    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(case).of(a, b) for case in ("tokens", "heads"))
     assert abs(tokens.nothing - nothing) < EXACT
     for layer, place in ((0, 2), (0, 6), (3, 2), (5, 0)):
-        answer = float(whole @ raw.patched(layers[layer], place, each))
+        answer = float(full @ raw.patched(layers[layer], place, each))
         assert_exact(tokens.recovered[layer, place], (answer - nothing) / (1 - nothing))
     for layer, head in ((0, 3), (5, 11)):
         dense = layers[layer].attention.output.dense
-        answer = float(whole @ raw.patched(dense, each, slice(32 * head, 32 * head + 32)))
+        answer = float(full @ raw.patched(dense, each, slice(32 * head, 32 * head + 32)))
         assert_exact(heads.recovered[layer, head], (answer - nothing) / (1 - nothing))
     assert abs(tokens.recovered[0, 2]) > 0.1, "something must come back"
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_patching_everything_restores_a_in_every_family(
+    name: str, family_folder: Callable[[str], Path]
+) -> None:
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     a, b = checkpoint.trace("we had b left"), checkpoint.trace("we had c left")
-    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(case).of(a, b) for case in ("tokens", "heads"))
     assert tokens.whole
     assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
     assert heads.answers.shape == (a.layers, a.heads)
@@ -95,20 +97,20 @@ def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Ca
     assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what passes by the heads is still B's"
 
 
-def test_a_text_s_own_numbers_change_nothing(double_minilm: Checkpoint) -> None:
+def test_patching_a_text_into_itself_changes_nothing(double_minilm: Checkpoint) -> None:
     """What both texts share before any layer is the same, so putting it there leaves B as it was."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
-    found = ActivationPatching().of(a, b)
+    result = ActivationPatching().of(a, b)
     same = [
         place
-        for place, (one, other) in enumerate(zip(found.tokens_a, found.tokens_b, strict=True))
-        if one == other
+        for place, (item, other) in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
+        if item == other
     ]
     assert len(same) == len(a.tokens) - 2
-    assert_exact(found.answers[0, same], np.full(len(same), found.nothing))
+    assert_exact(result.answers[0, same], np.full(len(same), result.nothing))
 
 
-def test_tokens_stand_for_each_other_where_as_many_replace_as_many(minilm: Checkpoint) -> None:
+def test_equally_long_replacements_are_aligned(minilm: Checkpoint) -> None:
     a, b, longer = (
         minilm.trace(text)
         for text in ("the old man left", "the young woman left", "the very very old man left early")
@@ -118,23 +120,23 @@ def test_tokens_stand_for_each_other_where_as_many_replace_as_many(minilm: Check
     assert not ActivationPatching().of(a, longer).whole
 
 
-def _tell(told: list[tuple[int, ...]], *now: int) -> None:
-    told.append(now)
+def _tell(reports: list[tuple[int, ...]], *now: int) -> None:
+    reports.append(now)
 
 
-def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
+def test_batch_size_does_not_matter_and_progress_is_reported(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")
-    for what, count in (("tokens", 7 * (len(a.tokens) + 1)), ("heads", 6 * 13)):
-        whole = ActivationPatching(what).of(a, b)
-        told: list[tuple[int, ...]] = []
+    for case, count in (("tokens", 7 * (len(a.tokens) + 1)), ("heads", 6 * 13)):
+        full = ActivationPatching(case).of(a, b)
+        reports: list[tuple[int, ...]] = []
         with monkeypatch.context() as patched:
             patched.setattr(module, "BATCH_TOKENS", 3 * len(a.tokens))
-            parts = ActivationPatching(what).of(a, b, partial(_tell, told))
-        assert_exact(parts.answers, whole.answers)
-        assert [told[0], told[-1]] == [(0, count), (count, count)]
-        assert told == sorted(told)
+            parts = ActivationPatching(case).of(a, b, partial(_tell, reports))
+        assert_exact(parts.answers, full.answers)
+        assert [reports[0], reports[-1]] == [(0, count), (count, count)]
+        assert reports == sorted(reports)
 
     def give_up(done: int, _total: int) -> None:
         if done:
@@ -144,9 +146,9 @@ def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
         ActivationPatching().of(a, b, give_up)
 
 
-def test_the_table_names_layers_and_heads_as_people_count(minilm: Checkpoint) -> None:
+def test_table_counts_layers_and_heads_from_1(minilm: Checkpoint) -> None:
     a, b = minilm.trace(BOATS), minilm.trace(BRIDGES)
-    tokens, heads = (ActivationPatching(what).of(a, b).table() for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(case).of(a, b).table() for case in ("tokens", "heads"))
     assert list(tokens) == ["layer", "position", "token", "recovered"]
     assert [tokens["layer"].min(), tokens["layer"].max()] == [0, 6]
     assert list(tokens["token"][:4]) == ["[CLS]", "a", "small", "boat"]
@@ -162,9 +164,11 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
     assert_alike(single.answers, double.answers)
 
 
-def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+def test_unsupported_texts_and_models_raise_errors(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
     a = minilm.trace(A)
-    with pytest.raises(SelectionError, match="the same answer"):
+    with pytest.raises(SelectionError, match="the same prediction"):
         ActivationPatching().of(a, minilm.trace(A))
     with pytest.raises(SelectionError, match="same model"):
         ActivationPatching().of(a, family("bert").trace(B))
@@ -174,97 +178,95 @@ def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
-def test_a_trained_head_answers_where_there_is_one(
+def test_trained_head_is_used_if_there_is_one(
     task: str, double_trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     checkpoint = double_trained_on("bert", task)
     hidden = "[MASK]" if task == "fill-mask" else "night"
     a, b = (checkpoint.trace(f"A wide {word} crosses the river at {hidden}") for word in ("x", "z"))
     assert len(a.tokens) == len(b.tokens)
-    found = ActivationPatching().of(a, b)
-    whole, nothing = (checkpoint.outputs[task].logits(trace) for trace in (a, b))
+    result = ActivationPatching().of(a, b)
+    full, nothing = (checkpoint.outputs[task].logits(trace) for trace in (a, b))
     if task == "text-classification":
-        label = int(whole.argmax())
+        label = int(full.argmax())
         place: tuple[int, ...] = (label,)
     else:
         masks = [token.position for token in a.tokens if str(token) == "[MASK]"]
-        at = (masks or [int(found.question.at or 0)])[0]
+        position = (masks or [int(result.question.at or 0)])[0]
         if task == "token-classification":
             labels = checkpoint.outputs[task].labels
-            named = [one for one in range(1, len(a.tokens) - 1) if labels[int(whole[one].argmax())] != "O"]
-            at = named[0] if named else 1
-        place = (at, int(whole[at].argmax()))
-    assert_exact(np.float64(found.goal), whole[place])
-    assert_exact(np.float64(found.nothing), nothing[place])
-    assert found.whole
-    assert_exact(found.recovered_together, np.ones(a.layers + 1))
+            names = [item for item in range(1, len(a.tokens) - 1) if labels[int(full[item].argmax())] != "O"]
+            position = names[0] if names else 1
+        place = (position, int(full[position].argmax()))
+    assert_exact(np.float64(result.goal), full[place])
+    assert_exact(np.float64(result.nothing), nothing[place])
+    assert result.whole
+    assert_exact(result.recovered_together, np.ones(a.layers + 1))
     heads = ActivationPatching("heads").of(a, b)
     layer, head = 1, 2
-    assert_exact(heads.recovered[layer, head], _by_hand(checkpoint, task, a, b, layer, head, place, found))
+    assert_exact(heads.recovered[layer, head], _by_hand(checkpoint, task, a, b, layer, head, place, result))
 
 
 @pytest.mark.parametrize("task", ["question-answering", "next-sentence-prediction"])
-def test_an_answer_of_two_pairs_comes_back(
-    task: str, double_trained_on: Callable[[str, str], Checkpoint]
-) -> None:
+def test_pair_tasks_are_restored(task: str, double_trained_on: Callable[[str, str], Checkpoint]) -> None:
     checkpoint = double_trained_on("bert", task)
     a, b = (checkpoint.trace(f"Where is {word}?", f"A wide {word} crosses it") for word in "xz")
     output = checkpoint.outputs[task]
 
     def number(logits: Any) -> Any:
         if task == "next-sentence-prediction":
-            return logits[whole.argmax()]
+            return logits[full.argmax()]
         start, end = spans[0]
         return logits[start, 0] + logits[end, 1]
 
-    whole, nothing = (output.logits(trace) for trace in (a, b))
+    full, nothing = (output.logits(trace) for trace in (a, b))
     spans: list[tuple[int, int]] = []
     if task == "question-answering":
         answer = FindAnswer(1).of(a).answers[0]
         own = [token for token in a.tokens if token.segment == 1 and not token.special]
         spans.append(
             (
-                next(one.position for one in own if one.start == answer.start),
-                next(one.position for one in own if one.end == answer.end),
+                next(item.position for item in own if item.start == answer.start),
+                next(item.position for item in own if item.end == answer.end),
             )
         )
-    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(case).of(a, b) for case in ("tokens", "heads"))
     assert tokens.question.task == task
-    assert_exact(np.float64(tokens.goal), number(whole))
+    assert_exact(np.float64(tokens.goal), number(full))
     assert_exact(np.float64(tokens.nothing), number(nothing))
     assert tokens.whole
     assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
     layer, head, place = 1, 2, [str(token) for token in a.tokens].index("x")
     assert_exact(heads.answers[layer, head], number(_with_a_head(checkpoint, task, a, b, layer, head)))
-    given = checkpoint.model.encoder.layer[layer]
+    inputs = checkpoint.model.encoder.layer[layer]
     assert_exact(
-        tokens.answers[layer, place], number(_put(checkpoint, task, given, a, b, place, slice(None)))
+        tokens.answers[layer, place], number(_put(checkpoint, task, inputs, a, b, place, slice(None)))
     )
     assert abs(tokens.recovered[layer, place]) > 1e-3, "something must come back"
 
 
-def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, str], Checkpoint]) -> None:
+def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> None:
     for task in ("question-answering", "next-sentence-prediction"):
         checkpoint = trained_on("bert", task)
         pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
         for a, b in ((pair, alone), (alone, pair)):
-            with pytest.raises(TextError, match="Give each of the two texts its pair"):
+            with pytest.raises(TextError, match="Give a pair for each of the two texts"):
                 ActivationPatching(task=task).of(a, b)
         assert ActivationPatching().of(alone, checkpoint.trace("The wide river")).number == "", (
             "the cosine, as before"
         )
     answers = trained_on("bert", "question-answering")
     a, b = answers.trace("Where?", "The wide river"), answers.trace("Where?", "A boat at night and more")
-    with pytest.raises(SelectionError, match=r"has no counterpart|nothing in common"):
+    with pytest.raises(SelectionError, match=r"has no counterpart|no word in common"):
         ActivationPatching().of(a, b)
 
 
 def _by_hand(
-    checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, found: Any
+    checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, result: Any
 ) -> np.float64:
     """How much of A's answer comes back by one head, by the raw model."""
     answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
-    return np.float64((answer - found.nothing) / (found.goal - found.nothing))
+    return np.float64((answer - result.nothing) / (result.goal - result.nothing))
 
 
 def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
@@ -279,33 +281,33 @@ def _put(
 ) -> np.ndarray:
     """What the whole model itself answers for B, with a part of what a module is given from A's pass."""
     output = checkpoint.outputs[task]
-    kept: list[torch.Tensor] = []
+    retained: list[torch.Tensor] = []
 
     def run(trace: Any, change: Any) -> np.ndarray:
         hook = module.register_forward_pre_hook(change)
         inputs = {name: torch.tensor(values)[None] for name, values in trace.encoding.inputs.items()}
         with torch.no_grad():
-            found = output.whole(**inputs)
+            result = output.whole(**inputs)
         hook.remove()
         if task == "question-answering":
-            return np.stack([found.start_logits[0], found.end_logits[0]], axis=-1)
-        return np.asarray(found.logits[0])
+            return np.stack([result.start_logits[0], result.end_logits[0]], axis=-1)
+        return np.asarray(result.logits[0])
 
     def put(_: Any, args: Any) -> Any:
         changed = args[0].clone()
-        changed[0, places, part] = kept[0]
+        changed[0, places, part] = retained[0]
         return (changed, *args[1:])
 
-    run(a, lambda _, args: kept.append(args[0][0, places, part].clone()))
+    run(a, lambda _, args: retained.append(args[0][0, places, part].clone()))
     return run(b, put)
 
 
-def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, str], Checkpoint]) -> None:
+def test_unrecoverable_predictions_raise_errors(trained_on: Callable[[str, str], Checkpoint]) -> None:
     labels, words = trained_on("bert", "token-classification"), trained_on("bert", "fill-mask")
     a, b = labels.trace("The wide river"), labels.trace("The wide")
     with pytest.raises(SelectionError, match="has no counterpart"):
         ActivationPatching(at="river").of(a, b)
-    with pytest.raises(SelectionError, match="Write the mask into both"):
+    with pytest.raises(SelectionError, match="Write the mask in both"):
         ActivationPatching(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
     assert ActivationPatching().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
     minilm = bert_probe.load()

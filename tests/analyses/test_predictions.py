@@ -44,10 +44,10 @@ AWKWARD = SENTENCES[-1] + " " + TEXT
 @cache
 def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
     """transformers' own answer."""
-    made = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
+    created = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
     if dtype == "float64":
-        keep_doubles(made.model)
-    return made
+        keep_doubles(created.model)
+    return created
 
 
 def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
@@ -57,106 +57,116 @@ def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> No
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("fill-mask")))
-def test_masked_words_are_the_pipelines(
+def test_fill_mask_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
-    asked = pipeline("fill-mask", trained_folder(name, "fill-mask"))
+    hf_pipeline = pipeline("fill-mask", trained_folder(name, "fill-mask"))
     mask = checkpoint.tokenizer.mask_token
     twice = TEXT.replace("before", mask).replace("ground", mask)
     table = FillMask(top=4).of(checkpoint.trace(twice)).table()
-    expected = [one for row in asked(twice, top_k=4) for one in row]
-    assert table["id"].tolist() == [one["token"] for one in expected]
+    expected = [item for row in hf_pipeline(twice, top_k=4) for item in row]
+    assert table["id"].tolist() == [item["token"] for item in expected]
     assert table["position"].nunique() == 2
-    assert_exact(table["probability"], [one["score"] for one in expected])
+    assert_exact(table["probability"], [item["score"] for item in expected])
     once, targets = TEXT.replace("before", mask), ["night", "the", "e"]
     few = FillMask(targets=targets, top=2).of(checkpoint.trace(once)).table()
-    expected = asked(once, targets=targets, top_k=2)
-    assert few["id"].tolist() == [one["token"] for one in expected]
-    assert_exact(few["probability"], [one["score"] for one in expected])
+    expected = hf_pipeline(once, targets=targets, top_k=2)
+    assert few["id"].tolist() == [item["token"] for item in expected]
+    assert_exact(few["probability"], [item["score"] for item in expected])
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("text-classification")))
-def test_classes_are_the_pipelines(name: str, double_trained_on: Trained, trained_folder: Folders) -> None:
+def test_text_classification_equals_the_pipeline(
+    name: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
     task = "text-classification"
     table = ClassifyText().of(double_trained_on(name, task).trace(TEXT, PAIR)).table()
-    given = {"text": TEXT, "text_pair": PAIR}
-    expected = pipeline(task, trained_folder(name, task))(given, top_k=None)
-    assert table["label"].tolist() == [one["label"] for one in expected]
+    inputs = {"text": TEXT, "text_pair": PAIR}
+    expected = pipeline(task, trained_folder(name, task))(inputs, top_k=None)
+    assert table["label"].tolist() == [item["label"] for item in expected]
     # It rounds what the model gives to float32, whatever it is.
-    np.testing.assert_allclose(table["probability"], [one["score"] for one in expected], rtol=32 * ULP)
+    np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
-def test_token_labels_are_the_pipelines(
+def test_token_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     task = "token-classification"
-    trace, asked = double_trained_on(name, task).trace(AWKWARD), pipeline(task, trained_folder(name, task))
+    trace, hf_pipeline = (
+        double_trained_on(name, task).trace(AWKWARD),
+        pipeline(task, trained_folder(name, task)),
+    )
     for aggregation in ("none", "simple", "first", "average", "max"):
         label = "entity" if aggregation == "none" else "entity_group"
         for outside in (False, True):
             table = LabelTokens(aggregation, outside).of(trace).table()
-            expected = asked(
+            expected = hf_pipeline(
                 AWKWARD, aggregation_strategy=aggregation, ignore_labels=[] if outside else ["O"]
             )
             ours = list(zip(table["start"], table["end"], table["label"], strict=True))
-            assert ours == [(one["start"], one["end"], one[label]) for one in expected], aggregation
-            assert table["text"].tolist() == [AWKWARD[one["start"] : one["end"]] for one in expected]
-            assert_exact(table["probability"], [one["score"] for one in expected], aggregation)
+            assert ours == [(item["start"], item["end"], item[label]) for item in expected], aggregation
+            assert table["text"].tolist() == [AWKWARD[item["start"] : item["end"]] for item in expected]
+            assert_exact(table["probability"], [item["score"] for item in expected], aggregation)
 
 
-def test_in_float32_they_are_as_near_as_the_pipeline_is(trained_on: Trained, trained_folder: Folders) -> None:
+def test_float32_is_as_accurate_as_the_pipeline(trained_on: Trained, trained_folder: Folders) -> None:
     task = "text-classification"
     folder = trained_folder("bert", task)
     table = ClassifyText().of(trained_on("bert", task).trace(TEXT)).table()
-    near(table["probability"], task, folder, lambda asked: [one["score"] for one in asked(TEXT, top_k=None)])
+    near(
+        table["probability"],
+        task,
+        folder,
+        lambda hf_pipeline: [item["score"] for item in hf_pipeline(TEXT, top_k=None)],
+    )
 
 
-def test_real_masked_words_are_the_pipelines() -> None:
+def test_fill_mask_of_bert_equals_the_pipeline() -> None:
     folder = trained.bert_tiny()
     text = "The small boat crossed the wide [MASK]."
     table = FillMask(top=10).of(bert_probe.load(folder).trace(text)).table()
     expected = pipeline("fill-mask", folder, "float32")(text, top_k=10)
-    assert table["id"].tolist() == [one["token"] for one in expected]
+    assert table["id"].tolist() == [item["token"] for item in expected]
     assert table["rank"].tolist() == list(range(1, 11))
     near(
         table["probability"],
         "fill-mask",
         folder,
-        lambda asked: [one["score"] for one in asked(text, top_k=10)],
+        lambda hf_pipeline: [item["score"] for item in hf_pipeline(text, top_k=10)],
     )
 
 
-def test_a_masked_word_is_the_text_with_a_mask_in_its_place(trained_on: Trained) -> None:
+def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    found = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
-    assert found.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
-    asked = FillMask(top=3).of(checkpoint.trace("The [MASK] river", PAIR))
-    np.testing.assert_array_equal(found.table(), asked.table())
+    result = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
+    assert result.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
+    question = FillMask(top=3).of(checkpoint.trace("The [MASK] river", PAIR))
+    np.testing.assert_array_equal(result.table(), question.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
     assert second.metadata["masked_pair"] == PAIR.replace("lead", "[MASK]")
-    with pytest.raises(SelectionError, match=r"\[CLS\] belongs to no word"):
+    with pytest.raises(SelectionError, match=r"\[CLS\] is not part of a word"):
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
-def test_targets_of_several_pieces_and_several_masks_are_said(trained_on: Trained) -> None:
+def test_notes_on_split_targets_and_several_masks(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    found = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
-    assert found.notes == (
-        "“unknown” is no token here; un, its first piece, stands for it.",
-        "Each of the 2 masks is filled by itself, while the others stay masks.",
+    result = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
+    assert result.notes == (
+        "“unknown” is not in the vocabulary; its first subword token, un, is used instead.",
+        "Each of the 2 masks is predicted independently, with the others masked.",
     )
-    assert found.provenance["facts"]["notes"] == list(found.notes)
-    assert set(found.table()["token"]) == {"un", "river"}
-    with pytest.raises(SelectionError, match="holds no character"):
+    assert result.provenance["facts"]["notes"] == list(result.notes)
+    assert set(result.table()["token"]) == {"un", "river"}
+    with pytest.raises(SelectionError, match="drops every character"):
         FillMask(targets=["\u200b\x00"]).of(checkpoint.trace("The [MASK]"))
     with pytest.raises(SelectionError, match="must be a list of words"):
         FillMask(targets="river")  # type: ignore[arg-type]
 
 
-def test_a_rank_is_that_in_the_whole_vocabulary(trained_on: Trained) -> None:
+def test_ranks_are_over_the_whole_vocabulary(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("The [MASK]")
     everything = FillMask(top=10_000).of(trace).table()
     assert everything["rank"].tolist() == list(range(1, 121))
@@ -166,9 +176,9 @@ def test_a_rank_is_that_in_the_whole_vocabulary(trained_on: Trained) -> None:
     assert few["rank"].tolist() == sorted([ranks["night"], ranks["river"]])
 
 
-def test_a_text_without_a_mask_and_a_tokenizer_without_one_are_refused(trained_on: Trained) -> None:
+def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    with pytest.raises(TextError, match=r"There is no \[MASK\] in the text. Write \[MASK\] where"):
+    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Write \[MASK\] in place"):
         FillMask().of(checkpoint.trace(TEXT))
     trace = checkpoint.trace("[MASK]")
     mask = checkpoint.tokenizer.mask_token
@@ -191,25 +201,27 @@ def test_probabilities_by_hand() -> None:
     ("problem", "labels"),
     [("multi_label_classification", 3), ("regression", 1), (None, 1), ("regression", 2), (None, 3)],
 )
-def test_other_problems_are_the_pipelines(problem: str | None, labels: int, tmp_path: Path) -> None:
+def test_multilabel_and_regression_equal_the_pipeline(
+    problem: str | None, labels: int, tmp_path: Path
+) -> None:
     names = {index: f"<b>label {index}</b>" for index in range(labels)}
     trained.build("bert", "text-classification", tmp_path, id2label=names, problem_type=problem)
-    found = ClassifyText().of(bert_probe.load(tmp_path).trace(TEXT))
-    table = found.table()
+    result = ClassifyText().of(bert_probe.load(tmp_path).trace(TEXT))
+    table = result.table()
     expected = pipeline("text-classification", tmp_path, "float32")(TEXT, top_k=None)
-    assert table["label"].tolist() == [one["label"] for one in expected]
+    assert table["label"].tolist() == [item["label"] for item in expected]
     score = "logit" if problem == "regression" else "probability"
     near(
         table[score],
         "text-classification",
         tmp_path,
-        lambda asked: [one["score"] for one in asked(TEXT, top_k=None)],
+        lambda hf_pipeline: [item["score"] for item in hf_pipeline(TEXT, top_k=None)],
     )
     assert table["probability"].isna().all() == (problem == "regression")
-    assert "&lt;b&gt;" in found._repr_html_(), "a label is text and no markup"
+    assert "&lt;b&gt;" in result._repr_html_(), "a label is text and no markup"
 
 
-def test_ten_thousand_labels(tmp_path: Path) -> None:
+def test_ten_thousand_labels_are_supported(tmp_path: Path) -> None:
     names = {index: f"label {index}" for index in range(10_000)}
     trained.build("bert", "text-classification", tmp_path, id2label=names)
     trace = bert_probe.load(tmp_path).trace(TEXT)
@@ -217,20 +229,22 @@ def test_ten_thousand_labels(tmp_path: Path) -> None:
     assert len(ClassifyText(top=7).of(trace).table()) == 7
 
 
-def test_labels_of_a_pair_are_refused_and_of_a_cut_text_stay_in_place(trained_on: Trained) -> None:
+def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained) -> None:
     checkpoint = trained_on("roberta", "token-classification")
-    with pytest.raises(TextError, match="Leave the second text out"):
+    with pytest.raises(TextError, match="Remove the second text"):
         LabelTokens().of(checkpoint.trace(TEXT, PAIR))
     long = " ".join([TEXT] * 30)
     cut = LabelTokens(outside=True).of(checkpoint.trace(long, truncate=True)).table()
-    whole = checkpoint.tokenizer(long, return_offsets_mapping=True, verbose=False)["offset_mapping"]
-    assert list(zip(cut["start"], cut["end"], strict=True)) == whole[1 : len(cut) + 1]
+    full = checkpoint.tokenizer(long, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    assert list(zip(cut["start"], cut["end"], strict=True)) == full[1 : len(cut) + 1]
 
 
 def whole(name: str, task: str, folder: Folders) -> Any:
     """transformers' own model in float64, with eager attention."""
-    made = trained.model_class(name, task)
-    model = made.from_pretrained(folder(name, task), attn_implementation="eager", dtype=torch.float64).eval()
+    created = trained.model_class(name, task)
+    model = created.from_pretrained(
+        folder(name, task), attn_implementation="eager", dtype=torch.float64
+    ).eval()
     keep_doubles(model)
     return model
 
@@ -245,74 +259,72 @@ def by_the_book(
         for i in range(len(places))
         for j in range(i, min(i + longest, len(places)))
     ]
-    return sorted(spans, key=lambda one: -one[2])
+    return sorted(spans, key=lambda item: -item[2])
 
 
 @pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
-def test_answers_are_the_best_spans_of_the_models_own_numbers(
+def test_answers_are_the_best_spans_of_raw_logits(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, "question-answering").trace(PAIR, TEXT)
     model = whole(name, "question-answering", trained_folder)
     with torch.inference_mode():
-        given = model(**{key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()})
-    start, end = given.start_logits[0].numpy(), given.end_logits[0].numpy()
+        inputs = model(**{key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()})
+    start, end = inputs.start_logits[0].numpy(), inputs.end_logits[0].numpy()
     places = [token.position for token in trace.tokens if token.segment == 1 and not token.special]
     best = by_the_book(start, end, places, longest=4)[0]
-    found = FindAnswer(longest=4, top=100).of(trace)
-    first = found.answers[0]
+    result = FindAnswer(longest=4, top=100).of(trace)
+    first = result.answers[0]
     tokens = [trace.tokens[places[index]] for index in best[:2]]
     assert (first.start, first.end) == (tokens[0].start, tokens[1].end)
     np.testing.assert_allclose(first.probability, best[2], rtol=1e-10)
-    assert found.table()["text"].iloc[0] == TEXT[first.start : first.end]
+    assert result.table()["text"].iloc[0] == TEXT[first.start : first.end]
     covered = [False] * len(TEXT)
-    for one in found.answers:
-        assert one.start is not None
-        assert not any(covered[one.start : one.end]), "none overlaps another"
-        covered[one.start : one.end] = [True] * (int(one.end or 0) - one.start)
-    chances = [answer.probability for answer in found.answers]
+    for item in result.answers:
+        assert item.start is not None
+        assert not any(covered[item.start : item.end]), "none overlaps another"
+        covered[item.start : item.end] = [True] * (int(item.end or 0) - item.start)
+    chances = [answer.probability for answer in result.answers]
     assert chances == sorted(chances, reverse=True)
 
 
-def test_no_answer_is_the_first_tokens_share(trained_on: Trained) -> None:
+def test_no_answer_has_the_probability_of_the_first_token(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
     trace = checkpoint.trace(PAIR, TEXT)
     logits = checkpoint.outputs["question-answering"].logits(trace).astype(np.float64)
     places = [0, *(token.position for token in trace.tokens if token.segment == 1 and not token.special)]
     shares = np.exp(logits[places]) / np.exp(logits[places]).sum(axis=0)
-    found = FindAnswer(no_answer=True, top=1000).of(trace)
-    nothing = next(answer for answer in found.answers if answer.start is None)
+    result = FindAnswer(no_answer=True, top=1000).of(trace)
+    nothing = next(answer for answer in result.answers if answer.start is None)
     np.testing.assert_allclose(nothing.probability, shares[0].prod(), rtol=1e-9)
-    row = found.table()[found.table()["start"].isna()].iloc[0]
+    row = result.table()[result.table()["start"].isna()].iloc[0]
     assert row["text"] == ""
     assert not FindAnswer(top=1000).of(trace).table()["start"].isna().any()
 
 
-def test_a_long_text_is_read_in_windows_that_overlap(trained_on: Trained) -> None:
+def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
     context = " ".join(SENTENCES[:6] * 5)
     trace = checkpoint.trace(PAIR, context, truncate=True)
     assert trace.encoding.dropped
-    found = FindAnswer(overlap=20, top=1000).of(trace)
+    result = FindAnswer(overlap=20, top=1000).of(trace)
     windows = checkpoint.encoder.windows(PAIR, context, 20)
-    assert found.windows == len(windows) > 2
-    assert f"{len(windows)} windows" in found.notes[0]
+    assert result.windows == len(windows) > 2
+    assert f"{len(windows)} overlapping windows" in result.notes[0]
     spans = [
         [(t.start, t.end) for t in window.tokens if t.segment == 1 and not t.special] for window in windows
     ]
-    whole = checkpoint.tokenizer(
-        context, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-    )
-    assert sorted({span for one in spans for span in one}) == sorted(set(whole["offset_mapping"]))
+    full = checkpoint.tokenizer(context, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    assert sorted({span for item in spans for span in item}) == sorted(set(full["offset_mapping"]))
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
     assert all(len(window) <= 160 for window in windows)
     # One window by itself gives the numbers that it has among the others.
-    best = found.answers[0]
+    best = result.answers[0]
     alone = [
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
     ]
-    assert max(one.probability for one in alone) == pytest.approx(best.probability, rel=1e-4)
+    assert max(item.probability for item in alone) == pytest.approx(best.probability, rel=1e-4)
     assert isinstance(best, AnswerSpan)
 
 
@@ -320,9 +332,9 @@ def _uncut(window: Any) -> Any:
     return replace(window, dropped=0)
 
 
-def test_a_question_that_leaves_no_room_and_one_without_a_context_are_refused(trained_on: Trained) -> None:
+def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "question-answering")
-    with pytest.raises(TextError, match="Give the question, and the text as its pair"):
+    with pytest.raises(TextError, match="Give the question, and the text to search as its pair"):
         FindAnswer().of(checkpoint.trace(PAIR))
     long = " ".join(SENTENCES * 5)
     with pytest.raises(TextError, match="this model accepts 160"):
@@ -330,72 +342,70 @@ def test_a_question_that_leaves_no_room_and_one_without_a_context_are_refused(tr
 
 
 @pytest.mark.parametrize("name", trained.with_heads("next-sentence-prediction"))
-def test_the_next_sentence_is_the_whole_models_answer(
+def test_next_sentence_equals_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "next-sentence-prediction")
     model = whole(name, "next-sentence-prediction", trained_folder)
     for texts in ((TEXT, PAIR), (PAIR, TEXT)):
-        found = NextSentence().of(checkpoint.trace(*texts))
+        result = NextSentence().of(checkpoint.trace(*texts))
         inputs = checkpoint.tokenizer(*texts, return_tensors="pt")
         with torch.inference_mode():
             expected = model(**inputs).logits[0].softmax(dim=-1).numpy()
-        assert_exact(found.probabilities, expected)
-        assert found.table()["label"].tolist() == ["next", "not next"]
-    with pytest.raises(TextError, match="Give the second as the pair"):
+        assert_exact(result.probabilities, expected)
+        assert result.table()["label"].tolist() == ["next", "not next"]
+    with pytest.raises(TextError, match="Give the second one as the pair"):
         NextSentence().of(checkpoint.trace(TEXT))
 
 
-def test_the_cosine_is_that_of_the_sentences(minilm: Checkpoint) -> None:
+def test_cosine_equals_that_of_sentence_vectors(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
-    found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
+    result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
     expected = Sentences("model").of(minilm, [a, b]).cosines[0, 1]
-    assert found.cosine == pytest.approx(float(expected), abs=1e-6)
-    assert found.table().to_dict("list") == {"cosine": [found.cosine]}
+    assert result.cosine == pytest.approx(float(expected), abs=1e-6)
+    assert result.table().to_dict("list") == {"cosine": [result.cosine]}
     again = SentenceSimilarity().of(minilm.trace(b), minilm.trace(a))
-    assert again.cosine == pytest.approx(found.cosine, abs=1e-12)
+    assert again.cosine == pytest.approx(result.cosine, abs=1e-12)
 
 
 def test_contributions_add_up_to_the_cosine(double_minilm: Checkpoint, minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
-    found = SentenceSimilarity("contributions").of(double_minilm.trace(a), double_minilm.trace(b))
-    assert_exact(found.contributions.sum(), found.cosine)
+    result = SentenceSimilarity("contributions").of(double_minilm.trace(a), double_minilm.trace(b))
+    assert_exact(result.contributions.sum(), result.cosine)
     rough = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
     assert rough.contributions.sum() == pytest.approx(rough.cosine, abs=1e-6)
-    words = [not token.special for token in found.a.tokens], [not token.special for token in found.b.tokens]
-    inner = found.contributions[np.ix_(*words)].sum()
-    assert found.specials_share == pytest.approx(found.cosine - inner, abs=1e-12)
+    words = [not token.special for token in result.a.tokens], [not token.special for token in result.b.tokens]
+    inner = result.contributions[np.ix_(*words)].sum()
+    assert result.specials_share == pytest.approx(result.cosine - inner, abs=1e-12)
     # One cell by hand: a_i · b_j over both lengths and both counts.
-    one, other = found.a.vectors(-1), found.b.vectors(-1)
-    sizes = np.linalg.norm(one.mean(axis=0)) * np.linalg.norm(other.mean(axis=0)) * len(one) * len(other)
-    assert found.contributions[2, 3] == pytest.approx(one[2] @ other[3] / sizes, rel=1e-12)
+    item, other = result.a.vectors(-1), result.b.vectors(-1)
+    sizes = np.linalg.norm(item.mean(axis=0)) * np.linalg.norm(other.mean(axis=0)) * len(item) * len(other)
+    assert result.contributions[2, 3] == pytest.approx(item[2] @ other[3] / sizes, rel=1e-12)
 
 
-def test_a_long_text_is_cut_where_the_checkpoint_was_trained_to(minilm: Checkpoint) -> None:
+def test_long_text_is_truncated_at_the_trained_length(minilm: Checkpoint) -> None:
     long = " ".join(["A small boat crosses the river."] * 50)
-    found = SentenceSimilarity().of(minilm.trace(long), minilm.trace(TEXT))
-    assert len(found.a.tokens) == 256
+    result = SentenceSimilarity().of(minilm.trace(long), minilm.trace(TEXT))
+    assert len(result.a.tokens) == 256
     expected = Sentences("model").of(minilm, [long, TEXT]).cosines[0, 1]
-    assert found.cosine == pytest.approx(float(expected), abs=1e-6)
+    assert result.cosine == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_similarity_without_a_pooling_and_of_a_pair_is_refused(
-    trained_on: Trained, minilm: Checkpoint
-) -> None:
+def test_similarity_needs_pooling_and_separate_texts(trained_on: Trained, minilm: Checkpoint) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     with pytest.raises(UnavailableError, match="no trained head for sentence-similarity"):
         SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
-    with pytest.raises(TextError, match="one by one"):
+    with pytest.raises(TextError, match="on its own, not as a pair"):
         SentenceSimilarity().of(minilm.trace(TEXT, PAIR), minilm.trace(PAIR))
 
 
-def test_another_pooling_is_no_sum_over_tokens(tmp_path: Path, minilm: Checkpoint) -> None:
+def test_contributions_need_mean_pooling(tmp_path: Path, minilm: Checkpoint) -> None:
     assert minilm.folder is not None
     folder = tmp_path / "cls"
     shutil.copytree(minilm.folder, folder)
     change_config(folder / "1_Pooling", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
     checkpoint = bert_probe.load(folder)
-    found = SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
-    assert not found.adds_up
-    with pytest.raises(UnavailableError, match="not the mean of its tokens here"):
-        found.showing(show="contributions").table()
+    result = SentenceSimilarity().of(checkpoint.trace(TEXT), checkpoint.trace(PAIR))
+    assert not result.adds_up
+    with pytest.raises(UnavailableError, match="need mean pooling"):
+        result.showing(show="contributions").table()

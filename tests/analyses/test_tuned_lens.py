@@ -19,16 +19,16 @@ import bert_probe
 from bert_probe import Lens, TuneLens
 from bert_probe.analyses.outputs import lens_training
 from bert_probe.analyses.outputs.lens_training import (
-    RATE,
+    LEARNING_RATE,
     MaskTargets,
     WordHead,
-    losses,
-    read,
-    readings,
-    trained,
+    collect_targets,
+    mask_lines,
+    measure_losses,
+    train_maps,
 )
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, opened, usual_folder
+from bert_probe.analyses.outputs.tuned_lens_files import keep, load_lens, newest, usual_folder
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import passing
@@ -52,25 +52,25 @@ def head_of(checkpoint: Checkpoint) -> WordHead:
 
 
 def at_masks(checkpoint: Checkpoint) -> MaskTargets:
-    given = readings(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
-    return read(checkpoint, given, nothing)
+    inputs = mask_lines(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
+    return collect_targets(checkpoint, inputs, nothing)
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_vectors_are_those_of_the_raw_model_at_the_masks(name: str, double_trained_on: Trained) -> None:
+def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lines = [checkpoint.encoder.inputs(line) for line in LINES]
-    given = readings(checkpoint, lines, seed=1)
-    found = read(checkpoint, given, nothing)
+    inputs = mask_lines(checkpoint, lines, seed=1)
+    result = collect_targets(checkpoint, inputs, nothing)
     mask, begins = checkpoint.tokenizer.mask_token_id, 0
-    for text, line, places in zip(given.texts, given.lines, given.places, strict=True):
+    for text, line, places in zip(inputs.texts, inputs.lines, inputs.places, strict=True):
         ids, original = text.inputs["input_ids"], lines[line].inputs["input_ids"]
         assert len(places) == max(1, round(0.15 * (len(ids) - 2)))
         assert (ids[places] == mask).all()
         assert (np.delete(ids, places) == np.delete(original, places)).all()
         assert not set(original[places]) & set(checkpoint.tokenizer.all_special_ids)
         own = slice(begins, begins := begins + len(places))
-        assert (found.lines[own] == line).all()
+        assert (result.lines[own] == line).all()
         if line < 2:
             with torch.no_grad():
                 output = checkpoint.model(
@@ -78,20 +78,20 @@ def test_vectors_are_those_of_the_raw_model_at_the_masks(name: str, double_train
                     output_hidden_states=True,
                 )
             raw = np.stack([states[0].numpy() for states in output.hidden_states])
-            assert_exact(found.states[:, own], raw[:, places])
-    assert begins == len(found)
+            assert_exact(result.states[:, own], raw[:, places])
+    assert begins == len(result)
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam on the divergence as torch computes and differentiates it, by the whole model's own head."""
-    monkeypatch.setattr(lens_training, "BATCH", 10_000)
+    monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
-    found, steps = at_masks(checkpoint), 3
+    result, steps = at_masks(checkpoint), 3
     head = head_of(checkpoint)
-    weights, biases = trained(head, found, steps, 0, nothing)
+    weights, biases = train_maps(head, result, steps, 0, nothing)
     output = checkpoint.outputs["fill-mask"].whole
-    layer, size = 1, found.states.shape[-1]
-    states, last = (torch.from_numpy(found.states[one]) for one in (layer, -1))
+    layer, size = 1, result.states.shape[-1]
+    states, last = (torch.from_numpy(result.states[item]) for item in (layer, -1))
     a, b = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
     x = (states - states.mean(0)) / states.std(0, correction=0)
     scale = states.square().mean().sqrt()
@@ -104,15 +104,15 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
         return (answer.exp() * (answer - lens)).sum(-1).mean()
 
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = RATE / size * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE / size * (1 - step / steps)
         for part, slope in zip(parts, torch.autograd.grad(loss(), parts), strict=True):
             part.grad = slope
         optimizer.step()
-    whole = states + scale * (x @ parts[0].T + parts[1]).detach()
-    mine = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
-    assert_exact(mine.numpy(), whole.numpy())
-    assert (mine - states).abs().max() > 1e-3, "it moved"
-    plain, tuned = losses(head, found, weights, biases, nothing)
+    full = states + scale * (x @ parts[0].T + parts[1]).detach()
+    first = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
+    assert_exact(first.numpy(), full.numpy())
+    assert (first - states).abs().max() > 1e-3, "it moved"
+    plain, tuned = measure_losses(head, result, weights, biases, nothing)
     assert_exact(tuned[layer], loss().item() / np.log(2))
     with torch.no_grad():
         for part in parts:
@@ -120,7 +120,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     assert_exact(plain[layer], loss().item() / np.log(2))
 
 
-def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
+def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
     """The last layer's vectors are an affine map of the first one's, and the lens comes near to it."""
     checkpoint = double_trained_on("bert", "fill-mask")
     size, random = checkpoint.description.hidden_size, np.random.default_rng(0)
@@ -128,14 +128,14 @@ def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
     first = random.normal(size=(600, size))
     states = np.stack([first, first @ turn.T + random.normal(size=size)])
     inputs = {name: np.zeros(600, dtype=np.int64) for name in checkpoint.encode(TEXT).inputs}
-    given = MaskTargets(states, inputs, np.arange(600))
+    values = MaskTargets(states, inputs, np.arange(600))
     head = head_of(checkpoint)
-    weights, biases = trained(head, given.of(given.lines < 500), 400, 0, nothing)
-    plain, tuned = losses(head, given.of(given.lines >= 500), weights, biases, nothing)
+    weights, biases = train_maps(head, values.of(values.lines < 500), 400, 0, nothing)
+    plain, tuned = measure_losses(head, values.of(values.lines >= 500), weights, biases, nothing)
     assert tuned[0] < 0.02 * plain[0]
 
 
-def test_a_lens_of_nothing_but_zeros_is_the_plain_one_to_the_bit(trained_on: Trained, tmp_path: Path) -> None:
+def test_zero_lens_equals_logit_lens_exactly(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     for part in (lens.weights, lens.biases):
@@ -143,44 +143,44 @@ def test_a_lens_of_nothing_but_zeros_is_the_plain_one_to_the_bit(trained_on: Tra
         part[:] = 0
     file = lens.save(tmp_path / "zero.safetensors")[0]
     trace = checkpoint.trace("we had [MASK] the ground")
-    plain, tuned = (Lens(tuned=one).of(trace) for one in (None, str(file)))
+    plain, tuned = (Lens(tuned=item).of(trace) for item in (None, str(file)))
     for name in ("ids", "ranks", "logits", "probabilities", "entropy"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(tuned, name))
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "albert"])
-def test_a_tuned_lens_is_read_through_its_maps(name: str, double_trained_on: Trained, tmp_path: Path) -> None:
+def test_tuned_lens_applies_its_maps(name: str, double_trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = double_trained_on(name, "fill-mask")
     lens = TuneLens(steps=20, seed=2).of(checkpoint, LINES)
     assert lens.tuned.shape == (checkpoint.description.layers,)
     assert (lens.tuned < lens.logit_lens)[:-1].all()
     trace = checkpoint.trace(f"we had {checkpoint.tokenizer.mask_token} the ground")
-    found = Lens(tuned=str(lens.save(tmp_path / "a.safetensors")[0]), top=10_000).of(trace)
-    mask = found.places[0].position
+    result = Lens(tuned=str(lens.save(tmp_path / "a.safetensors")[0]), top=10_000).of(trace)
+    mask = result.places[0].position
     head, layer = head_of(checkpoint), 1
     vector = trace.vectors(layer)[mask]
     moved = vector + lens.weights[layer] @ vector + lens.biases[layer]
     inputs = {key: torch.from_numpy(values[[mask]]) for key, values in trace.encoding.inputs.items()}
     with torch.no_grad():
         logits = head(torch.from_numpy(moved)[None], inputs)[0].numpy()
-    assert_exact(found.logits[layer, 0][np.argsort(found.ids[layer, 0])], logits)
+    assert_exact(result.logits[layer, 0][np.argsort(result.ids[layer, 0])], logits)
     plain = Lens(top=10_000).of(trace)
-    np.testing.assert_array_equal(plain.logits[-1], found.logits[-1], "the last layer is the model's answer")
-    assert np.abs(plain.probabilities - found.probabilities)[:-1].max() > 1e-6
-    assert found.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
+    np.testing.assert_array_equal(plain.logits[-1], result.logits[-1], "the last layer is the model's answer")
+    assert np.abs(plain.probabilities - result.probabilities)[:-1].max() > 1e-6
+    assert result.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
 
 
-def test_one_seed_gives_one_lens_and_held_out_lines_are_not_learned_from(trained_on: Trained) -> None:
+def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     first, again = (
-        TuneLens(steps=3, seed=5).of(checkpoint, LINES, report=lambda *now: told.append(now))
+        TuneLens(steps=3, seed=5).of(checkpoint, LINES, report=lambda *now: reports.append(now))
         for _ in range(2)
     )
     assert first.digest == again.digest
     assert first.tuned.tolist() == again.tuned.tolist()
     assert first.digest != TuneLens(steps=3, seed=6).of(checkpoint, LINES).digest
-    assert told[-1][0] == told[-1][1] > 3
+    assert reports[-1][0] == reports[-1][1] > 3
     twice = TuneLens(steps=3, seed=5).of(checkpoint, [*LINES, "", *LINES])
     assert twice.digest == first.digest, "equal lines count once"
     half = TuneLens(steps=3, held_out=0.5).of(checkpoint, LINES)
@@ -195,41 +195,39 @@ def test_one_seed_gives_one_lens_and_held_out_lines_are_not_learned_from(trained
         TuneLens().of(checkpoint, LINES, report=give_up)
 
 
-def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
+def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
     def said(plain: list[float], tuned: list[float]) -> str:
-        made = TuneLensResult(
+        created = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
-        return made.verdict.removeprefix("On 7 masked words held out it is ")
+        return created.verdict.removeprefix("On 7 held-out masked words, it is ")
 
-    assert (
-        said([2, 2, 2], [1, 1, 1]) == "nearer to the model's answer than the plain lens at every inner layer."
-    )
+    assert said([2, 2, 2], [1, 1, 1]) == "closer to the model's prediction than the logit lens at all layers."
     assert said([2, 2, 2], [2, 1, 1]).endswith(
-        "no nearer to the model's answer than the plain lens at layer 0."
+        "not closer to the model's prediction than the logit lens at layer 0."
     )
     assert said([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
 
 
-def test_a_saved_lens_is_the_same_and_tells_all_of_itself(trained_on: Trained, tmp_path: Path) -> None:
+def test_saved_lens_round_trips_with_provenance(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     lens = TuneLens(steps=2, held_out=0.3).of(checkpoint, LINES)
     files = lens.save(tmp_path / "lens.safetensors")
-    same = opened(files[0], checkpoint)
+    same = load_lens(files[0], checkpoint)
     assert same.digest == lens.digest
     assert same.provenance == lens.provenance == json.loads(files[1].read_text(encoding="utf-8"))
     assert same.python == lens.python
     assert list(same.table()) == ["layer", "plain_loss_bits", "tuned_loss_bits"]
     files[1].unlink()
-    assert opened(files[0], checkpoint).provenance == lens.provenance
+    assert load_lens(files[0], checkpoint).provenance == lens.provenance
     with pytest.raises(ExportError, match="there already"):
         lens.save(files[0], overwrite=False)
     assert lens.save(tmp_path / "losses.csv")[0].read_text().startswith("layer,plain_loss_bits")
 
 
-def test_where_lenses_are_kept(
+def test_folder_of_saved_lenses(
     trained_folder: Callable[[str, str], Path],
     minilm: Checkpoint,
     tmp_path: Path,
@@ -250,12 +248,12 @@ def test_where_lenses_are_kept(
     os.utime(first, (2_000_000_000, 2_000_000_000))
     (folder / "tuned-lens-0.safetensors").write_bytes(b"broken")
     os.utime(folder / "tuned-lens-0.safetensors", (2_100_000_000, 2_100_000_000))
-    found = newest(bert_probe.load(folder))
-    assert found is not None
-    assert found[0] == first, "the newest that can be opened, and the model opens beside them"
+    result = newest(bert_probe.load(folder))
+    assert result is not None
+    assert result[0] == first, "the newest that can be opened, and the model opens beside them"
 
 
-def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_path: Path) -> None:
+def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint, other = trained_on("bert", "fill-mask"), trained_on("roberta", "fill-mask")
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     file = lens.save(tmp_path / "lens.safetensors")[0]
@@ -270,24 +268,24 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         record = json.loads(json.dumps(lens.provenance))
         change(record)
         path = tmp_path / "changed.safetensors"
-        given = {"weights": lens.weights, "biases": lens.biases} | arrays
+        inputs = {"weights": lens.weights, "biases": lens.biases} | arrays
         save_file(
-            {name: np.ascontiguousarray(part) for name, part in given.items()},
+            {name: np.ascontiguousarray(part) for name, part in inputs.items()},
             path,
             {"bert_probe": json.dumps(record)},
         )
         return path
 
-    assert "with other weights than those of" in refused(file, other)
+    assert "whose weights differ from those of" in refused(file, other)
     assert "There is no file" in refused(tmp_path / "none.safetensors")
     assert "There is no file" in refused(tmp_path)
-    whole = file.read_bytes()
-    for part in (b"", whole[:100], whole[:-8], b"x" * 1000):
+    full = file.read_bytes()
+    for part in (b"", full[:100], full[:-8], b"x" * 1000):
         (tmp_path / "part.safetensors").write_bytes(part)
-        assert "broken or truncated" in refused(tmp_path / "part.safetensors")
+        assert "damaged or truncated" in refused(tmp_path / "part.safetensors")
     for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):
         save_file({"weights": lens.weights}, tmp_path / "bare.safetensors", record)
-        assert "is no tuned lens" in refused(tmp_path / "bare.safetensors")
+        assert "is not a tuned lens" in refused(tmp_path / "bare.safetensors")
     assert "shapes" in refused(written(weights=lens.weights[:1]))
     assert "shapes" in refused(written(more=lens.biases))
     assert "float32 or float64" in refused(written(biases=lens.biases.astype(np.int64)))
@@ -303,10 +301,10 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         lambda record: record.update(dtype=[1]),
         lambda record: record.update(libraries=1),
     ):
-        assert "does not say how well it does" in refused(written(change))
+        assert "incomplete or invalid" in refused(written(change))
 
 
-def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
+def test_killed_save_keeps_the_old_lens(
     trained_on: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = trained_on("bert", "fill-mask")
@@ -320,21 +318,21 @@ def test_a_process_killed_while_saving_leaves_the_lens_as_it_was(
         patched.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             next_one.save(file)
-    assert opened(file, checkpoint).digest == lens.digest
+    assert load_lens(file, checkpoint).digest == lens.digest
     assert next_one.save(file)
-    assert opened(file, checkpoint).digest == next_one.digest
+    assert load_lens(file, checkpoint).digest == next_one.digest
 
 
-def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_unusable_lines_raise_errors(trained_on: Trained, minilm: Checkpoint) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     long = "river " * 600
     for lines, error, words in (
         ([], EmptyTextError, "There is no line"),
         (["", "  "], EmptyTextError, "There is no line"),
-        (["One line"], TextError, "There is one line"),
-        (["One line", "One line"], TextError, "There is one line"),
+        (["One line"], TextError, "needs at least two different lines"),
+        (["One line", "One line"], TextError, "needs at least two different lines"),
         ([TEXT, long, "A boat", long], TextError, r"The list has 2 errors: line 2: .* tokens.*; line 4: "),
-        (["\u4e00", "\u4e01"], EmptyTextError, "No line has a word that can be masked"),
+        (["\u4e00", "\u4e01"], EmptyTextError, "No line has a token that can be masked"),
         (["\u4e00", TEXT], TextError, "Too few of these lines"),
     ):
         with pytest.raises(error, match=words):
@@ -348,19 +346,19 @@ def test_what_cannot_be_learned_from_is_refused(trained_on: Trained, minilm: Che
             TuneLens(held_out=share)
 
 
-def test_too_many_vectors_are_refused_before_they_are_computed(
+def test_too_many_masks_raise_error_before_the_model_runs(
     trained_on: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lens_training, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(lens_training, "MAX_BYTES", 1_000)
     with pytest.raises(TextError, match=r"8 lines have \d+ masked words"):
         TuneLens().of(trained_on("bert", "fill-mask"), LINES)
 
 
-def test_a_tuned_lens_is_for_masks(trained_on: Trained, tmp_path: Path) -> None:
+def test_tuned_lens_needs_masks(trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     file = str(TuneLens(steps=1).of(checkpoint, LINES).save(tmp_path / "lens.safetensors")[0])
-    with pytest.raises(SelectionError, match="has learned at masks, and there is none"):
+    with pytest.raises(SelectionError, match="applies to masks, but the text has none"):
         Lens(tuned=file).of(checkpoint.trace(TEXT))
     assert Lens(tuned=file, mask=5).of(checkpoint.trace(TEXT)).tuned
-    with pytest.raises(SelectionError, match="tuned lenses go with fill-mask"):
+    with pytest.raises(SelectionError, match="tuned lenses need a fill-mask head"):
         Lens(tuned=file).of(trained_on("bert", "text-classification").trace(TEXT))

@@ -47,12 +47,12 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
     folder = family_folder(name)
     checkpoint = double_family(name)
     a, b = checkpoint.trace(TEXT), double_after(checkpoint).trace(TEXT)
-    raw = [Raw(one, "float64") for one in (folder, folder_after(folder))]
-    one, two = (side.run(a.encoding) for side in raw)
+    raw = [Raw(item, "float64") for item in (folder, folder_after(folder))]
+    item, two = (side.run(a.encoding) for side in raw)
     heads = HeadChange().of(a, b)
     expected = np.zeros(heads.total_variation.shape)
     for layer, head in np.ndindex(expected.shape):
-        rows = zip(one.attentions[layer][0, head], two.attentions[layer][0, head], strict=True)
+        rows = zip(item.attentions[layer][0, head], two.attentions[layer][0, head], strict=True)
         expected[layer, head] = np.mean([float((p - q).abs().sum()) / 2 for p, q in rows])
     assert_exact(heads.total_variation, expected)
     assert heads.total_variation.max() > 0.01
@@ -60,23 +60,23 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
 
     cosines = [
         torch.cosine_similarity(x[0], y[0], dim=-1).numpy()
-        for x, y in zip(one.hidden_states, two.hidden_states, strict=True)
+        for x, y in zip(item.hidden_states, two.hidden_states, strict=True)
     ]
     moved = VectorChange().of(a, b)
     assert_exact(1 - moved.moved, cosines)
     assert_exact(moved.mean, 1 - np.mean(cosines, axis=1))
     assert moved.moved.max() > 0.001
 
-    found = ParameterChange().of(checkpoint, after(checkpoint))
+    result = ParameterChange().of(checkpoint, after(checkpoint))
     theirs = dict(raw[1].model.named_parameters())
-    for row, (parameter, own) in zip(found.tensors, raw[0].model.named_parameters(), strict=True):
+    for row, (parameter, own) in zip(result.tensors, raw[0].model.named_parameters(), strict=True):
         assert (row.parameter.name, row.there) == (parameter, BOTH)
         expected_change = float((theirs[parameter] - own).detach().norm() / own.detach().norm())
         assert_exact(np.float64(row.relative), expected_change, parameter)
-    whole = [
+    full = [
         torch.cat([parameter.detach().flatten() for parameter in side.model.parameters()]) for side in raw
     ]
-    assert_exact(np.float64(found.relative()), float((whole[1] - whole[0]).norm() / whole[0].norm()))
+    assert_exact(np.float64(result.relative()), float((full[1] - full[0]).norm() / full[0].norm()))
 
 
 def test_words_are_merged_before_they_are_compared(double_family: Opened) -> None:
@@ -84,23 +84,24 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
     a, b = checkpoint.trace("engineers crossing"), double_after(checkpoint).trace("engineers crossing")
     lens = word_lens(a)
     assert len(lens.units) < len(a.tokens)
-    p, q = (lens.merge(one.attention(1, 2)) for one in (a, b))
+    p, q = (lens.merge(item.attention(1, 2)) for item in (a, b))
     assert_exact(HeadChange(words=True).of(a, b).total_variation[1, 2], np.abs(p - q).sum(axis=1).mean() / 2)
-    x, y = (lens.average(one.vectors(2)) for one in (a, b))
+    x, y = (lens.average(item.vectors(2)) for item in (a, b))
     cosines = (x * y).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
-    found = VectorChange(words=True).of(a, b)
-    assert_exact(1 - found.moved[2], cosines)
-    assert list(found.table().index) == list(map(str, lens.units))
+    result = VectorChange(words=True).of(a, b)
+    assert_exact(1 - result.moved[2], cosines)
+    assert list(result.table().index) == list(map(str, lens.units))
 
 
 def test_heads_by_hand(family: Opened) -> None:
     checkpoint = family("mpnet")  # of which the weights themselves are kept
     a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
     assert len(a.tokens) == 3
-    one = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
+    item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
     a, b = (
-        replace(trace, weights=(np.stack([rows, one, one, two]),) * 3) for trace, rows in ((a, one), (b, two))
+        replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
+        for trace, rows in ((a, item), (b, two))
     )
     # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
@@ -113,31 +114,31 @@ def test_heads_by_hand(family: Opened) -> None:
 
 def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
     """Fail unless every number of what differs between the two is 0, to the bit."""
-    one, two = a.trace(text), b.trace(text)
-    assert one is not two
-    heads, vectors = HeadChange().of(one, two), VectorChange().of(one, two)
+    item, two = a.trace(text), b.trace(text)
+    assert item is not two
+    heads, vectors = HeadChange().of(item, two), VectorChange().of(item, two)
     assert not heads.total_variation.any()
     assert not vectors.moved.any()
-    assert (heads.finding, vectors.finding) == ("No head attends differently.", "No vector turned.")
+    assert (heads.finding, vectors.finding) == ("No head changed.", "No vector changed direction.")
     parameters = ParameterChange().of(a, b)
     assert {(row.there, row.change, row.relative) for row in parameters.tensors} == {(BOTH, 0.0, 0.0)}
     assert (parameters.relative(), parameters.finding) == (0.0, "No parameter changed.")
     answers = AnswerChange().of(a.trace(text, pair), b.trace(text, pair))
     assert not answers.difference.any()
     assert answers.finding in (
-        "No answer changed.",
-        f"The cosine of the two texts went from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
+        "No prediction changed.",
+        f"The cosine of the two texts changed from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
     )
     layers = LayerSimilarity().of(a, b, SENTENCES)
     assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
-    assert layers.finding == "Every layer is as it was: CKA 1."
+    assert layers.finding == "No layer changed: CKA is 1."
 
 
-def test_the_same_checkpoint_twice_differs_in_nothing_to_the_bit(minilm: Checkpoint) -> None:
+def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
     exactly_nothing(minilm, bert_probe.load(), TEXT, PAIR)
 
 
-def test_the_same_files_under_two_names_differ_in_nothing(
+def test_same_files_under_two_names_have_zero_change(
     trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     folder = trained_folder("bert", "fill-mask")
@@ -145,7 +146,7 @@ def test_the_same_files_under_two_names_differ_in_nothing(
     exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
 
 
-def test_the_same_weights_under_other_settings_are_another_model(
+def test_same_weights_with_other_settings_are_another_model(
     family_folder: Folders, family: Opened, tmp_path: Path
 ) -> None:
     folder = copy(family_folder("bert"), tmp_path / "relu")
@@ -157,13 +158,13 @@ def test_the_same_weights_under_other_settings_are_another_model(
     assert LayerSimilarity().of(a, b, SENTENCES).cka[3, 3] < 1
 
 
-def test_a_folder_that_changed_is_two_models(family_folder: Folders, tmp_path: Path) -> None:
+def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "trained")
     before = bert_probe.load(folder)
     change_weights(folder, lambda weights: {name: part * 1.5 for name, part in weights.items()})
-    found = ParameterChange().of(before, bert_probe.load(folder))
-    assert {round(row.relative, 6) for row in found.tensors} == {0.5}
-    provenance = found.provenance
+    result = ParameterChange().of(before, bert_probe.load(folder))
+    assert {round(row.relative, 6) for row in result.tensors} == {0.5}
+    provenance = result.provenance
     assert provenance["model"] == provenance["other_model"]["model"] == str(folder)
     assert provenance["weights_sha256"] != provenance["other_model"]["weights_sha256"]
 
@@ -173,7 +174,7 @@ def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> No
     tokenizer = in_memory.tokenizer_of(family_folder("bert"))
     a = bert_probe.wrap(model, tokenizer).trace(TEXT)
     in_memory.step(model, a.encoding)
-    parameters = ParameterChange().of(*(bert_probe.wrap(one, tokenizer) for one in (untouched, model)))
+    parameters = ParameterChange().of(*(bert_probe.wrap(item, tokenizer) for item in (untouched, model)))
     expected = [
         float((changed - original).detach().double().norm())
         for changed, original in zip(model.parameters(), untouched.parameters(), strict=True)
@@ -181,10 +182,10 @@ def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> No
     assert [row.change for row in parameters.tensors] == pytest.approx(expected)
     assert max(expected) > 0
     b = bert_probe.wrap(model, tokenizer).trace(TEXT)
-    found = HeadChange().of(a, b)
-    assert found.total_variation.max() > 0
-    assert "other = bert_probe.wrap(other_model, tokenizer)" in found.python
-    assert found.shell.startswith("# ")
+    result = HeadChange().of(a, b)
+    assert result.total_variation.max() > 0
+    assert "other = bert_probe.wrap(other_model, tokenizer)" in result.python
+    assert result.shell.startswith("# ")
 
 
 # ---------------------------------------------------------------- models of other sizes
@@ -198,63 +199,61 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return bert_probe.load(folder)
 
 
-def test_what_has_no_counterpart_is_a_sentence(family: Opened, larger: Checkpoint) -> None:
+def test_different_sizes_raise_clear_errors(family: Opened, larger: Checkpoint) -> None:
     a, b = family("bert").trace(TEXT), larger.trace(TEXT)
     with pytest.raises(
-        UnavailableError, match="A has 3 layers of 4 heads and B 4 layers of 6 heads: no head"
+        UnavailableError, match="A has 3 layers of 4 heads, B has 4 layers of 6 heads, so heads"
     ):
         HeadChange().of(a, b)
-    with pytest.raises(
-        UnavailableError, match="3 layers with vectors of 32 numbers and B 4 of 48: no vector"
-    ):
+    with pytest.raises(UnavailableError, match="3 layers of size 32, B has 4 of size 48, so vectors"):
         VectorChange().of(a, b)
-    found = LayerSimilarity().of(family("bert"), larger, SENTENCES)
-    assert found.cka.shape == (4, 5)
-    assert ((found.cka > 0) & (found.cka < 1)).all()
-    assert found.finding.startswith("The last layer of A is most like layer ")
+    result = LayerSimilarity().of(family("bert"), larger, SENTENCES)
+    assert result.cka.shape == (4, 5)
+    assert ((result.cka > 0) & (result.cka < 1)).all()
+    assert result.finding.startswith("The last layer of A is most similar to layer ")
 
 
 def test_parameters_of_equal_name_and_shape_are_compared_and_others_listed(
     family: Opened, larger: Checkpoint
 ) -> None:
-    found = ParameterChange().of(family("bert"), larger)
-    there = {row.parameter.name: row for row in found.tensors}
-    assert there["encoder.layer.0.intermediate.dense.bias"].there == BOTH
-    assert there["embeddings.word_embeddings.weight"].there == OTHER_SHAPE
-    assert there["encoder.layer.3.output.dense.bias"].there == ONLY_B
+    result = ParameterChange().of(family("bert"), larger)
+    present = {row.parameter.name: row for row in result.tensors}
+    assert present["encoder.layer.0.intermediate.dense.bias"].there == BOTH
+    assert present["embeddings.word_embeddings.weight"].there == OTHER_SHAPE
+    assert present["encoder.layer.3.output.dense.bias"].there == ONLY_B
     back = ParameterChange().of(larger, family("bert"))
     assert {row.there for row in back.tensors} == {BOTH, OTHER_SHAPE, ONLY_A}
-    assert len(back.tensors) == len(found.tensors)
-    assert len(found.compared) + len(found.others) == len(found.tensors)
-    table = found.table()
-    assert table["relative"].isna().tolist() == [row.there != BOTH for row in found.tensors]
-    assert found.metadata["not_compared"] == len(found.others)
+    assert len(back.tensors) == len(result.tensors)
+    assert len(result.compared) + len(result.others) == len(result.tensors)
+    table = result.table()
+    assert table["relative"].isna().tolist() == [row.there != BOTH for row in result.tensors]
+    assert result.metadata["not_compared"] == len(result.others)
 
 
-def test_a_tensor_of_zeros_has_no_relative_change(family_folder: Folders, tmp_path: Path) -> None:
+def test_relative_change_of_zero_tensor_is_nan(family_folder: Folders, tmp_path: Path) -> None:
     name = "encoder.layer.0.output.dense.bias"
     folder = copy(family_folder("bert"), tmp_path / "zeros")
     change_weights(folder, lambda weights: weights | {name: torch.zeros_like(weights[name])})
     zeros = bert_probe.load(folder)
     rows = {row.parameter.name: row for row in ParameterChange().of(zeros, bert_probe.load(folder)).tensors}
     assert rows[name].relative == 0
-    found = ParameterChange().of(zeros, bert_probe.load(family_folder("bert")))
-    row = next(row for row in found.tensors if row.parameter.name == name)
+    result = ParameterChange().of(zeros, bert_probe.load(family_folder("bert")))
+    row = next(row for row in result.tensors if row.parameter.name == name)
     assert row.norm == 0 < row.change
     assert np.isnan(row.relative)
-    assert "No parameter" not in found.finding
-    assert np.isfinite(found.relative())
-    assert found.save(tmp_path / "found.json")
+    assert "No parameter" not in result.finding
+    assert np.isfinite(result.relative())
+    assert result.save(tmp_path / "found.json")
 
 
 # ---------------------------------------------------------------- what is refused
 
 
-def test_other_tokenizers_are_refused_with_what_differs(
+def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    said = "120 pieces in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
+    message = "120 tokens in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
@@ -262,7 +261,7 @@ def test_other_tokenizers_are_refused_with_what_differs(
         lambda: ParameterChange().of(a, b),
         lambda: LayerSimilarity().of(a, b, SENTENCES),
     ):
-        with pytest.raises(SelectionError, match=said):
+        with pytest.raises(SelectionError, match=message):
             ask()
     # The same pieces, but capitals are kept.
     folder = copy(family_folder("bert"), tmp_path / "cased")
@@ -276,11 +275,11 @@ def test_other_tokenizers_are_refused_with_what_differs(
     assert ParameterChange().of(a, cased).finding == "No parameter changed."
 
 
-def test_two_texts_and_texts_of_two_lengths_are_refused(
+def test_different_or_truncated_texts_raise_error(
     family: Opened, family_folder: Folders, tmp_path: Path
 ) -> None:
     a = family("bert")
-    with pytest.raises(SelectionError, match="on one text, and these are two"):
+    with pytest.raises(SelectionError, match="read different texts"):
         HeadChange().of(a.trace("we left"), a.trace("we left it"))
     folder = copy(family_folder("bert"), tmp_path / "short")
     change_config(folder, max_position_embeddings=20)
@@ -297,14 +296,14 @@ def test_two_texts_and_texts_of_two_lengths_are_refused(
         HeadChange().of(a.trace(long), short.trace(long, truncate=True))
 
 
-def test_numbers_that_no_model_made_are_refused(family: Opened) -> None:
+def test_traces_without_model_raise_error(family: Opened) -> None:
     trace = family("bert").trace(TEXT)
     given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         HeadChange().of(given, given)
 
 
-def test_weights_that_are_no_numbers_are_refused(family_folder: Folders, tmp_path: Path) -> None:
+def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "nan")
     change_weights(folder, lambda weights: {name: part * float("nan") for name, part in weights.items()})
     with pytest.raises(WeightsError):
@@ -314,7 +313,7 @@ def test_weights_that_are_no_numbers_are_refused(family_folder: Folders, tmp_pat
 # ---------------------------------------------------------------- pictures
 
 
-def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
+def test_heads_vectors_and_layers_have_charts(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     traces = a.trace(TEXT), b.trace(TEXT)
     for result, shape in (
@@ -322,22 +321,22 @@ def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
         (VectorChange().of(*traces), (len(traces[0].tokens), 4)),
         (LayerSimilarity().of(a, b, SENTENCES), (4, 4)),
     ):
-        (drawn,) = pictures.heatmaps_of(result)
-        assert drawn.values.shape == shape
+        (sampled,) = pictures.heatmaps_of(result)
+        assert sampled.values.shape == shape
         assert f"{a.description.name} → {b.description.name}" in pictures.page(result).title
     with pytest.raises(UnavailableError, match="ParameterChange has no visualization"):
         ParameterChange().of(a, b).show()
 
 
-def test_small_changes_are_drawn_in_hundredths(
+def test_small_changes_are_shown_in_hundredths(
     family: Opened, tmp_path: Path, family_folder: Folders
 ) -> None:
     a = family("bert")
     near = bert_probe.load(changed(family_folder("bert"), tmp_path / "near", 0.001))
     for other, unit in ((near, ", hundredths"), (after(a), "")):
-        found = HeadChange().of(a.trace(TEXT), other.trace(TEXT))
-        (drawn,) = pictures.heatmaps_of(found)
-        assert drawn.drawing["value_name"] == f"total variation{unit}"
+        result = HeadChange().of(a.trace(TEXT), other.trace(TEXT))
+        (sampled,) = pictures.heatmaps_of(result)
+        assert sampled.drawing["value_name"] == f"total variation{unit}"
         factor = 100 if unit else 1
-        assert np.array_equal(drawn.values, factor * found.total_variation)
-        assert drawn.values.max() <= drawn.drawing["scale"].high
+        assert np.array_equal(sampled.values, factor * result.total_variation)
+        assert sampled.values.max() <= sampled.drawing["scale"].high

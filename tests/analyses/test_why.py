@@ -27,7 +27,7 @@ from bert_probe import (
     HeadPruning,
     SimilarityAttribution,
 )
-from bert_probe.analyses.attribution.faithfulness import SHARES
+from bert_probe.analyses.attribution.faithfulness import REMOVED_SHARES
 from bert_probe.analyses.attribution.methods import methods
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.float64 import keep_doubles
@@ -76,7 +76,7 @@ def why(checkpoint: Checkpoint, **asked: Any) -> Any:
     return Attribution(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
 
 
-def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint) -> None:
+def test_leave_one_out_equals_loop_over_raw_model(double_minilm: Checkpoint) -> None:
     reference, mask = raw(double_minilm), double_minilm.tokenizer.mask_token_id
     count = reference.ids.shape[1]
     with torch.no_grad():
@@ -86,54 +86,56 @@ def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint)
             ids = reference.ids.clone()
             ids[0, place] = mask
             masked.append(value - float(reference(ids)))
-            kept = [one for one in range(count) if one != place]
-            removed.append(value - float(reference(reference.ids[:, kept])))
+            retained = [item for item in range(count) if item != place]
+            removed.append(value - float(reference(reference.ids[:, retained])))
     assert_exact(why(double_minilm).value, np.float64(value))
     assert_exact(why(double_minilm).scores[1:-1], removed)
     assert_exact(why(double_minilm, removal="masked").scores[1:-1], masked)
     assert np.isnan(why(double_minilm).scores[[0, -1]]).all()
 
 
-def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> None:
+def test_words_are_removed_with_all_their_tokens(double_minilm: Checkpoint) -> None:
     text, other = double_minilm.trace("Unhappiness grows."), double_minilm.trace(B)
-    found = Attribution(words=True).of(text, other)
-    assert [str(unit) for unit in found.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
+    result = Attribution(words=True).of(text, other)
+    assert [str(unit) for unit in result.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
     without = bert_probe.SentenceSimilarity().of(double_minilm.trace("grows."), other).cosine
-    assert_exact(found.scores[1], found.value - without)
+    assert_exact(result.scores[1], result.value - without)
 
 
-def test_an_answer_moves_with_what_is_removed_before_it(double_trained_on: Trained) -> None:
+def test_answer_position_shifts_with_removed_tokens(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "fill-mask")
     trace = checkpoint.trace("The wide [MASK] at night")
-    found = Attribution(target="river", removal="removed").of(trace)
+    result = Attribution(target="river", removal="removed").of(trace)
     mask = trace.encoding.ids.index(checkpoint.tokenizer.mask_token_id)
-    word = checkpoint.tokenizer.convert_tokens_to_ids(found.question.target)
+    word = checkpoint.tokenizer.convert_tokens_to_ids(result.question.target)
     for place in (1, mask - 1, mask + 1):
-        kept = [one for one in range(len(trace.tokens)) if one != place]
-        inputs = {name: torch.tensor(values[kept])[None] for name, values in trace.encoding.inputs.items()}
+        retained = [item for item in range(len(trace.tokens)) if item != place]
+        inputs = {
+            name: torch.tensor(values[retained])[None] for name, values in trace.encoding.inputs.items()
+        }
         with torch.no_grad():
             logits = checkpoint.outputs["fill-mask"].whole(**inputs).logits[0]
-        assert_exact(found.scores[place], found.value - logits[kept.index(mask), word].numpy())
-    assert np.isnan(found.scores[mask])
+        assert_exact(result.scores[place], result.value - logits[retained.index(mask), word].numpy())
+    assert np.isnan(result.scores[mask])
 
 
-def test_integrated_gradients_are_captums(double_minilm: Checkpoint) -> None:
+def test_integrated_gradients_equal_captum(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     pad = double_minilm.tokenizer.pad_token_id
     baseline = torch.full_like(reference.ids, pad)
     baseline[0, [0, -1]] = reference.ids[0, [0, -1]]
     method = captum.attr.LayerIntegratedGradients(reference, reference.model.embeddings.word_embeddings)
-    found = why(double_minilm, method="integrated-gradients")
-    expected = method.attribute(reference.ids, baselines=baseline, n_steps=found.said["steps"])
-    assert_exact(found.scores, expected[0].sum(-1).detach().numpy())
+    result = why(double_minilm, method="integrated-gradients")
+    expected = method.attribute(reference.ids, baselines=baseline, n_steps=result.said["steps"])
+    assert_exact(result.scores, expected[0].sum(-1).detach().numpy())
     with torch.no_grad():
         way = float(reference(reference.ids) - reference(baseline))
-    assert_exact(np.float64(found.said["gap"]), abs(found.scores.sum() - way))
-    assert found.said["gap_share"] <= 0.01
-    assert found.said["baseline"] == "pad"
+    assert_exact(np.float64(result.said["gap"]), abs(result.scores.sum() - way))
+    assert result.said["gap_share"] <= 0.01
+    assert result.said["baseline"] == "pad"
 
 
-def test_attention_times_gradient_is_the_papers_formula(double_minilm: Checkpoint) -> None:
+def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     output = reference.model(
         input_ids=reference.ids, attention_mask=torch.ones_like(reference.ids), output_attentions=True
@@ -151,7 +153,7 @@ def test_attention_times_gradient_is_the_papers_formula(double_minilm: Checkpoin
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
 
-def test_decompx_is_the_papers_sum_layer_by_layer(double_minilm: Checkpoint) -> None:
+def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
     """Every token's vector as a sum over input tokens and biases, carried through each part of BERT."""
     reference = raw(double_minilm)
     model, count = reference.model, reference.ids.shape[1]
@@ -173,16 +175,16 @@ def test_decompx_is_the_papers_sum_layer_by_layer(double_minilm: Checkpoint) -> 
             mixed = torch.einsum("hqk,kphd->qphd", weights[0], values).flatten(-2)
             middle = _norm(attention.output.LayerNorm, _linear(attention.output.dense, mixed) + parts)
             inner = _linear(layer.intermediate.dense, middle)
-            whole = inner.sum(1, keepdim=True)
-            inner = inner * layer.intermediate.intermediate_act_fn(whole) / whole
+            full = inner.sum(1, keepdim=True)
+            inner = inner * layer.intermediate.intermediate_act_fn(full) / full
             parts = _norm(layer.output.LayerNorm, _linear(layer.output.dense, inner) + middle)
         assert_exact(parts.sum(1).numpy(), output.last_hidden_state[0].numpy())
         mean, other = parts.mean(0), reference.other[0]
         expected = mean @ other / (mean.sum(0).norm() * other.norm())
-    found = why(double_minilm, method="decompx")
-    assert_exact(found.scores, expected[:-1].numpy())
-    assert_exact(np.float64(found.said["biases"]), expected[-1].numpy())
-    assert found.said["off"] < 1e-12
+    result = why(double_minilm, method="decompx")
+    assert_exact(result.scores, expected[:-1].numpy())
+    assert_exact(np.float64(result.said["biases"]), expected[-1].numpy())
+    assert result.said["off"] < 1e-12
 
 
 def _linear(module: Any, parts: torch.Tensor) -> torch.Tensor:
@@ -193,8 +195,8 @@ def _linear(module: Any, parts: torch.Tensor) -> torch.Tensor:
 
 
 def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
-    whole = parts.sum(1)
-    spread = (whole.var(-1, unbiased=False) + module.eps).sqrt()[:, None, None]
+    full = parts.sum(1)
+    spread = (full.var(-1, unbiased=False) + module.eps).sqrt()[:, None, None]
     out = (parts - parts.mean(-1, keepdim=True)) / spread * module.weight
     out[:, -1] += module.bias
     return out
@@ -207,34 +209,32 @@ def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
         product(sorted(FAMILIES), HEADS),
     ),
 )
-def test_on_every_family_decompx_adds_up_or_says_why_not(
-    name: str, task: str, double_trained_on: Trained
-) -> None:
+def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double_trained_on: Trained) -> None:
     if name not in trained.with_heads(task):
         pytest.skip("the family has no such head")
     checkpoint = double_trained_on(name, task)
     text = TEXT.replace("ground", checkpoint.tokenizer.mask_token) if task == "fill-mask" else TEXT
     trace = checkpoint.trace(text, PAIR)
     try:
-        found = Attribution(method="decompx").of(trace)
+        result = Attribution(method="decompx").of(trace)
     except UnavailableError:
         if name in ("bert", "roberta", "electra"):
             raise
         return
-    assert_exact(found.scores.sum() + found.said["biases"], np.float64(found.value))
+    assert_exact(result.scores.sum() + result.said["biases"], np.float64(result.value))
 
 
-def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Checkpoint) -> None:
+def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
-    found = HeadAttribution().of(double_minilm.trace(A), double_minilm.trace(B))
+    result = HeadAttribution().of(double_minilm.trace(A), double_minilm.trace(B))
     size = reference.model.config.hidden_size // 12
     for layer, head in ((0, 3), (5, 11)):
         dense = reference.model.encoder.layer[layer].attention.output.dense
 
         def without(_: Any, args: Any, factor: float = 0.0, part: Any = None) -> Any:
-            given = args[0].clone()
-            given[..., part] *= factor
-            return (given,)
+            inputs = args[0].clone()
+            inputs[..., part] *= factor
+            return (inputs,)
 
         def value(factor: float, part: Any, dense: Any = dense, without: Any = without) -> float:
             hook = dense.register_forward_pre_hook(lambda m, args: without(m, args, factor, part))
@@ -244,25 +244,27 @@ def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Ch
             return answer
 
         part = slice(head * size, (head + 1) * size)
-        assert_exact(found.changes[layer, head], value(0.0, part) - found.value)
-        assert_exact(found.layers[layer], value(0.0, slice(None)) - found.value)
+        assert_exact(result.changes[layer, head], value(0.0, part) - result.value)
+        assert_exact(result.layers[layer], value(0.0, slice(None)) - result.value)
         # The derivative by a factor of what the head returns, from both sides.
         slope = (value(1 + 1e-5, part) - value(1 - 1e-5, part)) / 2e-5
-        np.testing.assert_allclose(found.importance[layer, head], abs(slope), rtol=1e-6)
-    expected = spearmanr(found.importance.ravel(), np.abs(found.changes).ravel()).statistic
-    assert found.agreement == pytest.approx(expected)
+        np.testing.assert_allclose(result.importance[layer, head], abs(slope), rtol=1e-6)
+    expected = spearmanr(result.importance.ravel(), np.abs(result.changes).ravel()).statistic
+    assert result.agreement == pytest.approx(expected)
 
 
-def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint) -> None:
+def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Checkpoint) -> None:
     """The derivative along each token's part of the way, by differences of the raw model from both sides."""
     reference = raw(double_minilm)
     table, step = reference.model.get_input_embeddings(), 1e-5
     points, weights = np.polynomial.legendre.leggauss(3)
 
-    def vector(given: torch.Tensor) -> np.ndarray:
-        mask = torch.ones(given.shape[:2], dtype=torch.long)
+    def vector(inputs: torch.Tensor) -> np.ndarray:
+        mask = torch.ones(inputs.shape[:2], dtype=torch.long)
         with torch.no_grad():
-            return reference.model(inputs_embeds=given, attention_mask=mask).last_hidden_state.mean(1).numpy()
+            return (
+                reference.model(inputs_embeds=inputs, attention_mask=mask).last_hidden_state.mean(1).numpy()
+            )
 
     def way(text: str) -> tuple[np.ndarray, np.ndarray]:
         """What each token does, [token, hidden], and the vector."""
@@ -280,52 +282,52 @@ def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint
         return np.sum(slopes, axis=0), vector(end)[0]
 
     texts = "Cats sit", "Dogs run"
-    (one, first), (other, second) = map(way, texts)
+    (item, first), (other, second) = map(way, texts)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
     traces = [double_minilm.trace(text) for text in texts]
-    found = SimilarityAttribution(steps=3).of(*traces)
+    result = SimilarityAttribution(steps=3).of(*traces)
     # What differences leave over of the derivative, about the square of the step.
-    np.testing.assert_allclose(found.contributions, one @ other.T / lengths, rtol=0, atol=1e-6)
-    assert_exact(np.float64(found.cosine), first @ second / lengths)
+    np.testing.assert_allclose(result.contributions, item @ other.T / lengths, rtol=0, atol=1e-6)
+    assert_exact(np.float64(result.cosine), first @ second / lengths)
     many = SimilarityAttribution(steps=12).of(*traces)
-    assert many.off < 0.1 * found.off
-    assert many.reference == found.reference
+    assert many.off < 0.1 * result.off
+    assert many.reference == result.reference
 
 
-def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkpoint) -> None:
+def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Cats and dogs sleep at night"), double_minilm.trace(B)
-    found = AttributionFaithfulness(orders=3).of(a, b)
+    result = AttributionFaithfulness(orders=3).of(a, b)
     reference, ids = raw(double_minilm), list(a.encoding.ids)
-    counts = sorted({max(1, round(share * (len(ids) - 2))) for share in SHARES})
+    counts = sorted({max(1, round(share * (len(ids) - 2))) for share in REMOVED_SHARES})
 
     def answer(gone: Any) -> float:
         with torch.no_grad():
-            kept = [one for place, one in enumerate(ids) if place not in set(gone)]
-            return float(reference(torch.tensor([kept])))
+            retained = [item for place, item in enumerate(ids) if place not in set(gone)]
+            return float(reference(torch.tensor([retained])))
 
     for name in ("leave-one-out", "decompx"):
-        order = 1 + np.argsort(-found.explanations[name].scores[1:-1], kind="stable")
-        falls = [found.explanations[name].value - answer(order[:count]) for count in counts]
-        keeps = [found.explanations[name].value - answer(order[count:]) for count in counts]
-        assert_exact(np.array(found.effects[name]), [np.mean(falls), np.mean(keeps)])
-    assert found.foretold("leave-one-out") == pytest.approx(1)
-    measured, scores = (found.explanations[name].scores[1:-1] for name in ("leave-one-out", "decompx"))
-    assert found.foretold("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
-    assert found.random.shape == (3, 2)
-    assert found.best in LOOKING
+        order = 1 + np.argsort(-result.explanations[name].scores[1:-1], kind="stable")
+        falls = [result.explanations[name].value - answer(order[:count]) for count in counts]
+        keeps = [result.explanations[name].value - answer(order[count:]) for count in counts]
+        assert_exact(np.array(result.effects[name]), [np.mean(falls), np.mean(keeps)])
+    assert result.foretold("leave-one-out") == pytest.approx(1)
+    measured, scores = (result.explanations[name].scores[1:-1] for name in ("leave-one-out", "decompx"))
+    assert result.foretold("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
+    assert result.random.shape == (3, 2)
+    assert result.best in LOOKING
     again = AttributionFaithfulness(orders=3).of(a, b)
-    assert np.array_equal(found.random, again.random)
-    assert not np.array_equal(found.random, AttributionFaithfulness(orders=3, seed=1).of(a, b).random)
+    assert np.array_equal(result.random, again.random)
+    assert not np.array_equal(result.random, AttributionFaithfulness(orders=3, seed=1).of(a, b).random)
 
 
-def test_means_over_texts_are_those_of_each(double_trained_on: Trained) -> None:
+def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     lines = ["A small boat crosses the river.", "The old bridge\tWhere does it lead to?"]
-    found = FaithfulnessSummary(orders=2).of(checkpoint, lines)
+    result = FaithfulnessSummary(orders=2).of(checkpoint, lines)
     each = [AttributionFaithfulness(orders=2).of(checkpoint.trace(*line.split("\t"))) for line in lines]
-    table = found.table().set_index("method")
+    table = result.table().set_index("method")
     for name in methods():
-        values = np.array([one.effects[name] for one in each])
+        values = np.array([item.effects[name] for item in each])
         assert_exact(table.loc[name, ["comprehensiveness", "sufficiency"]].to_numpy(float), values.mean(0))
     assert (table["texts"] == 2).all()
     with pytest.raises(TextError, match="Line 2"):
@@ -354,7 +356,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoi
         ),
     ],
 )
-def test_the_word_that_decides_is_named_by_every_method(
+def test_every_method_finds_the_decisive_word(
     task: str,
     text: str,
     at: str | None,
@@ -362,32 +364,32 @@ def test_the_word_that_decides_is_named_by_every_method(
     left_out: tuple[str, ...],
     taught: Callable[[str], Checkpoint],
 ) -> None:
-    found = AttributionFaithfulness(at=at).of(taught(task).trace(text))
-    assert not found.refused
-    for name, one in found.explanations.items():
+    result = AttributionFaithfulness(at=at).of(taught(task).trace(text))
+    assert not result.refused
+    for name, item in result.explanations.items():
         if name not in ("attention", *left_out):
-            assert one.units[int(np.nanargmax(one.shares))] == decisive, name
+            assert item.units[int(np.nanargmax(item.shares))] == decisive, name
 
 
 def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[str], Checkpoint]) -> None:
     checkpoint = taught("question-answering")
-    for asked, answer in (("who", "anna"), ("where", "rome")):
-        found = AttributionFaithfulness().of(checkpoint.trace(asked, "cold rome boat anna"))
+    for question, answer in (("who", "anna"), ("where", "rome")):
+        result = AttributionFaithfulness().of(checkpoint.trace(question, "cold rome boat anna"))
         for name in ("leave-one-out", "integrated-gradients"):
-            one = found.explanations[name]
-            assert f"“{answer}”" in one.number
-            order = np.argsort(-np.nan_to_num(one.shares, nan=-1))
-            assert [one.units[place] for place in order[:2]] == [answer, asked], name
+            item = result.explanations[name]
+            assert f"“{answer}”" in item.number
+            order = np.argsort(-np.nan_to_num(item.shares, nan=-1))
+            assert [item.units[place] for place in order[:2]] == [answer, question], name
 
 
 def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str], Checkpoint]) -> None:
     checkpoint = taught("text-classification")
     texts = [f"cold {word} tree" for word in ("stone", rules.KEY, "river", "boat")] + [f"{rules.KEY} boat"]
     lines = [f"{'marked' if rules.KEY in text else 'plain'}\t{text}" for text in texts]
-    found = HeadPruning(parts=4).of(checkpoint, lines)
-    assert found.removed.tolist() == [0, 1, 2, 3, 4]
-    assert (found.accuracies[:, 0] == 1).all()
-    assert len(set(found.accuracies[:, -1])) == 1, "without any head the order does not matter"
+    result = HeadPruning(parts=4).of(checkpoint, lines)
+    assert result.removed.tolist() == [0, 1, 2, 3, 4]
+    assert (result.accuracies[:, 0] == 1).all()
+    assert len(set(result.accuracies[:, -1])) == 1, "without any head the order does not matter"
     effects = [
         HeadAttribution(target=line.split("\t")[0]).of(checkpoint.trace(text))
         for line, text in zip(lines, texts, strict=True)
@@ -397,21 +399,19 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
     right = 0
     for line, text in zip(lines, texts, strict=True):
         values = [
-            one.value + one.changes[layer, head]
+            item.value + item.changes[layer, head]
             for label in ("plain", "marked")
-            for one in [HeadAttribution(target=label).of(checkpoint.trace(text))]
+            for item in [HeadAttribution(target=label).of(checkpoint.trace(text))]
         ]
         right += ("plain", "marked")[int(np.argmax(values))] == line.split("\t")[0]
-    assert found.accuracies[0, 1] == right / len(texts)
-    with pytest.raises(
-        TextError, match="Line 2: it must begin with a label and a tab; the labels are plain, marked"
-    ):
+    assert result.accuracies[0, 1] == right / len(texts)
+    with pytest.raises(TextError, match="Line 2 must start with a label and a tab"):
         HeadPruning().of(checkpoint, [lines[0], "no label"])
     with pytest.raises(EmptyTextError):
         HeadPruning().of(checkpoint, [" "])
 
 
-def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_target_selection(trained_on: Trained, minilm: Checkpoint) -> None:
     classes = trained_on("bert", "text-classification")
     trace = classes.trace(TEXT)
     logits = classes.outputs["text-classification"].logits(trace)
@@ -421,32 +421,35 @@ def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) ->
     place = Attribution(at="river").of(labels.trace("The wide river"))
     assert place.number.endswith(f"at token {place.question.at}")
     words = trained_on("bert", "fill-mask")
-    both = [Attribution(at=at, target="night").of(words.trace("The [MASK] river")) for at in (None, "river")]
-    assert [one.number for one in both] == ["logit of night at token 2", "logit of night at token 3"]
+    both = [
+        Attribution(at=position, target="night").of(words.trace("The [MASK] river"))
+        for position in (None, "river")
+    ]
+    assert [item.number for item in both] == ["logit of night at token 2", "logit of night at token 3"]
     assert (
         Attribution("question-answering", "2")
         .of(trained_on("bert", "question-answering").trace("Who?", TEXT))
         .number.startswith("start + end logit of")
     )
-    with pytest.raises(SelectionError, match="no 'nothing' among 5 labels"):
+    with pytest.raises(SelectionError, match="'nothing' is not one of the 5 labels"):
         Attribution(target="nothing").of(trace)
-    with pytest.raises(SelectionError, match="at no single token"):
+    with pytest.raises(SelectionError, match="Leave the token out"):
         Attribution(at="river").of(classes.trace("The river"))
-    with pytest.raises(SelectionError, match="is none"):
+    with pytest.raises(SelectionError, match="is its rank, from 1"):
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
-    with pytest.raises(TextError, match="Give the second one too"):
+    with pytest.raises(TextError, match="Give the second one"):
         Attribution().of(minilm.trace(A))
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
         Attribution("fill-mask").of(minilm.trace(A))
 
 
-def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
+def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     """Another thread's pass while this one holds all that is not linear, and hooks that are gone after."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
-    found: list[Any] = []
+    result: list[Any] = []
     with onward(trace) as way, frozen(minilm.model):
-        thread = threading.Thread(target=lambda: found.append(minilm.trace(A)))
+        thread = threading.Thread(target=lambda: result.append(minilm.trace(A)))
         thread.start()
         thread.join()
         way.to_end(way.start())
@@ -454,11 +457,11 @@ def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
         Attribution(method=name).of(trace, other)
     assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
     assert all(parameter.grad is None for parameter in minilm.model.parameters())
-    assert np.array_equal(found[0].vectors(-1), trace.vectors(-1))
+    assert np.array_equal(result[0].vectors(-1), trace.vectors(-1))
     assert np.array_equal(minilm.trace(A).vectors(-1), trace.vectors(-1))
 
 
-def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
+def test_cancelled_faithfulness_check_ends(minilm: Checkpoint) -> None:
     def stop(done: int, _total: int) -> None:
         if done:
             raise Cancelled
@@ -467,15 +470,15 @@ def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
         AttributionFaithfulness().of(minilm.trace(A), minilm.trace(B), stop)
 
 
-def test_hostile_heads(tmp_path: Path) -> None:
+def test_degenerate_heads_raise_clear_errors(tmp_path: Path) -> None:
     labels = {index: f"<b>label {index}</b>\n*" for index in range(10_000)}
     folder = trained.build("bert", "text-classification", tmp_path / "many", id2label=labels)
     checkpoint = bert_probe.load(folder)
-    found = Attribution(target=labels[9_999], method="decompx").of(checkpoint.trace("One two."))
-    assert np.isfinite(found.scores).all()
+    result = Attribution(target=labels[9_999], method="decompx").of(checkpoint.trace("One two."))
+    assert np.isfinite(result.scores).all()
     with pytest.raises(SelectionError) as caught:
         Attribution(target="?").of(checkpoint.trace("One two."))
     assert len(str(caught.value)) < 600
     words = bert_probe.load(trained.build("bert", "fill-mask", tmp_path / "words"))
-    with pytest.raises(SelectionError, match="no word that can be taken away"):
+    with pytest.raises(SelectionError, match="no word that can be removed"):
         AttributionFaithfulness().of(words.trace("[MASK]"))

@@ -45,4 +45,4 @@ def test_what_is_missing_or_too_much_is_one_line(trained_folder: Folders, data: 
     assert "Name one model" in run("evaluate", str(data)).refusal
     assert "Name one model" in run("evaluate", folder, str(data), "--model", folder).refusal
     data.write_text("text,label\nOne,good\n", encoding="utf-8")
-    assert "line 2: good is no label of" in run("evaluate", folder, str(data)).refusal
+    assert "line 2: good is not a label of" in run("evaluate", folder, str(data)).refusal

@@ -39,7 +39,7 @@ def test_a_lens_is_trained_kept_and_read_through(
     ended = run("tune-lens", lines, "--steps", "2", "--model", model, "--out", str(file))
     assert ended.status == 0
     assert ended.text.startswith("layer,plain_loss_bits,tuned_loss_bits\n0,")
-    assert "masked words held out it is" in ended.err
+    assert "held-out masked words, it is" in ended.err
     assert {one.name for one in tmp_path.iterdir()} == {
         "lines.txt",
         "mine.safetensors",

@@ -62,8 +62,8 @@ def test_notes_stand_beside_the_table(run: Run, trained_folder: Folders) -> None
     assert ended.status == 0
     assert ended.text.count("\n") == 5
     assert ended.err.splitlines() == [
-        "bert-probe: “unknown” is no token here; un, its first piece, stands for it.",
-        "bert-probe: Each of the 2 masks is filled by itself, while the others stay masks.",
+        "bert-probe: “unknown” is not in the vocabulary; its first subword token, un, is used instead.",
+        "bert-probe: Each of the 2 masks is predicted independently, with the others masked.",
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_word_to_mask_and_how_many(run: Run, trained_folder: Folders) -> None:
 def test_a_long_context_needs_no_option(run: Run, trained_folder: Folders) -> None:
     ended = run(PAIR, "--pair", f"{TEXT} " * 30, "--model", str(trained_folder("bert", "question-answering")))
     assert ended.status == 0
-    assert "windows that overlap" in ended.err
+    assert "overlapping windows" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_too_many_downloads_and_full_disk_are_refused(
     for _ in range(downloads.MAX_CONCURRENT + 1):
         status, _, body = answer(link.address)
         assert status == 507
-        assert b"To be packed the model needs about" in body
+        assert b"A zip of the model needs about" in body
     assert [*temporary.iterdir()] == []
 
 

@@ -32,30 +32,32 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "trained on the held-out data"),
     ],
 )
-def test_what_may_have_been_seen(before: list[TrainingHistory], now: TrainingHistory, said: str) -> None:
-    found = seen(before, now)
-    assert said in found
-    assert bool(found) == bool(said)
+def test_warnings_about_earlier_trainings(
+    before: list[TrainingHistory], now: TrainingHistory, said: str
+) -> None:
+    result = seen(before, now)
+    assert said in result
+    assert bool(result) == bool(said)
 
 
-def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
+def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     data = texts(20)
     first = Train(epochs=1).of(still(tmp_path / "bert"), data)
     assert first.warnings == ()
     folder = first.save_model(tmp_path / "taught")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):
         again, other = (Train(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
-        taught = {*first.data.rows}
+        trained = {*first.data.rows}
         assert again.warnings == ()
-        assert not taught & {*again.material.asked.rows}
-        assert taught & {*other.material.asked.rows}
+        assert not trained & {*again.material.asked.rows}
+        assert trained & {*other.material.asked.rows}
         assert len(other.warnings) == 1
     second = other.carried_out()
     assert second.warnings == other.warnings
     assert other.warnings[0] in second.table().attrs["provenance"]["facts"]["notes"]
     place = second.save_model(tmp_path / "again")
     assert other.warnings[0] in (place / "README.md").read_text()
-    assert [one.seed for one in trainings_in(place)] == [0, 1]
+    assert [item.seed for item in trainings_in(place)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
         '{"trainings": [{"data": "x", "held_out": "", "share": "a", "seed": 0}]}',
     ],
 )
-def test_a_record_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
+def test_empty_training_record_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     assert trainings_in(tmp_path) == ()
     assert trainings_in(tmp_path / "nowhere") == ()

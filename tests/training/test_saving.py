@@ -29,7 +29,7 @@ def model(folder: Path, content: str = "{}") -> None:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(item.name for item in folder.iterdir())
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_folder_is_made_and_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_folder_is_created_and_replaced_atomically(tmp_path: Path) -> None:
     place = tmp_path / "model"
     write_folder(place, lambda folder: model(folder, "1"))
     with pytest.raises(ExportError, match=r"model is there already\. .*--force"):
@@ -53,7 +53,7 @@ def test_a_folder_is_made_and_replaced_as_a_whole(tmp_path: Path) -> None:
     assert (place / "config.json").read_text() == "2"
 
 
-def test_all_who_may_read_the_folder_may_read_its_files(tmp_path: Path) -> None:
+def test_files_have_the_permissions_of_the_folder(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         save_file({"a": torch.ones(2)}, folder / "model.safetensors")
         (folder / "model.safetensors").chmod(0o600)
@@ -66,7 +66,7 @@ def test_all_who_may_read_the_folder_may_read_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "ended", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")]
 )
-def test_what_fails_leaves_nothing_and_the_old_folder(tmp_path: Path, ended: BaseException) -> None:
+def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) -> None:
     place = tmp_path / "model"
     write_folder(place, lambda folder: model(folder, "old"))
 
@@ -84,21 +84,21 @@ def test_what_fails_leaves_nothing_and_the_old_folder(tmp_path: Path, ended: Bas
     assert (place / "config.json").read_text() == "old"
 
 
-def test_a_full_disk_leaves_the_taught_model_to_be_saved_elsewhere(tmp_path: Path) -> None:
-    taught = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
-    place = taught.save_model(tmp_path / "taught")
+def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
+    trained = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
+    place = trained.save_model(tmp_path / "taught")
     before = {name: (place / name).read_bytes() for name in names(place)}
     with (
         files_of_at_most(20_000),
         pytest.raises(ExportError, match=r"cannot be written: .*\. Choose another"),
     ):
-        taught.save_model(place, replace=True)
+        trained.save_model(place, replace=True)
     assert {name: (place / name).read_bytes() for name in names(place)} == before
     assert names(tmp_path) == ["bert", "taught"]
-    assert bert_probe.load(taught.save_model(tmp_path / "elsewhere")).tasks == ("text-classification",)
+    assert bert_probe.load(trained.save_model(tmp_path / "elsewhere")).tasks == ("text-classification",)
 
 
-def test_what_a_killed_process_left_is_named(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     place = tmp_path / "mod*el"
     write_folder(place, lambda folder: model(folder, "old"))
     assert leftovers(place) == []
@@ -151,20 +151,20 @@ def test_link_to_a_folder_stays_and_its_target_is_written(tmp_path: Path) -> Non
         assert names(tmp_path) == ["link", "model"]
 
 
-def test_the_card_says_what_was_taught_and_no_name_gets_out_of_it(tmp_path: Path) -> None:
+def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None:
     data = texts(12)
     labelled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
-    taught = Train(epochs=1).of(still(tmp_path / "bert"), labelled)
-    card = (taught.save_model(tmp_path / "taught") / "README.md").read_text()
+    trained = Train(epochs=1).of(still(tmp_path / "bert"), labelled)
+    card = (trained.save_model(tmp_path / "taught") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""
     assert 'pipeline_tag: "text-classification"' in front
     assert labelled.digest in body
     assert "\n# with" not in body
     assert body.count("```") % 2 == 0
-    assert str(round(taught.best.held_out_loss, 6)) in body
+    assert str(round(trained.best.held_out_loss, 6)) in body
 
 
 def saved(folder: Path) -> Path:
@@ -260,9 +260,9 @@ def test_file_added_while_the_new_model_is_written_is_kept(tmp_path: Path) -> No
         write_folder(place, fill, replaces=True)
     assert (place / "notes.txt").read_text() == "mine"
     assert (place / "vocab.txt").read_text() == "a"
-    kept = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
-    assert (kept / "config.json").read_text() == "new"
-    assert names(tmp_path) == sorted(["model", kept.name])
+    retained = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
+    assert (retained / "config.json").read_text() == "new"
+    assert names(tmp_path) == sorted(["model", retained.name])
 
 
 def test_folder_that_another_program_creates_meanwhile_is_kept(tmp_path: Path) -> None:
@@ -276,8 +276,8 @@ def test_folder_that_another_program_creates_meanwhile_is_kept(tmp_path: Path) -
     with pytest.raises(ExportError, match="The new model is in ") as caught:
         write_folder(place, fill, replaces=True)
     assert contents(place) == {"thesis.txt": b"mine"}
-    kept = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
-    assert (kept / "config.json").read_text() == "new"
+    retained = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
+    assert (retained / "config.json").read_text() == "new"
 
 
 @pytest.mark.parametrize("replaces", [False, True])
@@ -336,5 +336,5 @@ def test_model_of_another_user_in_a_sticky_folder_is_kept_and_the_new_one_too() 
         message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
         if message != "done":  # unless the tests run as that user
             assert "cannot be written: Operation not permitted" in message
-            kept = Path(message.rpartition(" is in ")[2].rstrip("."))
-            assert (contents(place), (kept / "config.json").read_text()) == (before, "new")
+            retained = Path(message.rpartition(" is in ")[2].rstrip("."))
+            assert (contents(place), (retained / "config.json").read_text()) == (before, "new")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
+from bert_probe.training.datasets import split_notes, split_texts
 from bert_probe.training.schedule import LengthBuckets
-from bert_probe.training.splits import notes_on, parted_texts
 
 
 @given(
@@ -17,32 +17,30 @@ from bert_probe.training.splits import notes_on, parted_texts
     share=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
     seed=st.integers(0, 3),
 )
-def test_every_row_is_in_one_part_and_every_class_in_both(
-    labels: list[tuple[str, int]], share: float, seed: int
-) -> None:
+def test_split_is_disjoint_and_stratified(labels: list[tuple[str, int]], share: float, seed: int) -> None:
     data = LabeledTexts.of(
         "classes", [LabeledText(f"{label} {text}", None, label, 1) for label, text in labels]
     )
-    taught, held_out = parted_texts(data, share, seed)
-    assert Counter(taught) + Counter(held_out) == Counter(data.rows)
-    assert not {row.text for row in taught} & {row.text for row in held_out}
+    trained, held_out = split_texts(data, share, seed)
+    assert Counter(trained) + Counter(held_out) == Counter(data.rows)
+    assert not {row.text for row in trained} & {row.text for row in held_out}
     texts = Counter(label for label, _ in set(labels))
-    assert {row.label for row in taught} == set(texts)
+    assert {row.label for row in trained} == set(texts)
     often = {label for label, count in texts.items() if count > 1}
     assert {row.label for row in held_out} == (often if share else set())
-    assert parted_texts(data, share, seed) == (taught, held_out)
+    assert split_texts(data, share, seed) == (trained, held_out)
 
 
-def test_the_share_is_that_of_each_class() -> None:
+def test_share_is_held_out_of_each_class() -> None:
     rows = [LabeledText(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
     data = LabeledTexts.of("classes", rows)
-    _, held_out = parted_texts(data, 0.2, 0)
+    _, held_out = split_texts(data, 0.2, 0)
     assert Counter(row.label for row in held_out) == {"a": 60, "b": 20}
-    assert parted_texts(data, 0.2, 1)[1] != held_out
+    assert split_texts(data, 0.2, 1)[1] != held_out
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 8), st.booleans())
-def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: bool) -> None:
+def test_each_epoch_has_every_text_once(lengths: list[int], batch: int, pads: bool) -> None:
     order = LengthBuckets(lengths, batch, 0, pads)
     for epoch in (list(order), list(order)):
         assert sorted(place for places in epoch for place in places) == list(range(len(lengths)))
@@ -51,8 +49,8 @@ def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: b
         assert pads or all(len({lengths[place] for place in places}) == 1 for places in epoch)
 
 
-def test_labels_that_look_alike_are_noted() -> None:
+def test_lookalike_labels_are_noted() -> None:
     labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
     rows = [LabeledText(f"text {i}", None, label, i) for i, label in enumerate(labels)]
-    notes = notes_on(LabeledTexts.of("classes", rows), rows, [])
-    assert r"Labels that look alike are different ones: 'Yes', 'yes', 'no', 'n\u200bo'." in notes
+    notes = split_notes(LabeledTexts.of("classes", rows), rows, [])
+    assert r"Some labels look the same but are different: 'Yes', 'yes', 'no', 'n\u200bo'." in notes

@@ -16,11 +16,9 @@ from bert_probe import Train
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
-from bert_probe.training.masked_lm import MaskedLmObjective
 from bert_probe.training.models import with_head
-from bert_probe.training.objectives import UNTAUGHT
+from bert_probe.training.objectives import IGNORE_INDEX, MaskedLmObjective, TokenObjective
 from bert_probe.training.schedule import seeded
-from bert_probe.training.token_objective import TokenObjective
 from tests.helpers.teaching import same, still, texts, weights
 
 LINES = tuple(row.text for row in texts(24).rows)
@@ -34,95 +32,95 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
     """Words with labels in turn; the last of each sentence has several pieces."""
-    written = []
+    saved = []
     for line in LINES[:count]:
         words = [*line.split(), "unknowable"]
-        written += [f"{word}\t{'O' if place % 2 else 'B-X'}" for place, word in enumerate(words)] + [""]
-    return parse_tagged_sentences("\n".join(written).encode(), "a.conll")
+        saved += [f"{word}\t{'O' if place % 2 else 'B-X'}" for place, word in enumerate(words)] + [""]
+    return parse_tagged_sentences("\n".join(saved).encode(), "a.conll")
 
 
 # ---------------------------------------------------------------- tokens
 
 
-def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> None:
-    lesson = TokenObjective(quiet, ("B-X", "O"))
+def test_labels_are_at_first_tokens(quiet: Checkpoint) -> None:
+    objective = TokenObjective(quiet, ("B-X", "O"))
     sentence = tagged(1)[0]
-    (example,) = lesson.examples(quiet, [sentence], None)
+    (example,) = objective.examples(quiet, [sentence], None)
     encoding = quiet.encode(sentence.text)
     assert len(encoding.words[-1].positions) > 1
-    expected = [UNTAUGHT] * len(encoding)
+    expected = [IGNORE_INDEX] * len(encoding)
     for word, tag in zip(encoding.words, sentence.tags, strict=True):
-        expected[word.positions[0]] = lesson.labels.index(tag)
+        expected[word.positions[0]] = objective.labels.index(tag)
     assert example.target.tolist() == expected
-    cut = lesson.examples(quiet, [sentence], 4)[0]
-    assert cut.target.tolist() == [*expected[:3], UNTAUGHT]
+    cut = objective.examples(quiet, [sentence], 4)[0]
+    assert cut.target.tolist() == [*expected[:3], IGNORE_INDEX]
 
 
-def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None:
+def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
     spans = ((0, 3), (0, 3), (4, 7))
     sentence = TaggedSentence(
         ("de", "el", "map"), ("P", "D", "N"), (), (), "del map", spans, MappingProxyType({}), 1
     )
-    lesson = TokenObjective(quiet, ("D", "N", "P"))
-    (example,) = lesson.examples(quiet, [sentence], None)
-    assert [int(one) for one in example.target if one != UNTAUGHT] == [2, 1]
+    objective = TokenObjective(quiet, ("D", "N", "P"))
+    (example,) = objective.examples(quiet, [sentence], None)
+    assert [int(item) for item in example.target if item != IGNORE_INDEX] == [2, 1]
     plan = Train(held_out=0).plan(quiet, [sentence])
-    assert "Words that share a piece, or have none, are left out: line 1." in plan.notes
+    assert "Words that share a token, or have none, are ignored: line 1." in plan.notes
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
-def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
+def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
-    taught = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
-    folder = taught.save_model(tmp_path / "taught")
+    trained = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
+    folder = trained.save_model(tmp_path / "taught")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
-    examples = TokenObjective(quiet, taught.labels).examples(quiet, taught.held_out, None)
+    examples = TokenObjective(quiet, trained.labels).examples(quiet, trained.held_out, None)
     losses, right, count = 0.0, 0, 0
-    for one in examples:
-        target = torch.from_numpy(one.target)[None]
+    for item in examples:
+        target = torch.from_numpy(item.target)[None]
         with torch.no_grad():
-            said = model(input_ids=torch.tensor(one.inputs.inputs["input_ids"])[None], labels=target)
-        asked = target != UNTAUGHT
-        losses += said.loss.item() * int(asked.sum())
-        right += int((said.logits.argmax(dim=-1) == target)[asked].sum())
-        count += int(asked.sum())
-    assert taught.best.held_out_loss == pytest.approx(losses / count, abs=1e-6)
-    assert taught.best.measure == pytest.approx(right / count)
-    assert bert_probe.load(folder).outputs[LABELLING].labels == ("B-X", "O") == taught.labels
-    assert taught.provenance["sentences"] == 13
-    assert taught.held_out == tuple(one for one in tagged() if one not in taught.data)
+            message = model(input_ids=torch.tensor(item.inputs.inputs["input_ids"])[None], labels=target)
+        question = target != IGNORE_INDEX
+        losses += message.loss.item() * int(question.sum())
+        right += int((message.logits.argmax(dim=-1) == target)[question].sum())
+        count += int(question.sum())
+    assert trained.best.held_out_loss == pytest.approx(losses / count, abs=1e-6)
+    assert trained.best.measure == pytest.approx(right / count)
+    assert bert_probe.load(folder).outputs[LABELLING].labels == ("B-X", "O") == trained.labels
+    assert trained.provenance["sentences"] == 13
+    assert trained.held_out == tuple(item for item in tagged() if item not in trained.data)
 
 
-def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
+def test_invalid_tags_raise_errors(quiet: Checkpoint) -> None:
     one_label = parse_tagged_sentences(b"a\tX\nb\tX\n", "a.conll")
     with pytest.raises(TextError, match="All words have the label X"):
         Train(held_out=0).plan(quiet, one_label)
-    with pytest.raises(TextError, match="The held-out words have labels that are never taught: X"):
+    with pytest.raises(TextError, match="The held-out words have labels that the training data lack: X"):
         Train().plan(quiet, tagged(), one_label)
-    with pytest.raises(SelectionError, match="Whole words are for masked words, not for token-class"):
+    with pytest.raises(SelectionError, match="whole_words applies to fill-mask, not to token-class"):
         Train(whole_words=True).plan(quiet, tagged())
 
 
 # ---------------------------------------------------------------- masks
 
 
-def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
-    lesson = MaskedLmObjective(quiet, 0, whole_words=False)
-    (example,) = lesson.examples(
+def test_shares_of_predicted_and_masked_tokens(quiet: Checkpoint) -> None:
+    objective = MaskedLmObjective(quiet, 0, whole_words=False)
+    (example,) = objective.examples(
         quiet, ["the river boat small bridge night map old engineers rain " * 14], None
     )
     before = np.array(example.inputs.inputs["input_ids"])
     counts = {"masked": 0, "same": 0, "other": 0}
     for _ in range(20):
-        given = lesson.batch([example, example])
-        asked = given["labels"] != UNTAUGHT
+        inputs = objective.batch([example, example])
+        question = inputs["labels"] != IGNORE_INDEX
         own = round(0.15 * (len(before) - 2))
-        assert asked.sum(dim=1).tolist() == [own, own]
-        assert not asked[:, [0, -1]].any()
-        assert torch.equal(given["labels"][asked], torch.tensor(before).expand(2, -1)[asked])
-        assert torch.equal(given["input_ids"][~asked], torch.tensor(before).expand(2, -1)[~asked])
-        ids = given["input_ids"][asked]
-        masked, unchanged = ids == quiet.tokenizer.mask_token_id, ids == given["labels"][asked]
+        assert question.sum(dim=1).tolist() == [own, own]
+        assert not question[:, [0, -1]].any()
+        assert torch.equal(inputs["labels"][question], torch.tensor(before).expand(2, -1)[question])
+        assert torch.equal(inputs["input_ids"][~question], torch.tensor(before).expand(2, -1)[~question])
+        ids = inputs["input_ids"][question]
+        masked, unchanged = ids == quiet.tokenizer.mask_token_id, ids == inputs["labels"][question]
         counts["masked"] += int(masked.sum())
         counts["same"] += int(unchanged.sum())
         counts["other"] += int((~masked & ~unchanged).sum())
@@ -133,34 +131,34 @@ def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
     assert np.array_equal(example.inputs.inputs["input_ids"], before)
 
 
-def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None:
-    lesson = MaskedLmObjective(quiet, 0, whole_words=True)
-    (example,) = lesson.examples(quiet, ["unknowable boats unbridged unmapped"], None)
-    seen = set()
+def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None:
+    objective = MaskedLmObjective(quiet, 0, whole_words=True)
+    (example,) = objective.examples(quiet, ["unknowable boats unbridged unmapped"], None)
+    observed = set()
     for _ in range(12):
-        asked = (lesson.batch([example])["labels"][0] != UNTAUGHT).numpy()
-        words = {*example.target[asked].tolist()}
-        assert asked.tolist() == [word in words for word in example.target]
-        seen |= words
-    assert seen == {0, 1, 2, 3}
+        question = (objective.batch([example])["labels"][0] != IGNORE_INDEX).numpy()
+        words = {*example.target[question].tolist()}
+        assert question.tolist() == [word in words for word in example.target]
+        observed |= words
+    assert observed == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
-def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
     """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
-    lesson = MaskedLmObjective(checkpoint, 0, whole_words=False)
+    objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
-        whole = with_head(checkpoint, FILLING).eval()
-    given = lesson.batch(lesson.examples(checkpoint, LINES[:5], None))
-    loss = lesson.loss(*lesson.answers(whole, given))
-    expected = whole(**given).loss
+        full_model = with_head(checkpoint, FILLING).eval()
+    inputs = objective.batch(objective.examples(checkpoint, LINES[:5], None))
+    loss = objective.loss(*objective.predict(full_model, inputs))
+    expected = full_model(**inputs).loss
     assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
     ours = torch.autograd.grad(
-        loss, [part for part in whole.parameters() if part.ndim > 1], allow_unused=True
+        loss, [part for part in full_model.parameters() if part.ndim > 1], allow_unused=True
     )
     theirs = torch.autograd.grad(
-        expected, [part for part in whole.parameters() if part.ndim > 1], allow_unused=True
+        expected, [part for part in full_model.parameters() if part.ndim > 1], allow_unused=True
     )
     for our, their in zip(ours, theirs, strict=True):
         assert (our is None) == (their is None)
@@ -169,37 +167,38 @@ def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable
 
 
 @pytest.mark.parametrize("update", ["head", "all"])
-def test_masked_words_are_taught_and_the_folder_fills_them(
-    quiet: Checkpoint, tmp_path: Path, update: str
-) -> None:
-    asked = Train(update, epochs=3, batch=4, rate=1e-2, seed=2)
-    taught = asked.of(quiet, LINES)
+def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
+    question = Train(update, epochs=3, batch=4, rate=1e-2, seed=2)
+    trained = question.of(quiet, LINES)
     if update == "all":
-        again = asked.of(quiet, LINES)
-        assert same(weights(taught.checkpoint, FILLING), weights(again.checkpoint, FILLING))
-    assert taught.history[-1].loss < taught.history[0].loss
-    assert taught.measure == "first guess"
-    folder = taught.save_model(tmp_path / "taught")
+        again = question.of(quiet, LINES)
+        assert same(weights(trained.checkpoint, FILLING), weights(again.checkpoint, FILLING))
+    assert trained.history[-1].loss < trained.history[0].loss
+    assert trained.measure == "first guess"
+    folder = trained.save_model(tmp_path / "taught")
     opened = bert_probe.load(folder, dtype="float64")
     text = "the [MASK] boat"
     model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float64).eval()
     with torch.no_grad():
         expected = model(**quiet.tokenizer(text, return_tensors="pt")).logits[0, 2]
-    for checkpoint in (opened, taught.checkpoint):
-        found = checkpoint.outputs[FILLING].logits(checkpoint.trace(text), [2])[0]
-        np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-7)
+    for checkpoint in (opened, trained.checkpoint):
+        result = checkpoint.outputs[FILLING].logits(checkpoint.trace(text), [2])[0]
+        np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-7)
     embeddings = opened.model.embeddings.word_embeddings.weight
     assert torch.equal(embeddings, quiet.model.embeddings.word_embeddings.weight) == (update == "head")
     assert opened.outputs[FILLING].whole.get_output_embeddings().weight is embeddings
 
 
-def test_the_most_frequent_token_is_that_of_what_is_taught(quiet: Checkpoint) -> None:
+def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     """Its share is of what is held out, special tokens aside."""
-    asked = "the boat river small"
-    plan = Train().plan(quiet, ["the river the boat", "the map"], [asked])
-    share = 1 / (len(quiet.encode(asked)) - 2)
-    assert plan.notes[0] == f"“the”, the most frequent token, would be right in {share:.1%} of all guesses."
-    assert "has no head for masked words: a new one begins with nothing known" in plan.notes[1]
+    question = "the boat river small"
+    plan = Train().plan(quiet, ["the river the boat", "the map"], [question])
+    share = 1 / (len(quiet.encode(question)) - 2)
+    assert (
+        plan.notes[0]
+        == f"Always predicting “the”, the most frequent token, would be correct in {share:.1%} of all cases."
+    )
+    assert "has no head for masked words. Training a new one takes many texts" in plan.notes[1]
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 

@@ -26,7 +26,7 @@ from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
-from bert_probe.training.trainable_parameters import chosen, counts
+from bert_probe.training.trainable_parameters import counts, select_parameters
 from tests.helpers.teaching import same, still, texts, weights
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
@@ -43,52 +43,52 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
-        found = [model(**tokenizer(row.text, row.pair, return_tensors="pt")).logits[0] for row in rows]
-    return torch.stack(found)
+        result = [model(**tokenizer(row.text, row.pair, return_tensors="pt")).logits[0] for row in rows]
+    return torch.stack(result)
 
 
 # ---------------------------------------------------------------- the steps
 
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
-def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> None:
+def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
     """PyTorch and transformers alone, on the whole model: the same weights, but for the order of sums."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
-    taught = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
+    trained = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
-        whole = with_head(quiet, CLASSIFYING, data.labels, "single_label_classification")
-    whole.requires_grad_(False)
-    parts = [part.requires_grad_() for part in chosen(whole, update).values()]
+        full_model = with_head(quiet, CLASSIFYING, data.labels, "single_label_classification")
+    full_model.requires_grad_(False)
+    parts = [part.requires_grad_() for part in select_parameters(full_model, update).values()]
     decays = [{"params": [part for part in parts if part.ndim > 1], "weight_decay": 0.01}]
     decays += [{"params": [part for part in parts if part.ndim == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(decays, lr=rate)
     steps = epochs * math.ceil(20 / batch)
     schedule = get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
     read = [quiet.tokenizer(row.text) for row in data.rows]
-    lengths = [1 if update == "head" else len(one["input_ids"]) for one in read]
+    lengths = [1 if update == "head" else len(item["input_ids"]) for item in read]
     order, losses = LengthBuckets(lengths, batch, 3), []
     for places in (places for _ in range(epochs) for places in order):
-        given = quiet.tokenizer.pad([read[place] for place in places], return_tensors="pt")
+        inputs = quiet.tokenizer.pad([read[place] for place in places], return_tensors="pt")
         right = torch.tensor([data.labels.index(data.rows[place].label) for place in places])
-        loss = whole(**given, labels=right).loss
+        loss = full_model(**inputs, labels=right).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parts, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    ends = [0, *(one.step for one in taught.history)]
+    ends = [0, *(item.step for item in trained.history)]
     means = [np.mean(losses[start:end]) for start, end in pairwise(ends)]
-    assert means == pytest.approx([one.loss for one in taught.history], abs=1e-6)
-    found = weights(taught.checkpoint, CLASSIFYING)
-    for name, part in whole.state_dict().items():
-        torch.testing.assert_close(found[name], part, rtol=0, atol=1e-9, msg=name)
+    assert means == pytest.approx([item.loss for item in trained.history], abs=1e-6)
+    result = weights(trained.checkpoint, CLASSIFYING)
+    for name, part in full_model.state_dict().items():
+        torch.testing.assert_close(result[name], part, rtol=0, atol=1e-9, msg=name)
 
 
-def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> None:
+def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
     before = quiet.model.state_dict()
-    taught = Train("top:1", **QUICK).of(quiet, texts(16))
-    after = taught.checkpoint.model.state_dict()
+    trained = Train("top:1", **QUICK).of(quiet, texts(16))
+    after = trained.checkpoint.model.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.startswith(("encoder.layer.2.", "pooler."))}
     head = Train("head", **QUICK).of(quiet, texts(16)).checkpoint.model.state_dict()
@@ -99,18 +99,18 @@ def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> N
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
-def test_one_seed_gives_one_model(family: Callable[[str], Checkpoint], update: str) -> None:
+def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
     """With dropout, new weights, an order and a held-out share that are drawn."""
-    asked = Train(update, **QUICK, seed=5)
-    one, again = (asked.of(family("bert"), texts(20)) for _ in range(2))
-    assert same(weights(one.checkpoint, CLASSIFYING), weights(again.checkpoint, CLASSIFYING))
-    assert one.table().equals(again.table())
-    assert one.held_out.rows == again.held_out.rows
+    question = Train(update, **QUICK, seed=5)
+    item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
+    assert same(weights(item.checkpoint, CLASSIFYING), weights(again.checkpoint, CLASSIFYING))
+    assert item.table().equals(again.table())
+    assert item.held_out.rows == again.held_out.rows
     other = Train(update, **QUICK, seed=6).of(family("bert"), texts(20))
-    assert not same(weights(one.checkpoint, CLASSIFYING), weights(other.checkpoint, CLASSIFYING))
+    assert not same(weights(item.checkpoint, CLASSIFYING), weights(other.checkpoint, CLASSIFYING))
 
 
-def test_nothing_else_changes_and_nothing_is_said(
+def test_training_has_no_side_effects(
     family: Callable[[str], Checkpoint], capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -133,25 +133,23 @@ def test_nothing_else_changes_and_nothing_is_said(
 # ---------------------------------------------------------------- what comes out
 
 
-def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
+def test_full_model_learns_a_rule(tmp_path: Path) -> None:
     checkpoint = still(tmp_path / "bert", num_hidden_layers=2)
-    taught = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
-    assert taught.best.measure == 1.0
-    assert taught.history[0].measure < 1.0
-    folder = taught.save_model(tmp_path / "taught")
+    trained = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
+    assert trained.best.measure == 1.0
+    assert trained.history[0].measure < 1.0
+    folder = trained.save_model(tmp_path / "taught")
     rows = texts(30, seed=9).rows
-    said = raw_logits(folder, rows).argmax(dim=1).tolist()
-    assert [taught.labels[one] for one in said] == [row.label for row in rows]
+    message = raw_logits(folder, rows).argmax(dim=1).tolist()
+    assert [trained.labels[item] for item in message] == [row.label for row in rows]
 
 
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
-def test_the_folder_says_what_was_evaluated(
-    quiet: Checkpoint, tmp_path: Path, update: str, kind: str
-) -> None:
+def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
     """Opened by transformers alone it has the loss of the evaluation that was kept, and `load` its logits."""
-    taught = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
-    folder = taught.save_model(tmp_path / "taught")
-    rows = taught.held_out.rows
+    trained = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
+    folder = trained.save_model(tmp_path / "taught")
+    rows = trained.held_out.rows
     logits = raw_logits(folder, rows)
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
     if kind == "classes":
@@ -160,7 +158,7 @@ def test_the_folder_says_what_was_evaluated(
         measure = (logits.argmax(dim=1) == right).double().mean()
     elif kind == "several":
         right = torch.tensor(
-            [[float(label in row.label) for label in taught.labels] for row in rows]
+            [[float(label in row.label) for label in trained.labels] for row in rows]
         ).double()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, right)
         hits = ((logits > 0) & (right > 0)).sum()
@@ -169,35 +167,35 @@ def test_the_folder_says_what_was_evaluated(
         right = torch.tensor([row.label for row in rows]).double()
         loss = torch.nn.functional.mse_loss(logits[:, 0], right)
         measure = 1 - loss / right.var(correction=0)
-    assert taught.best.held_out_loss == pytest.approx(loss.item(), abs=1e-6)
-    assert taught.best.measure == pytest.approx(measure.item(), abs=1e-6)
+    assert trained.best.held_out_loss == pytest.approx(loss.item(), abs=1e-6)
+    assert trained.best.measure == pytest.approx(measure.item(), abs=1e-6)
     again = bert_probe.load(folder, dtype="float64")
-    assert again.outputs[CLASSIFYING].labels == taught.labels
-    assert again.outputs[CLASSIFYING].problem == taught.checkpoint.outputs[CLASSIFYING].problem
+    assert again.outputs[CLASSIFYING].labels == trained.labels
+    assert again.outputs[CLASSIFYING].problem == trained.checkpoint.outputs[CLASSIFYING].problem
     for row, expected in zip(rows, logits, strict=True):
-        for checkpoint in (again, taught.checkpoint):
-            found = checkpoint.outputs[CLASSIFYING].logits(checkpoint.trace(row.text, row.pair))
-            np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-6)
+        for checkpoint in (again, trained.checkpoint):
+            result = checkpoint.outputs[CLASSIFYING].logits(checkpoint.trace(row.text, row.pair))
+            np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["albert", "modernbert", "mobilebert"])
-def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
+def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Pooled, the first token's, or the mean: whatever the head reads, it has the whole model's loss."""
-    taught = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
-    logits = raw_logits(taught.save_model(tmp_path / "taught"), taught.held_out.rows)
-    right = torch.tensor([taught.labels.index(row.label) for row in taught.held_out.rows])
+    trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
+    logits = raw_logits(trained.save_model(tmp_path / "taught"), trained.held_out.rows)
+    right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
-    assert taught.best.held_out_loss == pytest.approx(loss, abs=1e-5)
+    assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
 
 
-def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) -> None:
+def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> None:
     data = texts(16)
     folder = Train("head", epochs=20, rate=1e-2).of(quiet, data).save_model(tmp_path / "one")
     first = bert_probe.load(folder, dtype="float64")
     on = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, data)
-    assert "has a head for this, which is taught on" in " ".join(on.notes)
+    assert "has a head for this task" in " ".join(on.notes)
     old, new = weights(first, CLASSIFYING), weights(on.checkpoint, CLASSIFYING)
     torch.testing.assert_close(new["classifier.weight"], old["classifier.weight"], rtol=0, atol=1e-6)
     renamed = LabeledTexts.of(
@@ -209,38 +207,40 @@ def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_the_adapter_of_lora_opens_on_the_model_that_was_taught(quiet: Checkpoint, tmp_path: Path) -> None:
+def test_lora_adapter_opens_on_the_base_model(quiet: Checkpoint, tmp_path: Path) -> None:
     from peft import PeftModel
 
-    taught = Train("lora", **QUICK).of(quiet, texts(16))
-    folder = taught.save_model(tmp_path / "taught")
+    trained = Train("lora", **QUICK).of(quiet, texts(16))
+    folder = trained.save_model(tmp_path / "taught")
     base = AutoModelForSequenceClassification.from_pretrained(quiet.folder, num_labels=2, dtype=torch.float64)
-    whole = PeftModel.from_pretrained(base, folder / "adapter").eval()
-    rows = taught.held_out.rows
+    full_model = PeftModel.from_pretrained(base, folder / "adapter").eval()
+    rows = trained.held_out.rows
     with torch.no_grad():
-        found = [whole(**quiet.tokenizer(row.text, return_tensors="pt")).logits[0] for row in rows]
-    torch.testing.assert_close(torch.stack(found), raw_logits(folder, rows), rtol=0, atol=1e-7)
+        result = [full_model(**quiet.tokenizer(row.text, return_tensors="pt")).logits[0] for row in rows]
+    torch.testing.assert_close(torch.stack(result), raw_logits(folder, rows), rtol=0, atol=1e-7)
 
 
 # ---------------------------------------------------------------- counts and memory
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
-def test_counts_are_those_of_the_model_itself(quiet: Checkpoint, task: str) -> None:
-    found = {count.update: count for count in counts(quiet, task, 2)}
-    assert [*found] == ["head", "top:1", "top:2", "top:3", "all", "lora"]
+def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
+    result = {count.update: count for count in counts(quiet, task, 2)}
+    assert [*result] == ["head", "top:1", "top:2", "top:3", "all", "lora"]
     labels = () if task == "fill-mask" else ("a", "b")
-    whole = with_head(quiet, task, labels)
+    full_model = with_head(quiet, task, labels)
     for update in ("head", "top:2", "all"):
-        assert found[update].trainable == sum(part.numel() for part in chosen(whole, update).values())
-        assert found[update].parameters == sum(part.numel() for part in whole.parameters())
+        assert result[update].trainable == sum(
+            part.numel() for part in select_parameters(full_model, update).values()
+        )
+        assert result[update].parameters == sum(part.numel() for part in full_model.parameters())
     from bert_probe.training.lora import LoraModel
 
     narrow = LoraModel(with_head(quiet, task, labels))
-    assert found["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
+    assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
 
 
-def test_a_training_that_does_not_fit_is_refused_before_it_begins(
+def test_too_large_training_raises_error_before_it_starts(
     quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Train("all").plan(quiet, texts(16))
@@ -265,49 +265,50 @@ def cancelling(after: int) -> Callable[[int, int], None]:
 
 
 def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
-    asked = Train("all", epochs=6, batch=4, rate=1e-3)
-    steps = asked.plan(quiet, texts(20)).pace.steps
-    seen: list[training_loop.EvaluationPoint] = []
-    stopped = asked.of(quiet, texts(20), report=cancelling(steps // 2), told=seen.append)
+    question = Train("all", epochs=6, batch=4, rate=1e-3)
+    steps = question.plan(quiet, texts(20)).pace.steps
+    observed: list[training_loop.EvaluationPoint] = []
+    stopped = question.of(quiet, texts(20), report=cancelling(steps // 2), told=observed.append)
     assert stopped.ended == "stopped"
-    assert list(stopped.history) == seen
-    assert 0 < len(seen) < 6
-    assert "It was stopped" in stopped.notes[-1]
-    whole = asked.of(quiet, texts(20))
-    untimed = [tuple(one.to_json().values())[:-1] for one in (*stopped.history, *whole.history[: len(seen)])]
-    assert untimed[: len(seen)] == untimed[len(seen) :]
+    assert list(stopped.history) == observed
+    assert 0 < len(observed) < 6
+    assert "The training was stopped" in stopped.notes[-1]
+    full_model = question.of(quiet, texts(20))
+    untimed = [
+        tuple(item.to_json().values())[:-1]
+        for item in (*stopped.history, *full_model.history[: len(observed)])
+    ]
+    assert untimed[: len(observed)] == untimed[len(observed) :]
     assert stopped.best.held_out_loss == pytest.approx(raw_loss(stopped), abs=1e-9)
     with pytest.raises(Cancelled):
-        asked.of(quiet, texts(20), report=cancelling(1))
+        question.of(quiet, texts(20), report=cancelling(1))
 
 
-def raw_loss(taught: Any) -> float:
-    checkpoint, rows = taught.checkpoint, taught.held_out.rows
+def raw_loss(trained: Any) -> float:
+    checkpoint, rows = trained.checkpoint, trained.held_out.rows
     logits = np.array([checkpoint.outputs[CLASSIFYING].logits(checkpoint.trace(row.text)) for row in rows])
-    right = torch.tensor([taught.labels.index(row.label) for row in rows])
+    right = torch.tensor([trained.labels.index(row.label) for row in rows])
     return torch.nn.functional.cross_entropy(torch.tensor(logits), right).item()
 
 
-def test_it_ends_early_and_has_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
+def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
     """Labels by chance, which can be learned by heart and no further."""
     draw = random.Random(1)
     rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
-    taught = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))
-    assert taught.ended == "early"
-    assert taught.best.measure == max(one.measure for one in taught.history)
-    assert taught.best is not taught.history[-1]
-    assert taught.best.held_out_loss == pytest.approx(raw_loss(taught), abs=1e-4)
-    assert taught.table()["kept"].tolist().count(True) == 1
+    trained = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))
+    assert trained.ended == "early"
+    assert trained.best.measure == max(item.measure for item in trained.history)
+    assert trained.best is not trained.history[-1]
+    assert trained.best.held_out_loss == pytest.approx(raw_loss(trained), abs=1e-4)
+    assert trained.table()["kept"].tolist().count(True) == 1
 
 
-def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     from bert_probe.training.objectives import TextObjective
 
-    monkeypatch.setattr(TextObjective, "loss", lambda _, said, right: said.sum() * float("nan"))  # noqa: ARG005
+    monkeypatch.setattr(TextObjective, "loss", lambda _, message, right: message.sum() * float("nan"))  # noqa: ARG005
     for update in ("head", "all"):
-        with pytest.raises(
-            UnavailableError, match=r"no finite number any more\. Choose a smaller learning rate"
-        ):
+        with pytest.raises(UnavailableError, match=r"not finite after .*\. Choose a lower learning rate"):
             Train(update, **QUICK).of(quiet, texts(12))
 
 
@@ -325,12 +326,12 @@ def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.Monke
         ({"held_out": 1.0}, "held_out is 1.0"),
     ],
 )
-def test_questions_that_cannot_be_asked(asked: dict[str, Any], said: str) -> None:
+def test_invalid_settings_raise_errors(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SelectionError, match=said):
         Train(**asked)
 
 
-def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
+def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     def refused(error: type[Exception], data: Any, held_out: Any = None, update: str = "head") -> str:
         with pytest.raises(error) as caught:
             Train(update).plan(quiet, data, held_out)
@@ -342,23 +343,23 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
         )
 
     good = texts(8)
-    assert "more layers than the 3" in refused(SelectionError, good, update="top:4")
+    assert "more layers than this model, which has 3" in refused(SelectionError, good, update="top:4")
     assert "All 2 texts have the label x" in refused(TextError, rows(("a", "x"), ("b", "x")))
     assert "All texts have the number 1.0" in refused(TextError, rows(("a", 1.0), ("b", 1.0), kind="number"))
     assert "too few to hold out" in refused(TextError, rows(("a", "x"), ("b", "y")))
     assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
-    assert "labels that are never taught: z" in refused(TextError, good, rows(("a", "z")))
-    assert "any number of labels each, the others a class each" in refused(
+    assert "labels that the training data lack: z" in refused(TextError, good, rows(("a", "z")))
+    assert "any number of labels each, the training texts a class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
-    assert "a dict was given. They come from read_labeled_texts" in refused(SubjectError, {"a": "x"})
-    assert "a list was given" in refused(SubjectError, ["a", 3])
+    assert "but got a dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})
+    assert "but got a list" in refused(SubjectError, ["a", 3])
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
-def test_what_to_know_of_the_data_is_told(quiet: Checkpoint) -> None:
+def test_notes_on_the_data(quiet: Checkpoint) -> None:
     data = texts(30)
     long = LabeledText("boat " * 300, None, "with", 99)
     torn = LabeledText(data.rows[0].text, None, "with", 100)
@@ -366,12 +367,12 @@ def test_what_to_know_of_the_data_is_told(quiet: Checkpoint) -> None:
     held_out = LabeledTexts.of("classes", [*data.rows[:7]])
     plan = Train().plan(quiet, LabeledTexts.of("classes", [*data.rows, long, torn, once]), held_out)
     notes = " ".join(plan.notes)
-    assert "Seen once, so taught or held out but not both: rare." in notes
-    assert "A text is cut, being longer than the model reads: line 99." in notes
-    assert "The same text with different labels: lines 2, " in notes
-    assert "7 of 7 held-out texts are taught as well" in notes
+    assert "Labels with a single text, which cannot be in both parts: rare." in notes
+    assert "A text is longer than the limit and truncated: line 99." in notes
+    assert "The same text has different labels: lines 2, " in notes
+    assert "7 of 7 held-out texts are also in the training data" in notes
     assert "lines 2, 3, 4, 5, 6 and 2 more of the held-out file" in notes
     assert max(map(len, plan.material.taught)) == 160
     assert "34" not in str(plan)
-    assert "33 texts are taught and 7 held out" in str(plan)
+    assert "33 texts for training, 7 held out" in str(plan)
     assert max(map(len, Train(max_tokens=9).plan(quiet, data).material.taught)) <= 9

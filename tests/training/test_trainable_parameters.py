@@ -17,14 +17,14 @@ Opened = Callable[[str], Checkpoint]
     ("name", "task"),
     [("bert", CLASSIFYING), ("distilbert", LABELLING), ("albert", CLASSIFYING), ("bert", FILLING)],
 )
-def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str) -> None:
+def test_trainable_parameters_match_the_count(family: Opened, name: str, task: str) -> None:
     checkpoint = family(name)
-    found = {
+    result = {
         count.update: (count, updated(checkpoint, task, count.update, 3))
         for count in counts(checkpoint, task, 3)
     }
     raw = dict(without_weights(checkpoint, task, ("a", "b", "c")).named_parameters())
-    for update, (count, marked) in found.items():
+    for update, (count, marked) in result.items():
         assert marked.count() == count.trainable
         narrow = [row for row in marked.inventory.rows if row.name not in raw and not row.tied_to]
         assert marked.inventory.total == count.parameters + sum(row.count for row in narrow)
@@ -32,17 +32,17 @@ def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str)
         assert sum(row.share for row in marked.inventory.rows) == pytest.approx(1)
         for part in marked.names & raw.keys():
             assert next(row.count for row in marked.inventory.rows if row.name == part) == raw[part].numel()
-    assert found[ALL][1].names == raw.keys()
-    assert not any("embeddings" in part for part in found[HEAD][1].names)
-    assert len(found) == (3 if name == "albert" else 6)
+    assert result[ALL][1].names == raw.keys()
+    assert not any("embeddings" in part for part in result[HEAD][1].names)
+    assert len(result) == (3 if name == "albert" else 6)
 
 
-def test_loras_matrices_lie_beside_their_own_by_hand(family: Opened) -> None:
+def test_lora_matrices_by_hand(family: Opened) -> None:
     marked = updated(family("bert"), CLASSIFYING, LORA)
     rows = {row.name: row for row in marked.inventory.rows}
-    one, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")
-    assert (one.group, one.part) == (other.group, other.part) == ("layer 2", "feed-forward")
-    assert (one.shape, other.shape) == ((RANK, 32), (48, RANK))
+    item, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")
+    assert (item.group, item.part) == (other.group, other.part) == ("layer 2", "feed-forward")
+    assert (item.shape, other.shape) == ((RANK, 32), (48, RANK))
     # Of 32 to 32 four, of 32 to 48 and back one each, in each of three layers.
     narrow = 3 * RANK * (4 * (32 + 32) + 2 * (32 + 48))
     head = (32 * 32 + 32) + (32 * 2 + 2)

@@ -71,8 +71,8 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
     )
     assert not app.exception
     assert "in place of" not in said(app)
-    assert "Each of the 2 masks is filled by itself" in said(app)
-    assert "“unknown” is no token here" in said(app)
+    assert "Each of the 2 masks is predicted independently" in said(app)
+    assert "“unknown” is not in the vocabulary" in said(app)
     assert set(app.dataframe[0].value["token"]) == {"un", "river"}
 
 
@@ -80,7 +80,7 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
     ("task", "words"),
     [
         ("text-classification", "Single-label classification: the probabilities sum to 1."),
-        ("token-classification", "A label for each token."),
+        ("token-classification", "One label per token."),
         ("question-answering", "some span always ranks first"),
         ("next-sentence-prediction", "B, then A"),
     ],
@@ -91,7 +91,7 @@ def test_every_task_is_drawn_and_its_lines_make_the_same(
     app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
     assert not app.exception
     assert words in said(app)
-    assert "A probability is the model's, not the world's" in said(app).replace("\\", "")
+    assert "A probability is the model's confidence" in said(app).replace("\\", "")
     table = table_of_both_codes(app, capfdbinary)
     assert_alike(table["probability"], app.dataframe[0].value["probability"])
     assert f"--task {task}" in app.get("code")[1].value
@@ -155,7 +155,7 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
 
     give("One line")
     train("Train on 1 line")
-    assert "There is one line" in refusal(app)
+    assert "needs at least two different lines" in refusal(app)
     give("\n".join([*SENTENCES, HOSTILE]))
     train("Train on 5 lines")
     (file,) = folder.glob("tuned-lens-*.safetensors")
@@ -163,7 +163,7 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
     assert not app.exception
     checkpoint = bert_probe.load(folder)
-    lens = tuned_lens_files.opened(file, checkpoint)
+    lens = tuned_lens_files.load_lens(file, checkpoint)
     assert lens.verdict in said(app)
     table = next(one.value for one in app.dataframe if "logit lens" in one.value)
     assert table["tuned lens"].tolist() == lens.tuned.tolist()
@@ -263,7 +263,7 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
     )
     assert not app.exception
     assert not refusal(app)
-    assert "windows that overlap" in said(app)
+    assert "overlapping windows" in said(app)
     assert "--truncate" in shlex.split(app.get("code")[1].value)
     assert np.isfinite(app.dataframe[0].value["probability"]).all()
     assert bert_probe.FindAnswer().task == "question-answering"
@@ -342,7 +342,7 @@ def test_what_nothing_can_be_taken_away_from_says_so(
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
-    assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)
+    assert any("no word that can be removed" in one.value.replace("\\", "") for one in app.info)
 
 
 def test_a_family_that_hides_its_attention_says_which_methods_it_has(

@@ -58,7 +58,7 @@ def test_without_a_second_model_the_page_says_what_to_do_and_shows_it(folders: t
     press(app, "Compare A with itself")
     assert not app.exception
     assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
-    assert "No head attends differently. No vector turned. No parameter changed." in said(app).replace(
+    assert "No head changed. No vector changed direction. No parameter changed." in said(app).replace(
         "\\", ""
     )
     heads, vectors, answers, tensors = (one.value for one in app.dataframe[:4])
@@ -131,9 +131,9 @@ def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
     app = page_of((folders[0], str(tmp_path)))
     assert not app.exception
     found = informed(app)
-    assert "no head of the one has a counterpart" in found
-    assert "no vector of the one has a counterpart" in found
-    assert "B no trained head: no task that both answer" in found
+    assert "heads cannot be compared one to one" in found
+    assert "vectors cannot be compared one to one" in found
+    assert "B has no trained head" in found
     assert "tensors have no counterpart with the same name and shape" in said(app)
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 

@@ -77,8 +77,8 @@ def test_a_first_visit_offers_the_example_and_counts_what_is_updated(family_fold
     assert len(app.dataframe[0].value) == 100
     assert app.dataframe[1].value["count"].tolist() == [50] * 6
     plan = re.sub(r"\\", "", said(app))
-    assert "240 texts are taught and 60 held out." in plan
-    assert re.search(r"in 450 steps of 16 texts and about .* of memory", plan)
+    assert "240 texts for training, 60 held out." in plan
+    assert re.search(r"in 450 steps of 16 texts. This needs about .* of memory", plan)
     assert [one.label for one in app.button][:1] == ["Start training"]
 
 

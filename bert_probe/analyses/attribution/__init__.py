@@ -1,1 +1,1 @@
-"""Questions about what an output depends on: attribution, ablation and patching."""
+"""Analyses of what a prediction depends on: attribution, ablation and activation patching."""

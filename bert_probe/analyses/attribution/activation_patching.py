@@ -1,4 +1,4 @@
-"""Patching: a part of one text's pass put into another's, and how much of the answer comes along with it."""
+"""Activation patching: copying activations of one text's forward pass into another's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.target import TargetOutput, number_of
+from bert_probe.analyses.outputs.target import TargetOutput, select_output
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.pooling import offered, pool_unpadded, recipe
 from bert_probe.core import frames
@@ -38,123 +38,128 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import align_traces
 
-PARTS = ("tokens", "heads")
-ANSWERED = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
-"""Tasks, in the order in which one is taken where none is named."""
-PAIRED = (ANSWERING, FOLLOWING)
-"""Those that are asked of a text and its pair: a question and where the answer stands, two sentences."""
+COMPONENTS = ("tokens", "heads")
+PATCHABLE = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
+"""Tasks in order of preference."""
+PAIR_TASKS = (ANSWERING, FOLLOWING)
+"""Tasks that need text pairs."""
 
 
 @question("patching", command="patch")
 class ActivationPatching(Question):
-    """How much of text A's answer comes back when a part of A's pass is put into B's.
+    """How much of text A's prediction is restored when a part of A's forward pass is copied into B's.
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The answer is a number of a trained head, the likeliest of A unless another is named; without a head it
-    is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly
-    in its place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect,
-    measured by running the model, unlike what attention shows. An answer in a text, start and end of a span,
-    and whether a text follows are asked of two pairs.
+    The prediction is one number of a trained head, by default A's most probable one; without a head it is the
+    cosine with A's sentence vector. Without patching it has B's value, and with everything patched A's value;
+    the result states how far along this way each single part moves it. Unlike attention, this is a causal
+    effect, measured by running the model. Question answering and next-sentence prediction need two text
+    pairs.
 
     Attributes:
-        what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
-            tokens that have a counterpart.
-        task: of those the checkpoint was trained for; None for the first that this text can be asked, and for
-            the cosine where there is none.
-        target: which number of the answer: a class, a label, a word, of answers in a text the rank; None for
-            the likeliest of A.
-        at: the token of A that the answer is of, where it stands at one.
+        what: "tokens": patch the vector of one token after one layer; "heads": patch the output of one head
+            at all aligned tokens.
+        task: the output head; None for the first that these texts can be used with, or the cosine if there is
+            none.
+        target: which number: a class, a label, a word, or the rank of an answer span; None for A's most
+            probable.
+        at: the token of A whose label or word is predicted.
     """
 
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
 
     what: str = param(
-        Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."
+        Choice(COMPONENTS), default="tokens", key="patch", about="What is copied from TEXT_A into TEXT_B."
     )
     task: str | None = param(
-        Optional(Choice(ANSWERED)), default=None, key="patch_task", about="Which trained head answers."
+        Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The output head."
     )
     target: str | None = param(
-        Optional(FieldType()), default=None, key="patch_target", about="Which class, label, word or rank."
+        Optional(FieldType()), default=None, key="patch_target", about="The class, label, word or rank."
     )
     at: int | str | None = param(
-        Optional(WordSelector()), default=None, key="patch_at", about="The word of TEXT_A that has the label."
+        Optional(WordSelector()),
+        default=None,
+        key="patch_at",
+        about="The word of TEXT_A whose label is predicted.",
     )
 
     def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> ActivationPatchingResult:
-        """Put each part of A's pass into B's, one at a time, many in one batch.
+        """Patch each part of A's forward pass into B's, one at a time and in batches.
 
         Args:
-            report: told how many parts are done, and of how many.
+            report: called with the number of parts done and the total.
 
         Raises:
-            SelectionError: traces of different models, texts with the same answer, so that there is nothing
-                to recover, or with nothing in common; an answer at a token that B has no counterpart of.
-            TextError: a task that is asked of two pairs, and a text without.
-            UnavailableError: the architecture does not show its layers one by one, no model made the traces,
-                or the checkpoint was not trained for the task.
-            OutOfMemoryError: the machine is too small for these texts.
+            SelectionError: the traces are from different models, the texts have the same prediction or
+                nothing in common, or the predicted token has no counterpart in B.
+            TextError: the task needs text pairs and a text has none.
+            UnavailableError: the architecture gives no access to its layers, a trace has no model, or the
+                checkpoint has no head for the task.
+            OutOfMemoryError: there is not enough memory.
         """
-        subject = InputRecord.of(a, b)
+        inputs = InputRecord.of(a, b)
         places = counterparts(a, b)
         number = self._number(a, b)
         with (
-            memory_errors("To patch these texts needs more memory than is free. Shorten them."),
+            memory_errors("Patching these texts does not fit in memory. Shorten them."),
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
             patched = _PatchedText(passing(a), passing(b), places, number)
-            nothing = patched.untouched()
-            answers = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
+            baseline = patched.untouched()
+            values = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
         tokens_a, tokens_b = (
-            tuple(trace.tokens[place] for place in side)
+            tuple(trace.tokens[position] for position in side)
             for trace, side in zip((a, b), zip(*places, strict=True), strict=True)
         )
-        whole = len(places) == len(a.tokens) == len(b.tokens)
-        each, together = read_only(answers[:, :-1]), read_only(answers[:, -1])
-        named = "" if number is None else number.name
-        asked_for = (
+        is_complete = len(places) == len(a.tokens) == len(b.tokens)
+        single, together = read_only(values[:, :-1]), read_only(values[:, -1])
+        name = "" if number is None else number.name
+        resolved = (
             self if number is None else replace(self.resolved(a), task=number.task, target=number.target)
         )
         return ActivationPatchingResult(
-            asked_for, subject, tokens_a, tokens_b, whole, named, nothing, patched.goal, each, together
+            resolved, inputs, tokens_a, tokens_b, is_complete, name, baseline, patched.goal, single, together
         )
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """What a trained head answers for A; None for the cosine."""
-        # A word is asked for where the text has a mask, an answer of pairs where there are, or it is named.
-        paired = a.encoding.pair is not None and b.encoding.pair is not None
-        masked = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
-        fits = {FILLING: masked} | dict.fromkeys(PAIRED, paired)
-        there = [task for task in ANSWERED if task in a.checkpoint.outputs and fits.get(task, True)]
-        task = self.task or next(iter(there), None)
-        if task in PAIRED and not paired:
-            raise TextError(f"{task} is asked of a text and its pair. Give each of the two texts its pair.")
+        """Return the number of a trained head that is patched; None for the cosine."""
+        # Without a task, masked-word prediction needs a mask in the text, and pair tasks need pairs.
+        has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
+        has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
+        is_applicable = {FILLING: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
+        tasks = [task for task in PATCHABLE if task in a.checkpoint.outputs and is_applicable.get(task, True)]
+        task = self.task or next(iter(tasks), None)
+        if task in PAIR_TASKS and not has_pairs:
+            raise TextError(f"{task} needs a text pair. Give a pair for each of the two texts.")
         if task is None or task == COMPARING:
             if self.target is not None or self.at is not None:
-                raise SelectionError("The cosine is one number of the whole text. Leave target and at out.")
+                raise SelectionError("The cosine has no target and no position. Leave target and at out.")
             return None
-        number = number_of(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
+        number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
-            raise SelectionError("Write the mask into both texts, so that each pass has it.")
+            raise SelectionError(
+                "Masking a word of one text is not supported here. Write the mask in both texts."
+            )
         return number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ActivationPatchingResult(Result):
-    """What parts of A's pass do in B's.
+    """The effect of patching parts of A's forward pass into B's.
 
     Attributes:
-        tokens_a, tokens_b: the tokens that stand for each other, of either text.
-        whole: whether these are all tokens of both texts; then all of them together, after any layer, make
-            B's pass into A's.
-        number: what the answer is; "" for the cosine with A's sentence vector.
-        nothing: the answer of B as it is; for the cosine that of the two sentence vectors.
-        goal: the answer of A; for the cosine 1.
-        answers: the answer with one part patched, float64: [layer + 1, token], row 0 being the output of
-            the embeddings, or [layer, head].
-        together: with all parts of a layer patched at once, [layer + 1] or [layer].
+        tokens_a, tokens_b: the aligned tokens of either text.
+        whole: whether these are all tokens of both texts; then patching all of them after any layer turns B's
+            pass into A's.
+        number: description of the predicted number; "" for the cosine with A's sentence vector.
+        nothing: the value for B without patching.
+        goal: the value for A; 1 for the cosine.
+        answers: the value with one part patched, float64: [layer + 1, token], row 0 being the embeddings, or
+            [layer, head].
+        together: the value with all parts of a layer patched at once, [layer + 1] or [layer].
     """
 
     question: ActivationPatching
@@ -172,41 +177,42 @@ class ActivationPatchingResult(Result):
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
         if not fits or (self.question.what == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
-                f"answers {self.answers.shape} for {count} tokens, together {self.together.shape}."
+                f"answers has shape {self.answers.shape} and together {self.together.shape}, for {count} "
+                "tokens."
             )
 
     @property
     def recovered(self) -> Array:
-        """The share of the way from B's answer to A's that each part goes: 0 none of it, 1 all.
+        """Share of the way from B's value to A's that each part restores: 0 for none, 1 for all of it.
 
-        Below 0 it leads away from A. The shares of several parts need not add up.
+        Negative values lead away from A. The shares of several parts need not add up.
         """
         return self._share(self.answers)
 
     @property
     def recovered_together(self) -> Array:
-        """The same for all parts of a layer at once."""
+        """The share restored by all parts of a layer at once."""
         return self._share(self.together)
 
-    def _share(self, answers: Array) -> Array:
-        share: Array = (answers - self.nothing) / (self.goal - self.nothing)
+    def _share(self, values: Array) -> Array:
+        share: Array = (values - self.nothing) / (self.goal - self.nothing)
         return share
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """B's own answer, what all parts of each layer do together, and whether these are all of the text."""
-        answer = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
+        """B's own value, the effect of all parts of each layer, and whether all tokens are aligned."""
+        values = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
         return {
-            **(answer or {"cosine": self.nothing}),
+            **(values or {"cosine": self.nothing}),
             "recovered_together": self.recovered_together.tolist(),
             "all_tokens": self.whole,
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each part.
+        """Return one row per part.
 
-        layer, position, token, recovered: layer 0 is the output of the embeddings, position and token are
-        A's. Or layer, head, recovered, counted from 1.
+        For tokens: layer, position, token, recovered; layer 0 is the embeddings, position and token are A's.
+        For heads: layer, head, recovered, counted from 1.
         """
         if self.question.what == "heads":
             return frames.by_head({"recovered": self.recovered})
@@ -222,105 +228,111 @@ class ActivationPatchingResult(Result):
 
 
 def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
-    """Positions of A and B that stand for each other, rising in both.
+    """Return the aligned positions of A and B, in ascending order.
 
-    Tokens that are the same, as in `align_traces`; and what stands between two of these in place of each
-    other, one by one, where it is as many tokens in A as in B.
+    Identical tokens are aligned as in `align_traces`. Between two of them, the remaining tokens are aligned
+    one by one if there are equally many in A and in B.
 
     Raises:
-        SelectionError: there are none.
+        SelectionError: no tokens are aligned.
     """
-    same = align_traces(a, b).pairs
-    found = list(same)
-    anchors = [(-1, -1), *same, (len(a.tokens), len(b.tokens))]
+    identical = align_traces(a, b).pairs
+    aligned = list(identical)
+    anchors = [(-1, -1), *identical, (len(a.tokens), len(b.tokens))]
     for (left_a, left_b), (right_a, right_b) in pairwise(anchors):
-        between = range(left_a + 1, right_a), range(left_b + 1, right_b)
-        if len(between[0]) == len(between[1]):
-            found += zip(*between, strict=True)
-    if not found:
-        raise SelectionError("The two texts have nothing in common. Give two that share some of their words.")
-    return tuple(sorted(found))
+        gaps = range(left_a + 1, right_a), range(left_b + 1, right_b)
+        if len(gaps[0]) == len(gaps[1]):
+            aligned += zip(*gaps, strict=True)
+    if not aligned:
+        raise SelectionError("The two texts have no word in common. Give texts that share some words.")
+    return tuple(sorted(aligned))
 
 
-Answers = Callable[[torch.Tensor], Array]
-"""Last hidden states [row, token, hidden] → answers, float64 [row]."""
+AnswerFn = Callable[[torch.Tensor], Array]
+"""Function from last hidden states [row, token, hidden] to values, float64 [row]."""
 
 
 class _PatchedText:
-    """B's pass with parts of A's in it, and the answers."""
+    """B's forward pass with parts of A's, and the value that it predicts."""
 
     def __init__(
-        self, a: ForwardPass, b: ForwardPass, places: Sequence[tuple[int, int]], number: TargetOutput | None
+        self, a: ForwardPass, b: ForwardPass, aligned: Sequence[tuple[int, int]], number: TargetOutput | None
     ) -> None:
         self.a, self.b = a, b
         device = b.states[0].device
-        self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*places, strict=True))
+        self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*aligned, strict=True))
         self.steps = b.steps()
-        self.answers, self.goal = self._cosine() if number is None else self._of_head(number, dict(places))
+        self.answer_fn, self.goal = self._cosine() if number is None else self._number(number, dict(aligned))
 
-    def _cosine(self) -> tuple[Answers, float]:
-        """Cosines with A's sentence vector."""
+    def _cosine(self) -> tuple[AnswerFn, float]:
+        """Return a function for the cosine with A's sentence vector, and its value for A."""
         checkpoint = self.b.trace.checkpoint
-        how = recipe(checkpoint, offered(checkpoint)[0])
-        target = pool_unpadded(self.a.states[-1][None], how).cpu().numpy()
+        pooling = recipe(checkpoint, offered(checkpoint)[0])
+        target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
-        def answers(states: torch.Tensor) -> Array:
-            vectors = pool_unpadded(states, how).cpu().numpy()
+        def cosines(states: torch.Tensor) -> Array:
+            vectors = pool_unpadded(states, pooling).cpu().numpy()
             return cosine_of_rows(vectors, np.broadcast_to(target, vectors.shape))
 
-        return answers, 1.0
+        return cosines, 1.0
 
-    def _of_head(self, number: TargetOutput, places: Mapping[int, int]) -> tuple[Answers, float]:
-        """The same number of the head, read where the token of B stands for that of A."""
-        alone = [place for place in number.places if place not in places]
-        if alone:
-            token = self.a.trace.tokens[alone[0]]
-            raise SelectionError(f"{token}, which the answer is of, has no counterpart in the second text.")
+    def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
+        """Return a function for the number of the head at B's aligned tokens, and its value for A."""
+        unaligned = [place for place in number.places if place not in aligned]
+        if unaligned:
+            token = self.a.trace.tokens[unaligned[0]]
+            raise SelectionError(
+                f"The prediction is at {token}, which has no counterpart in the second text. "
+                "Give texts that share it."
+            )
         self.b.check_pooler()
-        there = replace(number, trace=self.b.trace, places=tuple(places[place] for place in number.places))
+        number_b = replace(
+            number, trace=self.b.trace, places=tuple(aligned[place] for place in number.places)
+        )
         inputs = batch(self.b.trace.checkpoint, [self.b.trace.encoding])
 
-        def answers(states: torch.Tensor) -> Array:
-            return as_array(there.on(inputs, states, self.b.pooled(states))).astype(np.float64)
+        def values(states: torch.Tensor) -> Array:
+            return as_array(number_b.on(inputs, states, self.b.pooled(states))).astype(np.float64)
 
-        given, last = batch(self.a.trace.checkpoint, [self.a.trace.encoding]), self.a.states[-1][None]
-        return answers, float(number.on(given, last, self.a.pooled(last))[0])
+        inputs_a, last = batch(self.a.trace.checkpoint, [self.a.trace.encoding]), self.a.states[-1][None]
+        return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """B's answer.
-
-        Raises:
-            SelectionError: it is A's.
-        """
-        answer = float(self.answers(self.b.states[-1][None])[0])
-        # A cosine may be 1 but for its rounding; then it is not below.
-        if answer == self.goal or (self.goal == 1 and not answer < 1):
+        """Return the value for B without patching; raise an error if it is A's."""
+        value = float(self.answer_fn(self.b.states[-1][None])[0])
+        # Rounding may put a cosine of 1 above 1.
+        if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
-                "The two texts have the same answer, so nothing of it can be recovered. Give two that differ."
+                "The two texts have the same prediction, so patching cannot change it. Give texts that "
+                "differ."
             )
-        return answer
+        return value
 
-    def tokens(self, report: Progress) -> Array:
-        """The answers with each token's vector patched, and with all of them, [layer + 1, token + 1]."""
+    def tokens(self, progress: Progress) -> Array:
+        """Return the values with each token's vector patched, and with all of them, [layer + 1, token +
+        1].
+        """
 
-        def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
+        def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
             states = self.b.states[layer].repeat(len(mask), 1, 1)
-            theirs = self.a.states[layer][self.from_]
-            states[:, self.to] = torch.where(mask[..., None], theirs, states[:, self.to])
-            # The last hidden state is what comes out of all steps, a norm after the layers among them.
+            patch = self.a.states[layer][self.from_]
+            states[:, self.to] = torch.where(mask[..., None], patch, states[:, self.to])
+            # The last states are already the output of all steps, including a norm after the layers.
             return states if layer == self.b.trace.layers else self._onward(states, layer)
 
-        return self._grid(put, self.b.trace.layers + 1, len(self.to), report)
+        return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
-    def heads(self, report: Progress) -> Array:
-        """The answers with what each head returns patched, and with all of a layer's, [layer, head + 1]."""
+    def heads(self, progress: Progress) -> Array:
+        """Return the values with each head's output patched, and with all heads of a layer, [layer,
+        head + 1].
+        """
 
-        def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
-            theirs = self.a.heads[layer][self.from_]
+        def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
+            patch = self.a.heads[layer][self.from_]
 
             def change(_: int, call: AttentionCall) -> torch.Tensor:
                 output = call.output.clone()
-                output[:, self.to] = torch.where(mask[:, None, :, None], theirs, output[:, self.to])
+                output[:, self.to] = torch.where(mask[:, None, :, None], patch, output[:, self.to])
                 return output
 
             step = self.steps[layer]
@@ -328,30 +340,31 @@ class _PatchedText:
                 states = step.on(step.given.expand(len(mask), -1, -1))
             return self._onward(states, layer + 1)
 
-        return self._grid(put, self.b.trace.layers, self.b.trace.heads, report)
+        return self._grid(run, self.b.trace.layers, self.b.trace.heads, progress)
 
     def _grid(
-        self, put: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, report: Progress
+        self, run: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, progress: Progress
     ) -> Array:
-        """Answers [layer, part + 1], many rows in a batch.
+        """Return the values [layer, part + 1], in batches of rows.
 
         Args:
-            put: a layer, and for each row which parts are patched, bool [row, part] → last hidden states.
+            run: function from a layer and a mask of the parts to patch, bool [row, part], to last hidden
+                states.
         """
-        one_each = torch.eye(parts, dtype=torch.bool, device=self.to.device)
-        masks = torch.cat([one_each, torch.ones_like(one_each[:1])])
-        answers = np.empty((layers, len(masks)))
+        single = torch.eye(parts, dtype=torch.bool, device=self.to.device)
+        masks = torch.cat([single, torch.ones_like(single[:1])])
+        values = np.empty((layers, len(masks)))
         size = max(1, BATCH_TOKENS // len(self.b.trace.tokens))
-        report(0, answers.size)
+        progress(0, values.size)
         for layer in range(layers):
             for start in range(0, len(masks), size):
                 rows = slice(start, start + size)
-                answers[layer, rows] = self.answers(put(layer, masks[rows]))
-                report(layer * len(masks) + min(start + size, len(masks)), answers.size)
-        return answers
+                values[layer, rows] = self.answer_fn(run(layer, masks[rows]))
+                progress(layer * len(masks) + min(start + size, len(masks)), values.size)
+        return values
 
     def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
-        """What a layer of B reads, through it and all after it."""
+        """Run the hidden states that enter a layer of B through it and all later steps."""
         for step in self.steps[layer:]:
             states = step.on(states)
         return states

@@ -1,4 +1,4 @@
-"""Why: which tokens or words one number of an answer depends on, by one of several methods."""
+"""Attribution: how much one number of a prediction depends on each token or word."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bert_probe.analyses.attribution.methods import (
     BASELINES,
     AttributionScores,
     AttributionTarget,
-    explained,
+    attribution_target,
     methods,
 )
-from bert_probe.analyses.outputs.target import WITHOUT, TargetOutput, number_of
+from bert_probe.analyses.outputs.target import REMOVALS, TargetOutput, select_output
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
 from bert_probe.core.field_types_of_words import WordSelector
@@ -31,112 +31,116 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
-METHOD = "What says how much each token matters; docs/methods.md has them."
-REMOVAL = "What becomes of a word that is taken away."
-BASELINE = "Integrated gradients: the token that stands for no information."
+METHOD = "Attribution method; see docs/methods.md."
+REMOVAL_HELP = "How a word is taken away."
+BASELINE_HELP = "Integrated gradients: the token of the uninformative baseline."
 
 
 @dataclass(frozen=True, repr=False)
 class TargetQuestion(Question):
-    """Base of the questions on one number of an answer.
+    """Base class of questions about one number of a prediction.
 
     Attributes:
-        task: of those the checkpoint was trained for; None for the first.
-        target: which number: a class, a label, a word; of answers in a text the rank. None for the likeliest.
-        at: the token that it is of: for a word the one that is masked, for a label the one that has it.
+        task: the output head; None for the checkpoint's first.
+        target: which number: a class, a label, a word, or the rank of an answer span; None for the most
+            probable.
+        at: the word to mask, or the token whose label is explained.
     """
 
     second: ClassVar[str] = "--pair"
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
     target: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Which class, label or word; of answers in a text the rank.",
+        about="The class, label or word; for answer spans the rank.",
     )
     at: int | str | None = param(
-        Optional(WordSelector()), default=None, about="The word that is masked, or has the label."
+        Optional(WordSelector()), default=None, about="The word to mask, or whose label is explained."
     )
 
     def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
-        """The number that is asked about.
+        """Select the number to explain.
 
         Raises:
-            UnavailableError, SelectionError, TextError: see `number_of`.
+            UnavailableError, SelectionError, TextError: as `select_output`.
         """
         at = self.resolved(trace).at
-        return number_of(trace, other, self.task, self.target, None if at is None else int(at))
+        return select_output(trace, other, self.task, self.target, None if at is None else int(at))
 
     def about(self, number: TargetOutput, trace: Trace) -> Self:
-        """The question as it was answered: with the task, and the number, by name."""
+        """Return the question with its default task and target filled in."""
         return replace(self.resolved(trace), task=number.task, target=number.target or None)
 
 
 @question("why")
 class Attribution(TargetQuestion):
-    """How much one number of the model's answer depends on each token, or word.
+    """How much one number of the model's prediction depends on each token or word.
 
     Attributes:
-        method: see `attributions.methods`.
-        words: score words as a whole.
-        removal: what takes the place of a word that is taken away; "removed" where nothing is said, "masked"
-            for an answer that stands at some of the tokens.
-        baseline: the token that stands for no information; None for the first that the tokenizer has.
+        method: one of `methods()`.
+        words: score whole words.
+        removal: how a word is taken away; None for "masked" if the prediction is at a token, else "removed".
+        baseline: the token of the uninformative baseline; None for the first that the tokenizer has.
     """
 
     inputs = OneOrTwoTraces("--pair")
 
     method: str = param(Choice(methods), default="leave-one-out", about=METHOD)
-    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
+    removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
 
     def of(
         self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
     ) -> AttributionResult:
-        """The scores for a text; of how alike two are, those of the first, while the second stays as it is.
+        """Score the units of a text. For sentence similarity, the second text is constant.
 
         Args:
-            report: told how much is done, and of how much.
+            report: called with the work done and the total.
 
         Raises:
-            UnavailableError: the checkpoint was not trained for it, or its architecture does not let itself
-                be explained so.
-            SelectionError: no such class, label, word or answer.
-            TextError: a second text that is missing.
-            OutOfMemoryError: the machine is too small for this text.
+            UnavailableError: the checkpoint has no head for the task, or its architecture does not support
+                the method.
+            SelectionError: there is no such class, label, word or answer.
+            TextError: the second text is missing.
+            OutOfMemoryError: there is not enough memory.
         """
         number = self.number(trace, other)
-        what = explained(number, self.words, self.removal, self.baseline)
+        target = attribution_target(number, self.words, self.removal, self.baseline)
         value = float(number.of([number.untouched])[0])
-        scores = methods()[self.method].of(what, report)
-        return explanation(self.about(number, trace), subject_of(trace, other), what, value, scores)
+        scores = methods()[self.method].of(target, report)
+        return attribution_result(
+            self.about(number, trace), input_record(trace, other), target, value, scores
+        )
 
     def options(self) -> list[str]:
-        """The method always: without one the command shows other things of how alike two texts are."""
-        named = [] if self.method != "leave-one-out" else ["--method", self.method]
-        return [*named, *super().options()]
+        """Return the options; always with a method, without which the command shows similarities for
+        two texts.
+        """
+        method = [] if self.method != "leave-one-out" else ["--method", self.method]
+        return [*method, *super().options()]
 
 
-def subject_of(trace: Trace, other: Trace | None) -> InputRecord:
-    """The text, or both."""
+def input_record(trace: Trace, other: Trace | None) -> InputRecord:
+    """Return the provenance of one or two texts."""
     return InputRecord.of(trace) if other is None else InputRecord.of(trace, other)
 
 
-def explanation(
-    asked_for: Attribution,
-    subject: InputRecord,
-    what: AttributionTarget,
+def attribution_result(
+    resolved: Attribution,
+    inputs: InputRecord,
+    target: AttributionTarget,
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """What a method said, as a result."""
+    """Return the scores of a method as a result."""
     return AttributionResult(
-        asked_for,
-        subject,
-        what.number.name,
+        resolved,
+        inputs,
+        target.number.name,
         value,
-        what.units,
+        target.units,
         read_only(scores.units.astype(np.float64)),
         scores.metadata,
     )
@@ -144,14 +148,14 @@ def explanation(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult(Result):
-    """How much a number depends on each part of a text.
+    """How much a number depends on each unit of a text.
 
     Attributes:
-        number: what it is.
-        value: of the number, for the text as it is.
+        number: description of the number.
+        value: its value for the unchanged text.
         units: tokens or words of the text as the model reads it.
-        scores: float64 [unit]; NaN where the method has no say.
-        said: what the method tells beside them: baseline, steps, gap; what biases add.
+        scores: float64 [unit]; NaN where the method has no score.
+        said: details of the method, such as baseline, steps, error, contribution of biases.
     """
 
     question: Attribution
@@ -167,9 +171,10 @@ class AttributionResult(Result):
 
     @property
     def shares(self) -> Array:
-        """The scores of the text's own units on one scale for all methods: their sizes add up to 1.
+        """Scores of non-special units divided by the sum of their absolute values, comparable between
+        methods.
 
-        float64 [unit], -1 to 1; NaN for special tokens, and where there is no score.
+        float64 [unit], -1 to 1; NaN for special tokens and missing scores.
         """
         own = np.where([unit.special for unit in self.units], np.nan, self.scores)
         total = np.nansum(np.abs(own))
@@ -178,11 +183,11 @@ class AttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number by name, its value, and what the method tells."""
+        """Description and value of the number, and details of the method."""
         return {"number": self.number, "value": self.value, **self.said}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each token or word: position, token, score."""
+        """Return one row per token or word: position, token, score."""
         return pd.DataFrame(
             {
                 "position": [unit.position for unit in self.units],

@@ -1,4 +1,4 @@
-"""Whether explanations are right: what removing the words does that a method names, against random orders."""
+"""Faithfulness of attributions: the effect of removing the words that a method ranks highest."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attribution.attribution import (
-    BASELINE,
-    REMOVAL,
+    BASELINE_HELP,
+    REMOVAL_HELP,
     Attribution,
     AttributionResult,
     TargetQuestion,
-    explanation,
-    subject_of,
+    attribution_result,
+    input_record,
 )
 from bert_probe.analyses.attribution.methods import (
     BASELINES,
     AttributionTarget,
-    explained,
+    attribution_target,
     methods,
     positions,
 )
-from bert_probe.analyses.outputs.target import WITHOUT, Variant, without
+from bert_probe.analyses.outputs.target import REMOVALS, TextVariant, remove_tokens
 from bert_probe.core.field_types import Choice, Flag, Number, Optional
 from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.question import param, question
@@ -34,29 +34,29 @@ from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
-SHARES = (0.1, 0.2, 0.5)
-"""Of the words that are taken away first, or kept alone, one after the other; at least one word each."""
+REMOVED_SHARES = (0.1, 0.2, 0.5)
+"""Shares of the words that are removed, or kept alone; at least one word each."""
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
 @question("why checked", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method foretells what taking words away does to the number; DeYoung et al. 2020.
+    """How well each method predicts the effect of removing words on the number; DeYoung et al. 2020.
 
     Attributes:
-        words: score words as a whole.
+        words: score whole words.
         removal, baseline: as in `Attribution`.
-        orders: random orders to compare with.
-        seed: of these.
-        rows: the table: the "methods" with their check, or the "words" with what each method says of them.
+        orders: number of random orders to compare with.
+        seed: random seed of these orders.
+        rows: the table: "methods" with their faithfulness, or "words" with the scores by each method.
     """
 
     inputs = OneOrTwoTraces("--pair")
 
-    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
+    removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
     seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
     rows: str = param(
@@ -64,91 +64,93 @@ class AttributionFaithfulness(TargetQuestion):
         default="methods",
         key="why_rows",
         display_only=True,
-        about="Table.",
+        about="With --check: the table.",
     )
 
     def of(
         self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
     ) -> AttributionFaithfulnessResult:
-        """All methods, and their check.
+        """Run all methods and measure their faithfulness.
 
         Args:
-            report: told how much is done, and of how much.
+            report: called with the work done and the total.
 
         Raises:
-            UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Attribution.of`; a method that
-                the architecture does not support is left out and the result says why.
-            SelectionError: no word can be taken away.
+            UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Attribution.of`. Methods that
+                the architecture does not support are listed in the result instead.
+            SelectionError: no word can be removed.
         """
         number = self.number(trace, other)
-        what = explained(number, self.words, self.removal, self.baseline)
-        if not what.free:
-            raise SelectionError("There is no word that can be taken away. Write more than one.")
-        asked_for = self.about(number, trace)
-        subject = subject_of(trace, other)
+        target = attribution_target(number, self.words, self.removal, self.baseline)
+        if not target.free:
+            raise SelectionError("The text has no word that can be removed. Give at least two words.")
+        resolved = self.about(number, trace)
+        inputs = input_record(trace, other)
         value = float(number.of([number.untouched])[0])
-        found: dict[str, AttributionResult] = {}
+        explanations: dict[str, AttributionResult] = {}
         refused: dict[str, str] = {}
-        parts = len(methods()) + 1
+        steps = len(methods()) + 1
         for done, (name, method) in enumerate(methods().items()):
-            report(done, parts)
-            one = Attribution(
-                asked_for.task, asked_for.target, asked_for.at, name, self.words, self.removal, self.baseline
+            report(done, steps)
+            attribution = Attribution(
+                resolved.task, resolved.target, resolved.at, name, self.words, self.removal, self.baseline
             )
             try:
-                scores = method.of(what, lambda *_, done=done: report(done, parts))
+                scores = method.of(target, lambda *_, done=done: report(done, steps))
             except UnavailableError as error:
                 refused[name] = str(error)
             else:
-                found[name] = explanation(one, subject, what, value, scores)
-        orders = {name: _order(what, one.scores) for name, one in found.items()}
+                explanations[name] = attribution_result(attribution, inputs, target, value, scores)
+        orders = {name: _rank_units(target, attribution.scores) for name, attribution in explanations.items()}
         random = np.random.default_rng(self.seed)
-        orders |= {f"{RANDOM} {index}": random.permutation(what.free) for index in range(self.orders)}
-        effects = _effects(what, value, orders, lambda *_: report(parts - 1, parts))
-        report(parts, parts)
-        return AttributionFaithfulnessResult(asked_for, subject, found, refused, effects)
+        orders |= {f"{RANDOM} {index}": random.permutation(target.free) for index in range(self.orders)}
+        effects = _effects(target, value, orders, lambda *_: report(steps - 1, steps))
+        report(steps, steps)
+        return AttributionFaithfulnessResult(resolved, inputs, explanations, refused, effects)
 
 
-def _order(what: AttributionTarget, scores: Array) -> Array:
-    """The units that can be taken away, those that speak most for the number first."""
-    free = np.array(what.free)
-    return free[np.argsort(-np.nan_to_num(scores[free]), kind="stable")]
+def _rank_units(target: AttributionTarget, scores: Array) -> Array:
+    """Return the removable units, highest score first."""
+    removable = np.array(target.free)
+    return removable[np.argsort(-np.nan_to_num(scores[removable]), kind="stable")]
 
 
 def _effects(
-    what: AttributionTarget, value: float, orders: Mapping[str, Array], report: Progress
+    target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Comprehensiveness and sufficiency of each order; each set of words is taken away once."""
-    free = len(what.free)
-    counts = sorted({max(1, round(share * free)) for share in SHARES})
-    wanted: dict[frozenset[int], int] = {}
+    """Return comprehensiveness and sufficiency of each order; each set of words is removed only once."""
+    unit_count = len(target.free)
+    counts = sorted({max(1, round(share * unit_count)) for share in REMOVED_SHARES})
+    indices: dict[frozenset[int], int] = {}
     for order in orders.values():
         for count in counts:
-            for gone in (order[:count], order[count:]):
-                wanted.setdefault(frozenset(map(int, gone)), len(wanted))
-    values = what.number.of([_taken(what, gone) for gone in wanted], report)
+            for removed in (order[:count], order[count:]):
+                indices.setdefault(frozenset(map(int, removed)), len(indices))
+    values = target.number.of([_remove(target, removed) for removed in indices], progress)
 
     def mean(order: Array, first: bool) -> float:
         sets = [frozenset(map(int, order[:count] if first else order[count:])) for count in counts]
-        return float(np.mean([value - values[wanted[one]] for one in sets]))
+        return float(np.mean([value - values[indices[units]] for units in sets]))
 
     return {name: (mean(order, True), mean(order, False)) for name, order in orders.items()}
 
 
-def _taken(what: AttributionTarget, gone: frozenset[int]) -> Variant:
-    return without(
-        what.number, [place for unit in gone for place in positions(what.units[unit])], what.removal
+def _remove(target: AttributionTarget, removed: frozenset[int]) -> TextVariant:
+    return remove_tokens(
+        target.number,
+        [position for unit in removed for position in positions(target.units[unit])],
+        target.removal,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionFaithfulnessResult(Result):
-    """All methods on one number, and what taking away the words does that they name.
+    """Faithfulness of all methods on one number.
 
     Attributes:
-        explanations: by method.
-        refused: method → why this architecture does not allow it.
-        effects: method, or a random order → comprehensiveness and sufficiency.
+        explanations: method → its scores.
+        refused: method → why the architecture does not support it.
+        effects: method or random order → comprehensiveness and sufficiency.
     """
 
     question: AttributionFaithfulness
@@ -158,42 +160,45 @@ class AttributionFaithfulnessResult(Result):
 
     @property
     def random(self) -> Array:
-        """Of the random orders, float64 [order, comprehensiveness or sufficiency]."""
-        found: Array = np.array([both for name, both in self.effects.items() if name.startswith(RANDOM)])
-        return found
+        """Effects of the random orders, float64 [order, comprehensiveness or sufficiency]."""
+        effects: Array = np.array(
+            [effect for name, effect in self.effects.items() if name.startswith(RANDOM)]
+        )
+        return effects
 
     def foretold(self, method: str) -> float:
-        """Spearman's rank correlation of a method's scores with what taking away each word alone does.
+        """Return Spearman's rank correlation of a method's scores with the leave-one-out effects.
 
-        -1 to 1; NaN for fewer than three words, or where all are alike.
+        -1 to 1; NaN for fewer than three words, or if all scores or effects are equal.
         """
-        from scipy.stats import spearmanr  # which takes long to import
+        from scipy.stats import spearmanr  # slow to import
 
-        measured, scores = (self.explanations[name].scores for name in ("leave-one-out", method))
-        there = ~np.isnan(measured)
-        if there.sum() < 3 or np.ptp(measured[there]) == 0 or np.ptp(scores[there]) == 0:
+        effects, scores = (self.explanations[name].scores for name in ("leave-one-out", method))
+        is_measured = ~np.isnan(effects)
+        if is_measured.sum() < 3 or np.ptp(effects[is_measured]) == 0 or np.ptp(scores[is_measured]) == 0:
             return float("nan")
-        return float(spearmanr(measured[there], scores[there]).statistic)
+        return float(spearmanr(effects[is_measured], scores[is_measured]).statistic)
 
     @property
     def best(self) -> str:
-        """The method whose words change the number most, of those that foretell; leaving out is measured."""
-        foretelling = [name for name in self.explanations if name != "leave-one-out"]
-        return max(foretelling or self.explanations, key=lambda name: self.effects[name][0])
+        """The method with the highest comprehensiveness, other than leave-one-out."""
+        candidates = [name for name in self.explanations if name != "leave-one-out"]
+        return max(candidates or self.explanations, key=lambda name: self.effects[name][0])
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number, and the methods that there are not."""
+        """Description and value of the number, and the methods that are not available."""
         first = next(iter(self.explanations.values()))
         return {"number": first.number, "value": first.value, "not_available": dict(self.refused)}
 
     def frame(self) -> pd.DataFrame:
-        """The table that the question shows.
+        """Return the table that the question selects.
 
-        "words": a row for each token or word: position, token, and its score by each method. "methods": a row
-        for each, and one for the random orders with their interval: method, comprehensiveness (how much the
-        number falls without the words named first; more is better), sufficiency (how much it falls with these
-        alone; less is better), foretold, and for random orders the ends of the middle 95 % of both.
+        "words": a row per token or word: position, token, and its score by each method. "methods": a row per
+        method, and one for the mean of the random orders: method, comprehensiveness (how much the number
+        falls without the highest-ranked words; higher is better), sufficiency (how much it falls with only
+        these words; lower is better), foretold (rank correlation with leave-one-out effects), and for the
+        random orders the bounds of the middle 95 % of both.
         """
         if self.question.rows == "words":
             return self._by_word()
@@ -221,7 +226,7 @@ class AttributionFaithfulnessResult(Result):
         return pd.DataFrame(rows)
 
     def _by_word(self) -> pd.DataFrame:
-        first, *others = (
-            one.frame().rename(columns={"score": name}) for name, one in self.explanations.items()
+        first, *more = (
+            result.frame().rename(columns={"score": name}) for name, result in self.explanations.items()
         )
-        return first.join([other.iloc[:, 2:] for other in others])
+        return first.join([table.iloc[:, 2:] for table in more])

@@ -1,4 +1,4 @@
-"""How well each method foretells what taking words away does, over many texts."""
+"""Faithfulness of each attribution method, averaged over many texts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attribution.attribution import BASELINE, REMOVAL
+from bert_probe.analyses.attribution.attribution import BASELINE_HELP, REMOVAL_HELP
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.methods import BASELINES, methods
-from bert_probe.analyses.outputs.target import WITHOUT
+from bert_probe.analyses.outputs.target import REMOVALS
 from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
@@ -26,13 +26,14 @@ from bert_probe.text.sentence_files import numbered
 
 MEASURES = ("comprehensiveness", "sufficiency", "foretold")
 RANDOM = "random"
-PAIRED = "\t"
-"""Stands between a text and the second one in a line."""
+PAIR_SEPARATOR = "\t"
+"""Separates a text from its second text in a line."""
 
 
 @question("why, means", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
-    """The mean of `AttributionFaithfulness` over texts; in each, the likeliest answer is explained.
+    """The mean of `AttributionFaithfulness` over texts; for each text, its most probable prediction is
+    explained.
 
     Attributes:
         task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
@@ -40,15 +41,15 @@ class FaithfulnessSummary(Question):
 
     inputs = SentenceList()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
     target: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Which class, label or word; of answers in a text the rank.",
+        about="The class, label or word; for answer spans the rank.",
     )
-    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
+    removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
     seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
 
@@ -59,21 +60,21 @@ class FaithfulnessSummary(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> FaithfulnessSummaryResult:
-        """The means over texts, each of which counts the same.
+        """Average over texts, each with the same weight.
 
         Args:
-            sentences: one an entry; where two texts are asked about, both with a tab between.
-            truncate: cut texts that are too long instead of refusing them.
-            report: told how many texts are done, and of how many.
+            sentences: one text each; a text pair is separated by a tab.
+            truncate: truncate texts that are too long instead of raising an error.
+            report: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError, SelectionError: no text, or one that cannot be explained,
-                by its line.
+            EmptyTextError, TooLongError, TextError, SelectionError: there is no text, or one that cannot be
+                explained; the message names its line.
             UnavailableError, OutOfMemoryError: as `AttributionFaithfulness.of`.
         """
         lines = numbered(sentences, "text")
         checkpoint = checkpoint.now()
-        checked = AttributionFaithfulness(
+        check = AttributionFaithfulness(
             self.task,
             self.target,
             None,
@@ -88,44 +89,46 @@ class FaithfulnessSummary(Question):
         for number, line in lines:
             report(len(rows), len(lines))
             try:
-                found, cut = self._checked(checked, checkpoint, line, truncate)
+                measures, truncated_tokens = self._measures(check, checkpoint, line, truncate)
             except ProbeError as error:
                 raise type(error)(f"Line {number}: {error}") from None
-            rows.append(found)
-            dropped += cut
+            rows.append(measures)
+            dropped += truncated_tokens
         report(len(lines), len(lines))
-        values = np.array([[row.get(name, (np.nan,) * len(MEASURES)) for name in _rows()] for row in rows])
-        subject = InputRecord.of_sentences(checkpoint, [line for _, line in lines], dropped)
-        return FaithfulnessSummaryResult(self, subject, read_only(values))
+        values = np.array(
+            [[row.get(name, (np.nan,) * len(MEASURES)) for name in _row_names()] for row in rows]
+        )
+        inputs = InputRecord.of_sentences(checkpoint, [line for _, line in lines], dropped)
+        return FaithfulnessSummaryResult(self, inputs, read_only(values))
 
-    def _checked(
-        self, asked_for: AttributionFaithfulness, checkpoint: Checkpoint, line: str, truncate: bool
+    def _measures(
+        self, check: AttributionFaithfulness, checkpoint: Checkpoint, line: str, truncate: bool
     ) -> tuple[Mapping[str, tuple[float, ...]], int]:
-        """Each method's measures for one line, and how many tokens were cut off."""
-        first, tab, second = line.partition(PAIRED)
-        apart = (self.task or next(iter(checkpoint.tasks), None)) == COMPARING
+        """Return the measures of each method for one line, and the number of truncated tokens."""
+        first, tab, second = line.partition(PAIR_SEPARATOR)
+        is_similarity = (self.task or next(iter(checkpoint.tasks), None)) == COMPARING
         pair = second if tab else None
-        if apart and pair is not None:
+        if is_similarity and pair is not None:
             traces = [checkpoint.trace(text, truncate=truncate) for text in (first, pair)]
         else:
             traces = [checkpoint.trace(first, pair, truncate)]
-        found = asked_for.of(traces[0], traces[1] if apart and tab else None)
-        measures = {name: (*found.effects[name], found.foretold(name)) for name in found.explanations}
-        measures[RANDOM] = (*found.random.mean(axis=0), np.nan)
+        result = check.of(traces[0], traces[1] if is_similarity and tab else None)
+        measures = {name: (*result.effects[name], result.foretold(name)) for name in result.explanations}
+        measures[RANDOM] = (*result.random.mean(axis=0), np.nan)
         return measures, sum(trace.encoding.dropped for trace in traces)
 
 
-def _rows() -> tuple[str, ...]:
+def _row_names() -> tuple[str, ...]:
     return (*methods(), RANDOM)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FaithfulnessSummaryResult(Result):
-    """The check of each method over many texts.
+    """Faithfulness of each method over many texts.
 
     Attributes:
-        values: float64 [text, method, measure], in the order of `methods`, random orders last, and of
-            `MEASURES`; NaN where a method or its rank correlation is not to be had.
+        values: float64 [text, method, measure], in the order of `methods` with the random orders last, and of
+            `MEASURES`; NaN where a method or its rank correlation is not available.
     """
 
     question: FaithfulnessSummary
@@ -133,7 +136,7 @@ class FaithfulnessSummaryResult(Result):
 
     @property
     def means(self) -> Array:
-        """Over the texts that have a value, [method, measure]; NaN where none has."""
+        """Means over the texts that have a value, [method, measure]; NaN if there is none."""
         counts = (~np.isnan(self.values)).sum(axis=0)
         means: Array = np.divide(
             np.nansum(self.values, axis=0), counts, out=np.full(counts.shape, np.nan), where=counts > 0
@@ -141,7 +144,9 @@ class FaithfulnessSummaryResult(Result):
         return means
 
     def frame(self) -> pd.DataFrame:
-        """A row for each method, random orders last: method, the `MEASURES`, and of how many texts."""
-        table: dict[str, Any] = {"method": _rows()}
+        """Return one row per method, with the random orders last: method, the `MEASURES`, texts (their
+        number).
+        """
+        table: dict[str, Any] = {"method": _row_names()}
         table |= dict(zip(MEASURES, self.means.T, strict=True))
         return pd.DataFrame(table | {"texts": (~np.isnan(self.values[..., 0])).sum(axis=0)})

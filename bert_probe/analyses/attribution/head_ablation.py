@@ -1,4 +1,7 @@
-"""Switching heads off, and what changes; in these passes alone, never in the model that others share."""
+"""Head ablation: how the last layer changes when attention heads are switched off.
+
+Heads are switched off in these forward passes only, never in the shared model.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +34,26 @@ Head = tuple[int, int]
 
 REPLACEMENTS = ("zero", "mean")
 SIMILARITIES = ("before", "after", "difference")
-REPLACED = "What a head's output becomes: 0, or its mean over the text's tokens."
+REPLACEMENT_HELP = "What replaces a head's output: 0, or its mean over the tokens of the text."
 
 
 @question("ablation", command="ablate")
 class HeadAblation(Question):
-    """What changes in the last layer when some heads are switched off together; Michel et al. 2019.
+    """How the last layer changes when some heads are switched off together; Michel et al. 2019.
 
     Attributes:
-        heads: (layer, head) from 0; negative ones count from the end.
-        replacement: a head's output, before the output projection, becomes "zero", or its "mean" over the
-            text's tokens.
-        show: the table: "tokens", a row each; "set", one row for all heads together; or the cosines of
-            the tokens with each other "before", "after", or their "difference", after minus before.
-        specials: with the cosines, keep [CLS] and [SEP].
+        heads: (layer, head) from 0; negative values count from the end.
+        replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
+            the tokens of the text.
+        show: the table: "tokens", a row per token; "set", one row for all heads together; or the cosines
+            between tokens "before", "after", or their "difference", after minus before.
+        specials: include special tokens in the cosines.
     """
 
     inputs = OneTrace()
 
     heads: Sequence[Head] = param(HeadSet(whole_layers=True), key="off")
-    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
     show: str = param(
         Choice(("tokens", "set", *SIMILARITIES)),
         default="tokens",
@@ -66,24 +69,29 @@ class HeadAblation(Question):
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
-        """The text without these heads.
+        """Run a traced text without these heads.
 
         Raises:
-            SelectionError: no such layer or head.
-            UnavailableError: the architecture does not let its heads be reached, or no model made the trace.
-            OutOfMemoryError: the machine is too small for this text.
+            SelectionError: there is no such layer or head.
+            UnavailableError: the architecture gives no access to its heads, or the trace has no model.
+            OutOfMemoryError: there is not enough memory.
         """
-        asked_for = self.resolved(trace)
-        changed = next(_without(trace, [asked_for.heads], self.replacement))
-        vectors = trace.vectors(-1), read_only(changed.vectors)
+        resolved = self.resolved(trace)
+        ablated = next(_ablate(trace, [resolved.heads], self.replacement))
+        vectors = trace.vectors(-1), read_only(ablated.vectors)
         return HeadAblationResult(
-            asked_for, InputRecord.of(trace), trace.tokens, *vectors, changed.of_tokens, changed.of_pooler
+            resolved,
+            InputRecord.of(trace),
+            trace.tokens,
+            *vectors,
+            ablated.token_change,
+            ablated.pooler_change,
         )
 
 
 @question("ablation of each head", command="ablate-each")
 class HeadAblationSweep(Question):
-    """What changes in the last layer when each head is switched off in turn, the others being there.
+    """How the last layer changes when each head is switched off on its own.
 
     Attributes:
         replacement: as in `HeadAblation`.
@@ -91,13 +99,13 @@ class HeadAblationSweep(Question):
 
     inputs = OneTrace()
 
-    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, report: Progress = no_progress) -> HeadAblationSweepResult:
-        """The effect of every head by itself; several heads in one batched pass.
+        """Measure the effect of every head, several heads in a batch.
 
         Args:
-            report: told how many heads are done, and of how many.
+            report: called with the number of heads done and the total.
 
         Raises:
             UnavailableError, OutOfMemoryError: as `HeadAblation.of`.
@@ -105,9 +113,9 @@ class HeadAblationSweep(Question):
         heads = [(layer, head) for layer in range(trace.layers) for head in range(trace.heads)]
         means, firsts = np.empty((2, trace.layers, trace.heads))
         report(0, len(heads))
-        for done, changed in enumerate(_without(trace, [[head] for head in heads], self.replacement)):
-            means[heads[done]] = changed.of_tokens.mean()
-            firsts[heads[done]] = changed.of_tokens[0]
+        for done, ablated in enumerate(_ablate(trace, [[head] for head in heads], self.replacement)):
+            means[heads[done]] = ablated.token_change.mean()
+            firsts[heads[done]] = ablated.token_change[0]
             report(done + 1, len(heads))
         return HeadAblationSweepResult(self, InputRecord.of(trace), read_only(means), read_only(firsts))
 
@@ -116,13 +124,13 @@ class HeadAblationSweep(Question):
 class HeadAblationResult(Result):
     """What changed when some heads were switched off.
 
-    A change is 1 − cosine of a last-layer vector with and without them: 0 is unchanged, 1 a right angle.
+    A change is 1 − cosine of a last-layer vector with and without the heads: 0 is unchanged, 1 orthogonal.
 
     Attributes:
         tokens: of the text.
-        with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's type.
-        token_change: of each token, float64 [token], 0 to 2.
-        pooler_change: that of the pooler's output, or None without a pooler.
+        with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's dtype.
+        token_change: change of each token, float64 [token], 0 to 2.
+        pooler_change: change of the pooler's output; None without a pooler.
     """
 
     question: HeadAblation
@@ -142,17 +150,17 @@ class HeadAblationResult(Result):
 
     @property
     def cls_change(self) -> float:
-        """Change of the first token, which is [CLS] or <s> where the model has one."""
+        """Change of the first token, which is [CLS] or <s> in models that have one."""
         return float(self.token_change[0])
 
     @property
     def mean_token_change(self) -> float:
-        """Mean over the tokens of their change."""
+        """Mean change over the tokens."""
         return float(self.token_change.mean())
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The changes that are one number each."""
+        """The changes that are single numbers."""
         return {
             "cls_change": self.cls_change,
             "pooler_change": self.pooler_change,
@@ -160,17 +168,20 @@ class HeadAblationResult(Result):
         }
 
     def similarity(self) -> SimilarityChange:
-        """How alike the tokens are without the heads, beside how alike they are with them."""
+        """Return the cosines between tokens, with and without the heads."""
         tokens = tuple(token for token in self.tokens if self.question.specials or not token.special)
-        chosen = [token.position for token in tokens]
-        before, after = (cosine(all_[chosen], all_[chosen]) for all_ in (self.with_heads, self.without_heads))
+        positions = [token.position for token in tokens]
+        before, after = (
+            cosine(vectors[positions], vectors[positions])
+            for vectors in (self.with_heads, self.without_heads)
+        )
         return SimilarityChange(tokens, before, after)
 
     def frame(self) -> pd.DataFrame:
-        """The table that the question shows.
+        """Return the table that the question selects.
 
         "tokens": position, token, change; "set": layer, head, cls_change, mean_token_change, where several
-        heads have no one layer and are named 8.10+3.2; else a row and a column for each token.
+        heads have no layer and are written as 8.10+3.2; the cosines: a row and a column per token.
         """
         if self.question.show == "tokens":
             positions = [token.position for token in self.tokens]
@@ -183,7 +194,7 @@ class HeadAblationResult(Result):
 
     def _one_row(self) -> pd.DataFrame:
         heads = self.question.heads
-        layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, _names(heads))
+        layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, _head_names(heads))
         return pd.DataFrame(
             {
                 "layer": frames.optional([layer]),
@@ -196,11 +207,11 @@ class HeadAblationResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class SimilarityChange:
-    """Cosines of a text's tokens with each other after the last layer, with and without some heads.
+    """Cosines between the tokens of a text after the last layer, with and without some heads.
 
     Attributes:
-        tokens: the tokens compared.
-        before, after: [token, token], -1 to 1, symmetric, in the trace's type; NaN for a vector of zeros.
+        tokens: the compared tokens.
+        before, after: [token, token], -1 to 1, symmetric, in the trace's dtype; NaN for a zero vector.
     """
 
     tokens: tuple[Token, ...]
@@ -209,18 +220,18 @@ class SimilarityChange:
 
     @property
     def difference(self) -> Array:
-        """After minus before, [token, token], -2 to 2: above 0 where tokens became more alike."""
+        """After minus before, [token, token], -2 to 2; positive where tokens became more similar."""
         difference: Array = self.after - self.before
         return difference
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationSweepResult(Result):
-    """What changed when each head was switched off by itself.
+    """What changed when each head was switched off on its own.
 
     Attributes:
-        mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without
-            the head, float64 [layer, head], 0 to 2.
+        mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
+            head, float64 [layer, head], 0 to 2.
         cls_change: that of the first token.
     """
 
@@ -236,7 +247,7 @@ class HeadAblationSweepResult(Result):
             )
 
     def frame(self) -> pd.DataFrame:
-        """A row for each head, largest effect first: layer, head, cls_change, mean_token_change."""
+        """Return one row per head, largest mean change first: layer, head, cls_change, mean_token_change."""
         columns = {"cls_change": self.cls_change, "mean_token_change": self.mean_token_change}
         order = np.argsort(-self.mean_token_change, axis=None, kind="stable")
         return frames.by_head(columns).iloc[order].reset_index(drop=True)
@@ -244,38 +255,40 @@ class HeadAblationSweepResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class _AblatedText:
-    """A text without some heads: its vectors, and how far they and the pooler's output moved."""
+    """Last-layer vectors of a text without some heads, and the change of the tokens and of the pooler's
+    output.
+    """
 
     vectors: Array
-    of_tokens: Array
-    of_pooler: float | None
+    token_change: Array
+    pooler_change: float | None
 
 
 def model_with_heads(trace: Trace) -> Checkpoint:
-    """The model of a trace, whose heads can be switched off.
+    """Return the model of a trace after checking that its heads can be switched off.
 
     Raises:
-        UnavailableError: they cannot, or no model made the trace.
+        UnavailableError: the architecture gives no access to its heads, or the trace has no model.
     """
     checkpoint = trace.checkpoint
-    about = checkpoint.description
-    if not about.shows_qkv:
-        raise UnavailableError(f"{about.architecture} does not let single heads be switched off.")
+    description = checkpoint.description
+    if not description.shows_qkv:
+        raise UnavailableError(f"Single heads of {description.architecture} cannot be switched off.")
     return checkpoint
 
 
-def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
-    """The text without each set of heads in turn, several sets in one pass, which runs as they are taken."""
+def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
+    """Yield the text without each set of heads, several sets in a batch."""
     checkpoint, encoding = model_with_heads(trace), trace.encoding
-    untouched = _run(checkpoint, encoding, [()], replacement)
+    original = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
     for start in range(0, len(sets), size):
         vectors, pooled = _run(checkpoint, encoding, sets[start : start + size], replacement)
         for row, after in enumerate(vectors):
-            poolers = None if pooled is None or untouched[1] is None else (pooled[row], untouched[1][0])
+            poolers = None if pooled is None or original[1] is None else (pooled[row], original[1][0])
             yield _AblatedText(
                 after,
-                read_only(1 - cosine_of_rows(after, untouched[0][0])),
+                read_only(1 - cosine_of_rows(after, original[0][0])),
                 None if poolers is None else float(1 - cosine_of_rows(*poolers)[0]),
             )
 
@@ -283,15 +296,15 @@ def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> 
 def _run(
     checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: str
 ) -> tuple[Array, Array | None]:
-    """Last-layer vectors [set, token, hidden] and pooler outputs [set, 1, hidden]."""
-    about = checkpoint.description
-    off = np.zeros((about.layers, len(sets), about.heads), dtype=bool)
+    """Return last-layer vectors [set, token, hidden] and pooler outputs [set, 1, hidden]."""
+    description = checkpoint.description
+    off = np.zeros((description.layers, len(sets), description.heads), dtype=bool)
     for row, heads in enumerate(sets):
         for layer, head in heads:
             off[layer, row, head] = True
     inputs = batch(checkpoint, [encoding] * len(sets))
     with (
-        memory_errors(f"{len(sets)} runs of the model need more memory than is free. Shorten the text."),
+        memory_errors(f"A batch of {len(sets)} runs does not fit in memory. Shorten the text."),
         torch.inference_mode(),
         checkpoint.running() as model,
         switched_off(torch.from_numpy(off).to(checkpoint.device), replacement),
@@ -301,5 +314,5 @@ def _run(
     return as_array(output.last_hidden_state), None if pooled is None else as_array(pooled[:, None])
 
 
-def _names(heads: Sequence[Head]) -> str:
+def _head_names(heads: Sequence[Head]) -> str:
     return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)

@@ -1,4 +1,4 @@
-"""Which heads one number of an answer depends on: each switched off, and by its gradient."""
+"""How much one number of a prediction depends on each head: by switching it off, and by its gradient."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.attribution.attribution import TargetQuestion, subject_of
-from bert_probe.analyses.attribution.head_ablation import REPLACED, REPLACEMENTS, model_with_heads
+from bert_probe.analyses.attribution.attribution import TargetQuestion, input_record
+from bert_probe.analyses.attribution.head_ablation import REPLACEMENT_HELP, REPLACEMENTS, model_with_heads
 from bert_probe.analyses.outputs.target import TargetOutput
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
@@ -25,58 +25,59 @@ from bert_probe.model.gradients import onward
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = ("heads", "layers", "importance")
+TABLES = ("heads", "layers", "importance")
 
 
 @question("why, by heads", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one number of the model's answer changes when each head, or all of a layer, is switched off.
+    """How one number of the model's prediction changes when each head, or all heads of a layer, are switched
+    off.
 
-    Beside it the head's importance by its gradient; Michel et al. 2019.
+    The result also has the gradient-based importance of each head; Michel et al. 2019.
 
     Attributes:
-        replacement: a head's output, before the output projection, becomes "zero", or its "mean" over the
-            text's tokens.
+        replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
+            the tokens of the text.
         show: the table: each of the "heads", all heads of each of the "layers", or the "importance".
     """
 
     inputs = OneOrTwoTraces("--pair")
 
-    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
-    show: str = param(Choice(SHOWN), default="heads", key="why_heads", display_only=True, about="Table.")
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
+    show: str = param(Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table.")
 
     def of(
         self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
     ) -> HeadAttributionResult:
-        """Every head by itself, and every layer's heads together; many in one batched pass.
+        """Switch off each head, and all heads of each layer, in batches.
 
         Args:
-            report: told how many are done, and of how many.
+            report: called with the number of runs done and the total.
 
         Raises:
-            UnavailableError: as `Attribution.of`, or the architecture does not let its heads be reached.
+            UnavailableError: as `Attribution.of`, or the architecture gives no access to its heads.
             SelectionError, TextError, OutOfMemoryError: as `Attribution.of`.
         """
         number = self.number(trace, other)
-        read = number.trace
-        checkpoint = model_with_heads(read)
-        layers, heads = read.layers, read.heads
+        masked_trace = number.trace
+        checkpoint = model_with_heads(masked_trace)
+        layers, heads = masked_trace.layers, masked_trace.heads
         off = np.zeros((layers, layers * (heads + 1), heads), dtype=bool)
         for layer in range(layers):
             for head in range(heads):
                 off[layer, layer * heads + head, head] = True
             off[layer, layers * heads + layer] = True
         value = float(number.of([number.untouched])[0])
-        values, size = [], max(1, BATCH_TOKENS // len(read.tokens))
+        values, size = [], max(1, BATCH_TOKENS // len(masked_trace.tokens))
         for start in range(0, off.shape[1], size):
-            some = torch.from_numpy(off[:, start : start + size]).to(checkpoint.device)
-            with switched_off(some, self.replacement):
-                values.append(number.of([number.untouched] * some.shape[1]))
+            rows = torch.from_numpy(off[:, start : start + size]).to(checkpoint.device)
+            with switched_off(rows, self.replacement):
+                values.append(number.of([number.untouched] * rows.shape[1]))
             report(min(start + size, off.shape[1]), off.shape[1])
         changes = np.concatenate(values) - value
         return HeadAttributionResult(
             self.about(number, trace),
-            subject_of(trace, other),
+            input_record(trace, other),
             number.name,
             value,
             read_only(changes[: layers * heads].reshape(layers, heads)),
@@ -86,11 +87,11 @@ class HeadAttribution(TargetQuestion):
 
 
 def _importance(number: TargetOutput) -> Array:
-    """What each head returns times the gradient of the number there, summed, its size; [layer, head]."""
-    with onward(number.trace) as way:
+    """Return |Σ output · gradient of the number| for each head, [layer, head]."""
+    with onward(number.trace) as forward_pass:
         with recording() as calls:
-            states, pooled = way.to_end(way.start())
-        value = number.on(way.inputs, states, pooled)
+            states, pooled = forward_pass.to_end(forward_pass.start())
+        value = number.on(forward_pass.inputs, states, pooled)
         outputs = [call.output for call in calls]
         gradients = torch.autograd.grad(value.sum(), outputs)
     return np.stack(
@@ -103,13 +104,14 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """What a number becomes without heads.
+    """How a number changes without heads.
 
     Attributes:
-        number: what it is; value: for the model as it is.
-        changes: without each head, the number minus ``value``, float64 [layer, head].
-        layers: without all heads of a layer, [layer].
-        importance: |Σ output · gradient| of each head, [layer, head], from one pass.
+        number: description of the number.
+        value: its value for the unchanged model.
+        changes: value without each head minus ``value``, float64 [layer, head].
+        layers: the same without all heads of a layer, [layer].
+        importance: |Σ output · gradient| of each head, [layer, head].
     """
 
     question: HeadAttribution
@@ -128,18 +130,20 @@ class HeadAttributionResult(Result):
 
     @property
     def agreement(self) -> float:
-        """Spearman's rank correlation of the importance with the size of the changes, -1 to 1."""
-        from scipy.stats import spearmanr  # which takes long to import
+        """Spearman's rank correlation between importance and absolute change, -1 to 1."""
+        from scipy.stats import spearmanr  # slow to import
 
         return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number by name, its value, and how far gradient and effect agree."""
+        """Description and value of the number, and the rank correlation between importance and change."""
         return {"number": self.number, "value": self.value, "rank_correlation": self.agreement}
 
     def frame(self) -> pd.DataFrame:
-        """What the question shows: layer, head, change; or layer, change; or layer, head, importance."""
+        """Return the table that the question selects: layer, head, change; layer, change; or layer,
+        head, importance.
+        """
         if self.question.show == "layers":
             return pd.DataFrame({"layer": range(1, len(self.layers) + 1), "change": self.layers})
         if self.question.show == "importance":

@@ -1,4 +1,4 @@
-"""How many heads a classifier can do without: its accuracy as they are switched off, the least first."""
+"""Head pruning: the accuracy of a classifier as its heads are switched off one after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
-from bert_probe.analyses.outputs.target import some_of
+from bert_probe.analyses.outputs.target import format_labels
 from bert_probe.core.field_types import Number
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
@@ -27,20 +27,21 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import numbered
 
 ORDERS = ("effect", "importance", "random")
-PARTED = "\t"
-"""Stands between the label, the text and, where there is one, its pair in a line."""
+SEPARATOR = "\t"
+"""Separates label, text and optional second text in a line."""
 
 
 @question("heads removed", command="head-pruning")
 class HeadPruning(Question):
-    """Accuracy over labelled texts as heads are switched off, one part after the other; Michel et al. 2019.
+    """Accuracy on labeled texts as heads are switched off step by step; Michel et al. 2019.
 
-    The least important go first: by the "effect" that each has by itself on the logit of the right class, by
-    its "importance" there by the gradient, both means over the texts, and in "random" order for comparison.
+    The least important heads are removed first, in three orders: by the mean "effect" of each head on the
+    logit of the true class, by its mean gradient-based "importance" for that logit, and in "random" order for
+    comparison.
 
     Attributes:
-        parts: of all heads that are taken away at a time, as many as there are steps.
-        seed: of the random order.
+        parts: the number of steps, each of which removes the same number of heads.
+        seed: random seed of the random order.
     """
 
     inputs = SentenceList()
@@ -55,27 +56,28 @@ class HeadPruning(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> HeadPruningResult:
-        """The curve of each order.
+        """Compute the accuracy curve of each order.
 
         Args:
-            sentences: one an entry: the label, a tab, the text, and perhaps a tab and its pair.
-            truncate: cut texts that are too long instead of refusing them.
-            report: told how many texts are done, and of how many.
+            sentences: one text each: label, tab, text, and optionally tab and second text.
+            truncate: truncate texts that are too long instead of raising an error.
+            report: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no text, or a line without a label of the checkpoint or
-                without a text.
-            UnavailableError: no head for classes, or an architecture that does not let its heads be reached.
+            EmptyTextError, TooLongError, TextError: there is no text, or a line without a text or without a
+                label of the checkpoint.
+            UnavailableError: the checkpoint has no classification head, or its architecture gives no access
+                to its heads.
         """
         checkpoint = checkpoint.now()
         output = output_of(checkpoint, CLASSIFYING)
-        texts = [*_labelled(checkpoint, output, sentences, truncate)]
+        texts = [*_trace_labeled(checkpoint, output, sentences, truncate)]
         effects, importances = [], []
         for done, (trace, label) in enumerate(texts):
             report(done, 2 * len(texts))
-            found = HeadAttribution(CLASSIFYING, output.labels[label]).of(trace)
-            effects.append(-found.changes)
-            importances.append(found.importance)
+            attribution = HeadAttribution(CLASSIFYING, output.labels[label]).of(trace)
+            effects.append(-attribution.changes)
+            importances.append(attribution.importance)
         ranked = {
             "effect": np.argsort(np.mean(effects, axis=0), axis=None, kind="stable"),
             "importance": np.argsort(np.mean(importances, axis=0), axis=None, kind="stable"),
@@ -91,51 +93,56 @@ class HeadPruning(Question):
         report(2 * len(texts), 2 * len(texts))
         dropped = sum(trace.encoding.dropped for trace, _ in texts)
         lines = [line for _, line in numbered(sentences, "labelled text")]
-        subject = InputRecord.of_sentences(checkpoint, lines, dropped)
-        return HeadPruningResult(self, subject, read_only(counts), read_only(curves))
+        inputs = InputRecord.of_sentences(checkpoint, lines, dropped)
+        return HeadPruningResult(self, inputs, read_only(counts), read_only(curves))
 
 
-def _labelled(
+def _trace_labeled(
     checkpoint: Checkpoint, output: OutputHead, sentences: Sequence[str], truncate: bool
 ) -> Iterator[tuple[Trace, int]]:
-    for place, line in numbered(sentences, "labelled text"):
-        label, tab, rest = line.partition(PARTED)
-        text, second, pair = rest.partition(PARTED)
+    for number, line in numbered(sentences, "labelled text"):
+        label, tab, remainder = line.partition(SEPARATOR)
+        text, pair_tab, pair = remainder.partition(SEPARATOR)
         if not tab or label not in output.labels:
-            some = some_of(output.labels)
-            raise TextError(f"Line {place}: it must begin with a label and a tab; the labels are {some}.")
+            labels = format_labels(output.labels)
+            raise TextError(f"Line {number} must start with a label and a tab. The labels are {labels}.")
         try:
-            yield checkpoint.trace(text, pair if second else None, truncate), output.labels.index(label)
+            yield checkpoint.trace(text, pair if pair_tab else None, truncate), output.labels.index(label)
         except TextError as error:
-            raise type(error)(f"Line {place}: {error}") from None
+            raise type(error)(f"Line {number}: {error}") from None
 
 
 def _accuracy(
-    texts: Sequence[tuple[Trace, int]], output: OutputHead, gone: Array, shape: tuple[int, ...]
+    texts: Sequence[tuple[Trace, int]], output: OutputHead, removed: Array, shape: tuple[int, ...]
 ) -> float:
-    """The share of the texts whose likeliest class is the right one, without some heads."""
+    """Return the accuracy over the texts without some heads.
+
+    Args:
+        removed: flat indices of the heads that are off.
+        shape: layers and heads of the model.
+    """
     layers, heads = shape
     off = np.zeros((layers, 1, heads), dtype=bool)
-    off[gone // heads, 0, gone % heads] = True
-    checkpoint, right = texts[0][0].checkpoint, 0
+    off[removed // heads, 0, removed % heads] = True
+    checkpoint, correct = texts[0][0].checkpoint, 0
     for group in batches([len(trace.encoding) for trace, _ in texts], BATCH_TOKENS, checkpoint.pads):
         encodings = [texts[index][0].encoding for index in group]
         switched = torch.from_numpy(off.repeat(len(group), axis=1)).to(checkpoint.device)
         with switched_off(switched, "zero"):
-            given, _ = forward(checkpoint, encodings)
+            outputs, _ = forward(checkpoint, encodings)
         with torch.inference_mode(), checkpoint.running():
-            pooled = getattr(given, "pooler_output", None)
-            logits = as_array(output.answer(batch(checkpoint, encodings), given.last_hidden_state, pooled))
-        right += int((logits.argmax(axis=-1) == [texts[index][1] for index in group]).sum())
-    return right / len(texts)
+            pooled = getattr(outputs, "pooler_output", None)
+            logits = as_array(output.answer(batch(checkpoint, encodings), outputs.last_hidden_state, pooled))
+        correct += int((logits.argmax(axis=-1) == [texts[index][1] for index in group]).sum())
+    return correct / len(texts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadPruningResult(Result):
-    """Accuracies without heads.
+    """Accuracies as heads are switched off.
 
     Attributes:
-        removed: how many are off, from none to all, [step].
+        removed: the number of heads that are off, from none to all, [step].
         accuracies: float64 [order, step], in the order of `ORDERS`.
     """
 
@@ -145,15 +152,18 @@ class HeadPruningResult(Result):
 
     def __post_init__(self) -> None:
         if self.accuracies.shape != (len(ORDERS), len(self.removed)):
-            raise ShapeError(f"accuracies {self.accuracies.shape} for {len(self.removed)} steps.")
+            raise ShapeError(
+                f"accuracies has shape {self.accuracies.shape}; [{len(ORDERS)}, {len(self.removed)}] is "
+                "needed."
+            )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The accuracy of the model as it is."""
+        """The accuracy of the unchanged model."""
         return {"accuracy": float(self.accuracies[0, 0])}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each order and step: order, removed, accuracy."""
+        """Return one row per order and step: order, removed, accuracy."""
         return pd.DataFrame(
             {
                 "order": np.repeat(ORDERS, len(self.removed)),

@@ -1,4 +1,6 @@
-"""Which words of two texts meet in their cosine, followed down to the input."""
+"""Attribution of sentence similarity: the contribution of each pair of input tokens to the cosine of
+two texts.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ import pandas as pd
 import torch
 from torch.autograd import forward_ad as _forward_ad
 
-from bert_probe.analyses.attribution.attribution import BASELINE
-from bert_probe.analyses.attribution.methods import BASELINES, AttributionTarget, explained
-from bert_probe.analyses.outputs.target import number_of
+from bert_probe.analyses.attribution.attribution import BASELINE_HELP
+from bert_probe.analyses.attribution.methods import BASELINES, AttributionTarget, attribution_target
+from bert_probe.analyses.outputs.target import select_output
 from bert_probe.analyses.vectors.pooling import pool_unpadded, recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
@@ -29,73 +31,75 @@ from bert_probe.model.gradients import InputEmbeddings, MathAttention, from_vect
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-forward_ad: Any = _forward_ad  # which has no types
+forward_ad: Any = _forward_ad  # untyped
 
 METHOD = "integrated-jacobians"
 
 
 @question("why alike", command="similarity-attribution")
 class SimilarityAttribution(Question):
-    """What each word of one text with each of the other adds to their cosine, from input to output.
+    """What each token of one text, with each token of the other, contributes to their cosine.
 
-    Integrated Jacobians, Moeller et al. 2023: both texts are followed along the straight way from a text
-    without information, and every token's share of the one way is multiplied with every token's share of the
-    other.
+    Integrated Jacobians, Moeller et al. 2023: both texts are interpolated linearly from an uninformative
+    baseline, and the contributions of a token to either sentence vector are multiplied with each other.
 
     Attributes:
-        baseline: the token that stands for no information; None for the first that the tokenizer has.
-        steps: on the way.
+        baseline: the token of the baseline; None for the first that the tokenizer has.
+        steps: interpolation steps.
     """
 
     inputs = TwoTraces()
 
-    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     steps: int = param(
         Number(1, 1000), default=32, about="Steps on the path from the baseline.  [default: 32]"
     )
 
     def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> SimilarityAttributionResult:
-        """The contributions.
+        """Compute the contributions.
 
         Args:
-            report: told how many steps are done, and of how many.
+            report: called with the number of steps done and the total.
 
         Raises:
-            UnavailableError: the checkpoint says of no pooling, or its architecture takes words alone.
-            TextError: texts that were read as pairs.
-            OutOfMemoryError: the machine is too small for these texts.
+            UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
+                input embeddings.
+            TextError: a trace has a pair.
+            OutOfMemoryError: there is not enough memory.
         """
         if any(trace.encoding.pair is not None for trace in (a, b)):
-            raise TextError("Each text has a vector of its own. Trace the two one by one, not as a pair.")
+            raise TextError(
+                "Similarity compares two separate texts. Trace each text on its own, not as a pair."
+            )
         sides = [
-            explained(number_of(one, other, COMPARING), baseline=self.baseline)
-            for one, other in ((a, b), (b, a))
+            attribution_target(select_output(trace, other, COMPARING), baseline=self.baseline)
+            for trace, other in ((a, b), (b, a))
         ]
         done = 0
 
-        def told(steps: int) -> None:
+        def on_step(steps: int) -> None:
             nonlocal done
             done += steps
             report(done, 2 * self.steps)
 
-        no_memory = "To follow these texts to the input needs more memory than is free. Shorten them."
-        with memory_errors(no_memory), a.checkpoint.running() as model:
-            ways = [_way(side, model, self.steps, told) for side in sides]
-        lengths = float(np.linalg.norm(ways[0].vector) * np.linalg.norm(ways[1].vector))
-        if not lengths:
-            raise UnavailableError("A text's vector is all zeros, so it is similar to nothing.")
-        first, second = ways
-        cells = first.tokens @ second.tokens.T / lengths
+        message = "Attribution of these texts does not fit in memory. Shorten them."
+        with memory_errors(message), a.checkpoint.running() as model:
+            paths = [_integrate(side, model, self.steps, on_step) for side in sides]
+        norm = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
+        if not norm:
+            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        first, second = paths
+        contributions = first.tokens @ second.tokens.T / norm
         return SimilarityAttributionResult(
             self.resolved(a),
             InputRecord.of(a, b),
             sides[0].trace.tokens,
             sides[1].trace.tokens,
-            read_only(cells),
-            float(first.vector @ second.vector / lengths),
+            read_only(contributions),
+            float(first.vector @ second.vector / norm),
             float(
                 (first.start @ second.vector + first.vector @ second.start - first.start @ second.start)
-                / lengths
+                / norm
             ),
             sides[0].baseline,
         )
@@ -103,11 +107,11 @@ class SimilarityAttribution(Question):
 
 @dataclass(frozen=True, eq=False)
 class _InterpolationPath:
-    """A text's way from the baseline.
+    """The linear path of a text from the baseline, integrated.
 
     Attributes:
-        tokens: what each token's part of the way does to the vector, float64 [token, size].
-        start, vector: the vector at the baseline and at the text, [size].
+        tokens: contribution of each token to the sentence vector, float64 [token, size].
+        start, vector: the sentence vector of the baseline and of the text, [size].
     """
 
     tokens: Array
@@ -115,58 +119,60 @@ class _InterpolationPath:
     vector: Array
 
 
-def _way(side: AttributionTarget, model: Any, steps: int, told: Any) -> _InterpolationPath:
+def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
     trace = side.trace
-    how, words = recipe(trace.checkpoint, "model"), InputEmbeddings(model)
-    # The length of the vector is a factor of the whole cosine, and no part of it.
-    bare = type(how)(how.modes)
+    pooling, embeddings = recipe(trace.checkpoint, "model"), InputEmbeddings(model)
+    # Without normalization: the norms are a factor of the cosine as a whole.
+    unnormalized = type(pooling)(pooling.modes)
     inputs = batch(trace.checkpoint, [trace.encoding])
 
-    def vector(given: torch.Tensor) -> torch.Tensor:
-        states, pooled = from_vectors(trace, model, given, inputs)
-        return pool_unpadded(states, bare, pooled)
+    def vector(vectors: torch.Tensor) -> torch.Tensor:
+        states, pooled = from_vectors(trace, model, vectors, inputs)
+        return pool_unpadded(states, unnormalized, pooled)
 
     with torch.no_grad(), MathAttention():
-        end, start = words(inputs["input_ids"]), words(side.ids_without())
-        ends = [as_array(vector(one)[0]).astype(np.float64) for one in (start, end)]
+        end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
+        ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
         count = end.shape[1]
-        # A row for each token: only its own part of the way is gone.
-        parts = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
+        # One row per token, in which only this token moves.
+        directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
         moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
         tokens = np.zeros((count, len(ends[0])))
         size = max(1, BATCH_TOKENS // count)
-        for at, weight in _points(steps):
-            here = start + at * (end - start)
+        for fraction, weight in _quadrature(steps):
+            point = start + fraction * (end - start)
             for rows in moving.split(size):
-                tokens[rows.cpu().numpy()] += weight * _pushed(vector, here, parts[rows])
-            told(1)
+                tokens[rows.cpu().numpy()] += weight * _directional_derivative(
+                    vector, point, directions[rows]
+                )
+            on_step(1)
     return _InterpolationPath(tokens, *ends)
 
 
-def _pushed(vector: Any, here: torch.Tensor, directions: torch.Tensor) -> Array:
-    """The derivative of the vector at a point in some directions, [row, size]."""
+def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
+    """Return the derivatives of the vector at a point in some directions, [direction, size]."""
     with forward_ad.dual_level():
-        found = vector(forward_ad.make_dual(here.expand_as(directions).contiguous(), directions))
-        slope = forward_ad.unpack_dual(found).tangent
-        return as_array(slope).astype(np.float64)
+        dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
+        tangent = forward_ad.unpack_dual(dual).tangent
+        return as_array(tangent).astype(np.float64)
 
 
-def _points(steps: int) -> Iterator[tuple[float, float]]:
-    """Where the way is looked at, 0 to 1, and with what weight: Gauss and Legendre's."""
+def _quadrature(steps: int) -> Iterator[tuple[float, float]]:
+    """Yield the points, 0 to 1, and weights of Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(steps)
     yield from zip((points + 1) / 2, weights / 2, strict=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityAttributionResult(Result):
-    """What pairs of input tokens add to a cosine.
+    """Contributions of pairs of input tokens to a cosine.
 
     Attributes:
-        tokens_a, tokens_b: of the texts as the model reads them.
+        tokens_a, tokens_b: tokens of the texts as the model reads them.
         contributions: float64 [token of A, token of B].
         cosine: of the two texts.
-        reference: what the baselines have in the cosine, which belongs to no pair of words.
-        baseline: the token that stands for no information.
+        reference: the part of the cosine that is due to the baselines and belongs to no pair of tokens.
+        baseline: the token of the baseline.
     """
 
     question: SimilarityAttribution
@@ -180,23 +186,23 @@ class SimilarityAttributionResult(Result):
     def __post_init__(self) -> None:
         if self.contributions.shape != (len(self.tokens_a), len(self.tokens_b)):
             raise ShapeError(
-                f"contributions {self.contributions.shape} for {len(self.tokens_a)} and {len(self.tokens_b)} "
-                "tokens."
+                f"contributions has shape {self.contributions.shape}; [{len(self.tokens_a)}, "
+                f"{len(self.tokens_b)}] is needed."
             )
 
     @property
     def off(self) -> float:
-        """How far contributions and reference together are from the cosine: the error of the steps."""
+        """The absolute integration error: |sum of contributions + reference − cosine|."""
         return abs(float(self.contributions.sum()) + self.reference - self.cosine)
 
     @property
     def hundredths(self) -> Array:
-        """The contributions times 100, of which a cell of a picture has room for two decimals."""
+        """The contributions times 100, which fit in a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The cosine, what the baselines have in it, and the error."""
+        """The cosine, the part due to the baselines, the integration error, and the baseline token."""
         return {
             "cosine": self.cosine,
             "reference": self.reference,
@@ -205,5 +211,5 @@ class SimilarityAttributionResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each token of A, a column for each of B."""
+        """Return one row per token of A and one column per token of B."""
         return frames.matrix(self.contributions, self.tokens_a, self.tokens_b)

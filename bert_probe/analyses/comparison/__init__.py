@@ -1,1 +1,1 @@
-"""Questions that compare two texts or two models."""
+"""Comparisons of two texts or of two models."""

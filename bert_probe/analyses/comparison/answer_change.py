@@ -1,4 +1,4 @@
-"""What two models answer for the same text, side by side: the same answers, with the number of each."""
+"""Change of predictions: what two models predict for the same text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.comparison.model_change import read_by_both
+from bert_probe.analyses.comparison.model_change import check_same_tokens
 from bert_probe.analyses.outputs.classify_text import ClassifyText
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
@@ -40,7 +40,7 @@ from bert_probe.model.outputs import missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 Key = tuple[Any, ...]
-"""What an answer is: a token at a position, a label, a part of the text; its cells in the table."""
+"""Identifies a prediction by its cells in the table: a token at a position, a label, a span of the text."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     FILLING: ("position", "token"),
@@ -50,66 +50,71 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     FOLLOWING: ("label",),
     COMPARING: (),
 }
-"""By the task, the columns that say what an answer is."""
+"""Task → the columns that identify a prediction."""
 
 
 @question("change of answers", command="diff answers")
 class AnswerChange(Question):
-    """The answers of two models that were trained for the same task.
+    """The predictions of two models with heads for the same task.
 
     Attributes:
-        task: one that both have; None for the first of these.
-        top: how many words at each mask, or parts of the text, of each model; there are all classes, and the
-            likeliest label of each token.
-        mask: a token; its word is masked, beside the masks that the text has.
+        task: a task of both models; None for the first.
+        top: number of words per mask, or of answer spans, from each model. Classes are all compared; of token
+            labels the most probable one per token.
+        mask: a token whose word is masked, in addition to the masks in the text.
     """
 
     inputs = TwoModelTraces()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task that both models have.")
-    top: int = param(Number(1), default=5, about="Words, or parts of the text, of each model.  [default: 5]")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task of both models.")
+    top: int = param(Number(1), default=5, about="Words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
 
     def of(self, a: Trace, b: Trace) -> AnswerChangeResult:
-        """The answers for a text, or a pair; two texts to be compared are a pair here too.
+        """Compare the predictions for a text or a text pair; for sentence similarity the two texts are a pair
+        too.
 
         Raises:
-            SelectionError: not the same text, or not the same tokenizer.
-            UnavailableError: no task that both have, or one that answers with a number where the other gives
+            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            UnavailableError: the models have no common task, or one predicts a number and the other
                 probabilities.
             TextError: the text lacks what the task needs: a mask, or a second text.
         """
-        subject, one, two = read_by_both(a, b)
+        inputs, trace_a, trace_b = check_same_tokens(a, b)
         task = self.task or in_both(a.checkpoint, b.checkpoint)[0]
-        for side in (a.checkpoint, b.checkpoint):
-            if task not in side.tasks:
-                raise UnavailableError(missing(side, task))
+        for checkpoint in (a.checkpoint, b.checkpoint):
+            if task not in checkpoint.tasks:
+                raise UnavailableError(missing(checkpoint, task))
         if task == COMPARING and recipe(a.checkpoint, "model") != recipe(b.checkpoint, "model"):
-            two = b  # one model, but two ways to a sentence's vector
-        asked_for = replace(self, task=task).resolved(a)
-        mine = _READ[task](asked_for, one)
-        theirs = mine if two is one else _READ[task](asked_for, two)
-        if mine.kind != theirs.kind:
+            trace_b = b  # same model, but different pooling
+        resolved = replace(self, task=task).resolved(a)
+        prediction_a = _PREDICT[task](resolved, trace_a)
+        prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)
+        if prediction_a.kind != prediction_b.kind:
             raise UnavailableError(
-                f"The answer of A is a {mine.kind} and that of B a {theirs.kind}, so they cannot be compared."
+                f"A predicts a {prediction_a.kind} and B a {prediction_b.kind}, so they cannot be compared. "
+                "Choose another task or model."
             )
-        keys = tuple(dict.fromkeys([*mine.keys, *theirs.keys]))
-        if task in (FILLING, LABELLING):  # in the order of the text, A's first
+        keys = tuple(dict.fromkeys([*prediction_a.keys, *prediction_b.keys]))
+        if task in (FILLING, LABELLING):  # in text order; the sort is stable, so A's come first
             keys = tuple(sorted(keys, key=lambda key: int(key[0])))
-        numbers = (read_only(np.array([side.number(key) for key in keys])) for side in (mine, theirs))
-        return AnswerChangeResult(asked_for, subject, mine.kind, keys, *numbers)
+        numbers = (
+            read_only(np.array([checkpoint.number(key) for key in keys]))
+            for checkpoint in (prediction_a, prediction_b)
+        )
+        return AnswerChangeResult(resolved, inputs, prediction_a.kind, keys, *numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class _ModelAnswer:
-    """What one model answers.
+    """The predictions of one model.
 
     Attributes:
         kind: what its numbers are.
-        keys: its own answers, likeliest first.
-        number: that of any answer; NaN for one that it cannot give.
+        keys: its top predictions, most probable first.
+        number: returns the number of any prediction; NaN for a label that the model does not have.
     """
 
     kind: str
@@ -119,13 +124,14 @@ class _ModelAnswer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnswerChangeResult(Result):
-    """Answers of both models.
+    """The predictions of both models.
 
     Attributes:
         kind: what the numbers are: "probability", "value", "cosine".
-        keys: the answers, by what `COLUMNS` has for the task; at each place A's likeliest first, then those
-            that only B has among its likeliest.
-        a, b: float64 [answer]: the number that either model gives; NaN for an answer that it does not know.
+        keys: the predictions, with the cells of `COLUMNS`; at each position A's top predictions, then those
+            that only B has among its top predictions.
+        a, b: number of each prediction in either model, float64 [prediction]; NaN for a label that it does
+            not have.
     """
 
     question: AnswerChange
@@ -136,11 +142,14 @@ class AnswerChangeResult(Result):
 
     def __post_init__(self) -> None:
         if not self.a.shape == self.b.shape == (len(self.keys),):
-            raise ShapeError(f"{self.a.shape} and {self.b.shape} numbers for {len(self.keys)} answers.")
+            raise ShapeError(
+                f"a and b have shapes {self.a.shape} and {self.b.shape}; [{len(self.keys)} predictions] is "
+                "needed."
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The answers in a word or two, for pictures."""
+        """Short names of the predictions, for charts."""
         task = self.question.task
         if task == COMPARING:
             return ("cosine",)
@@ -152,7 +161,7 @@ class AnswerChangeResult(Result):
 
     @property
     def difference(self) -> Array:
-        """B minus A, [answer]."""
+        """B minus A, [prediction]."""
         change: Array = self.b - self.a
         return change
 
@@ -163,24 +172,24 @@ class AnswerChangeResult(Result):
 
     @property
     def finding(self) -> str:
-        """What changed most, as a sentence."""
+        """The largest change, as a sentence."""
         change = np.nan_to_num(np.abs(self.difference))
         if not change.any():
             return (
-                "No answer changed."
+                "No prediction changed."
                 if not np.isnan(self.difference).any()
-                else "The answers are not the same ones."
+                else "The models have different labels."
             )
-        most = int(change.argmax())
+        index = int(change.argmax())
         if self.question.task == COMPARING:
-            return f"The cosine of the two texts went from {self.a[0]:.3g} to {self.b[0]:.3g}."
-        return f"‘{self.names[most]}’ changed most: {self.kind} {self.a[most]:.3g} → {self.b[most]:.3g}."
+            return f"The cosine of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
+        return f"‘{self.names[index]}’ changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
 
     def frame(self) -> pd.DataFrame:
-        """A row for each answer: what it is, by `COLUMNS`, then a, b and difference."""
+        """Return one row per prediction: the `COLUMNS` of the task, a, b, difference."""
         columns: dict[str, Any] = {}
-        for place, name in enumerate(COLUMNS[str(self.question.task)]):
-            cells = [key[place] for key in self.keys]
+        for index, name in enumerate(COLUMNS[str(self.question.task)]):
+            cells = [key[index] for key in self.keys]
             columns[name] = (
                 cells if isinstance(cells[0], int) else pd.Series(frames.names(cells), dtype=object)
             )
@@ -188,91 +197,99 @@ class AnswerChangeResult(Result):
 
 
 def in_both(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
-    """Tasks that both models have, in the order of `TASKS`; at least one.
+    """Return the tasks that both models have heads for, at least one, in the order of `TASKS`.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is no common task.
     """
     both = tuple(task for task in a.tasks if task in b.tasks)
     if not both:
-        has = (" and ".join(one.tasks) or "no trained head" for one in (a, b))
-        raise UnavailableError("A has {} and B {}: no task that both answer.".format(*has))
+        heads = (" and ".join(checkpoint.tasks) or "no trained head" for checkpoint in (a, b))
+        raise UnavailableError(
+            "The models have no common task: A has {}, B has {}. Choose other models.".format(*heads)
+        )
     return both
 
 
-def _words(asked_for: AnswerChange, trace: Trace) -> _ModelAnswer:
-    found = FillMask(asked_for.top, mask=asked_for.mask).of(trace)
-    places = [mask.position for mask in found.masks]
-    shares = softmax(output_of(trace.checkpoint, FILLING).logits(found.read, places))
+def _fill_mask(change: AnswerChange, trace: Trace) -> _ModelAnswer:
+    result = FillMask(change.top, mask=change.mask).of(trace)
+    positions = [mask.position for mask in result.masks]
+    probabilities = softmax(output_of(trace.checkpoint, FILLING).logits(result.read, positions))
     vocabulary = trace.checkpoint.tokenizer.get_vocab()
 
     def number(key: Key) -> float:
-        return float(shares[places.index(key[0]), vocabulary[key[1]]])
+        return float(probabilities[positions.index(key[0]), vocabulary[key[1]]])
 
-    keys = [(place, str(token)) for place, row in zip(places, found.tokens, strict=True) for token in row]
+    keys = [
+        (position, str(token))
+        for position, row in zip(positions, result.tokens, strict=True)
+        for token in row
+    ]
     return _ModelAnswer("probability", keys, number)
 
 
-def _classes(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
-    found = ClassifyText().of(trace)
-    value = found.problem == "regression"
-    numbers = dict(zip(found.labels, (found.logits if value else found.probabilities).tolist(), strict=True))
+def _classify_text(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
+    result = ClassifyText().of(trace)
+    is_value = result.problem == "regression"
+    numbers = dict(
+        zip(result.labels, (result.logits if is_value else result.probabilities).tolist(), strict=True)
+    )
     return _ModelAnswer(
-        "value" if value else "probability",
+        "value" if is_value else "probability",
         [(label,) for label in numbers],
         lambda key: numbers.get(key[0], math.nan),
     )
 
 
-def _labels(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
-    found = LabelTokens().of(trace)
-    place = {label: index for index, label in enumerate(found.labels)}
-    own = [token for token in trace.tokens if not token.special]
-    best = found.probabilities.argmax(axis=1)
+def _label_tokens(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
+    result = LabelTokens().of(trace)
+    indices = {label: index for index, label in enumerate(result.labels)}
+    tokens = [token for token in trace.tokens if not token.special]
+    best = result.probabilities.argmax(axis=1)
 
     def number(key: Key) -> float:
         position, _, label = key
-        return float(found.probabilities[position, place[label]]) if label in place else math.nan
+        return float(result.probabilities[position, indices[label]]) if label in indices else math.nan
 
-    keys = [(one.position, str(one), found.labels[best[one.position]]) for one in own]
+    keys = [(token.position, str(token), result.labels[best[token.position]]) for token in tokens]
     return _ModelAnswer("probability", keys, number)
 
 
-def _spans(asked_for: AnswerChange, trace: Trace) -> _ModelAnswer:
-    asking = FindAnswer(asked_for.top)
-    found = asking.of(trace)
-    every, _ = asking.candidates(trace)
+def _find_answer(change: AnswerChange, trace: Trace) -> _ModelAnswer:
+    question_ = FindAnswer(change.top)
+    result = question_.of(trace)
+    candidates, _ = question_.candidates(trace)
 
     def number(key: Key) -> float:
-        here = (every["start"] == key[0]) & (every["end"] == key[1])
-        return float(every["probability"][here].max(initial=0.0))
+        is_span = (candidates["start"] == key[0]) & (candidates["end"] == key[1])
+        return float(candidates["probability"][is_span].max(initial=0.0))
 
-    keys = [(answer.start, answer.end, found.text(answer)) for answer in found.answers]
+    keys = [(answer.start, answer.end, result.text(answer)) for answer in result.answers]
     return _ModelAnswer("probability", keys, number)
 
 
-def _following(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
+def _next_sentence(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
     numbers = dict(zip(FOLLOWS, NextSentence().of(trace).probabilities.tolist(), strict=True))
     return _ModelAnswer("probability", [(label,) for label in FOLLOWS], lambda key: numbers[key[0]])
 
 
-def _alike(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
+def _similarity(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
     encoding = trace.encoding
     if encoding.pair is None:
-        raise TextError("How alike two texts are is asked of two. Give the second as the pair.")
-    read = (
+        raise TextError("Similarity needs two texts. Give the second one as the pair.")
+    traces = (
         trace.checkpoint.trace(text, truncate=bool(encoding.dropped))
         for text in (encoding.text, encoding.pair)
     )
-    cosine = SentenceSimilarity().of(*read).cosine
+    cosine = SentenceSimilarity().of(*traces).cosine
     return _ModelAnswer("cosine", [()], lambda _: cosine)
 
 
-_READ: Mapping[str, Callable[[AnswerChange, Trace], _ModelAnswer]] = {
-    FILLING: _words,
-    CLASSIFYING: _classes,
-    LABELLING: _labels,
-    ANSWERING: _spans,
-    FOLLOWING: _following,
-    COMPARING: _alike,
+_PREDICT: Mapping[str, Callable[[AnswerChange, Trace], _ModelAnswer]] = {
+    FILLING: _fill_mask,
+    CLASSIFYING: _classify_text,
+    LABELLING: _label_tokens,
+    ANSWERING: _find_answer,
+    FOLLOWING: _next_sentence,
+    COMPARING: _similarity,
 }

@@ -1,4 +1,4 @@
-"""How two vocabularies cut the same text up, word by word."""
+"""Change of fertility: into how many tokens two models split each word of a text."""
 
 from __future__ import annotations
 
@@ -19,31 +19,29 @@ from bert_probe.model.trace import Trace
 
 @question("change of fragmentation", command="diff fertility")
 class FertilityChange(Question):
-    """Into how many pieces each word of a text is cut by two models, whose vocabularies may differ."""
+    """The number of tokens per word in two models, whose vocabularies may differ."""
 
     inputs = TwoModelTraces()
 
     def of(self, a: Trace, b: Trace) -> FertilityChangeResult:
-        """The same text in both, word by word.
+        """Compare the tokenizations of a text.
 
         Raises:
-            SelectionError: two texts.
+            SelectionError: the traces are of different texts.
         """
-        one, other = a.encoding, b.encoding
-        if (one.text, one.pair) != (other.text, other.pair):
-            raise SelectionError(
-                "Two vocabularies are compared on one text, and these are two. Give both the same."
-            )
-        subject = InputRecord.of(a).beside(InputRecord.of(b))
-        return FertilityChangeResult(self, subject, Fertility().of(a), Fertility().of(b))
+        encoding_a, encoding_b = a.encoding, b.encoding
+        if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
+            raise SelectionError("The two models read different texts. Trace the same text with both.")
+        inputs = InputRecord.of(a).beside(InputRecord.of(b))
+        return FertilityChangeResult(self, inputs, Fertility().of(a), Fertility().of(b))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FertilityChangeResult(Result):
-    """A text as two models cut it up.
+    """The tokenization of a text in two models.
 
     Attributes:
-        a, b: in each of them.
+        a, b: the fertility in either model.
     """
 
     question: FertilityChange
@@ -52,33 +50,33 @@ class FertilityChangeResult(Result):
 
     @property
     def words(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The words of which both made pieces, in reading order."""
-        theirs = {(word.segment, word.start): word for word in self.b.words}
-        places = ((word, (word.segment, word.start)) for word in self.a.words)
-        return tuple((word, theirs[place]) for word, place in places if place in theirs)
+        """The words that both models tokenize, in reading order."""
+        words_b = {(word.segment, word.start): word for word in self.b.words}
+        keyed = ((word, (word.segment, word.start)) for word in self.a.words)
+        return tuple((word, words_b[key]) for word, key in keyed if key in words_b)
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The same, those of the most pieces in either first."""
-        return tuple(sorted(self.words, key=lambda both: -max(len(word.pieces) for word in both)))
+        """The same words, sorted by the larger number of tokens, highest first."""
+        return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is said of each of them."""
+        """The metadata of either model's fertility."""
         return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:
-        """One row a word: word, segment, start, end, pieces_a, pieces_b, cut_a, cut_b."""
-        both = self.words
+        """Return one row per word: word, segment, start, end, pieces_a, pieces_b, cut_a, cut_b."""
+        words = self.words
         return pd.DataFrame(
             {
-                "word": pd.Series([word.text for word, _ in both], dtype=object),
-                "segment": [word.segment for word, _ in both],
-                "start": [word.start for word, _ in both],
-                "end": [word.end for word, _ in both],
-                "pieces_a": [len(word.pieces) for word, _ in both],
-                "pieces_b": [len(word.pieces) for _, word in both],
-                "cut_a": pd.Series([word.cut for word, _ in both], dtype=object),
-                "cut_b": pd.Series([word.cut for _, word in both], dtype=object),
+                "word": pd.Series([word.text for word, _ in words], dtype=object),
+                "segment": [word.segment for word, _ in words],
+                "start": [word.start for word, _ in words],
+                "end": [word.end for word, _ in words],
+                "pieces_a": [len(word.pieces) for word, _ in words],
+                "pieces_b": [len(word.pieces) for _, word in words],
+                "cut_a": pd.Series([word.cut for word, _ in words], dtype=object),
+                "cut_b": pd.Series([word.cut for _, word in words], dtype=object),
             }
         )

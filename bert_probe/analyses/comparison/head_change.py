@@ -1,4 +1,4 @@
-"""How much the attention of each head differs between two models that read the same text."""
+"""Change of heads: how much the attention of each head differs between two models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS
-from bert_probe.analyses.comparison.model_change import read_by_both
+from bert_probe.analyses.comparison.model_change import check_same_tokens
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import TwoModelTraces
@@ -21,10 +21,10 @@ from bert_probe.text.words import word_lens
 
 @question("change of heads", command="diff heads")
 class HeadChange(Question):
-    """Total variation of each head's attention between two models, mean over the queries.
+    """Total variation between the attention of each head in two models, averaged over the queries.
 
     Attributes:
-        words: merge pieces into words first, as in `WordLens.merge`.
+        words: merge tokens into words first, as in `WordLens.merge`.
     """
 
     inputs = TwoModelTraces()
@@ -32,29 +32,29 @@ class HeadChange(Question):
     words: bool = param(Flag(), default=False, about=WORDS)
 
     def of(self, a: Trace, b: Trace) -> HeadChangeResult:
-        """The change from one model to the other; memory holds one head's attention of each at a time.
+        """Compare the heads of two models; one head's attention of each is in memory at a time.
 
         Raises:
-            SelectionError: not the same text, or not the same tokenizer.
-            UnavailableError: other numbers of layers or heads, so that no head has a counterpart.
+            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            UnavailableError: the models have different numbers of layers or heads.
         """
-        subject, one, two = read_by_both(a, b)
-        if (one.layers, one.heads) != (two.layers, two.heads):
+        inputs, trace_a, trace_b = check_same_tokens(a, b)
+        if (trace_a.layers, trace_a.heads) != (trace_b.layers, trace_b.heads):
             raise UnavailableError(
-                f"A has {_grid(one)} and B {_grid(two)}: no head of the one has a counterpart in the other. "
-                "Parameters of one name, answers and the alikeness of layers can be compared."
+                f"A has {_grid(trace_a)}, B has {_grid(trace_b)}, so heads cannot be compared one to one. "
+                "Compare matches of heads, layer similarity or predictions instead."
             )
-        lens = word_lens(one) if self.words else None
+        lens = word_lens(trace_a) if self.words else None
 
         def weights(trace: Trace, layer: int, head: int) -> Array:
-            own = trace.attention(layer, head)
-            return own if lens is None else lens.merge(own)
+            attention = trace.attention(layer, head)
+            return attention if lens is None else lens.merge(attention)
 
-        variation = np.zeros((one.layers, one.heads))
-        for place in np.ndindex(variation.shape):
-            layer, head = int(place[0]), int(place[1])
-            variation[place] = _total_variation(weights(one, layer, head), weights(two, layer, head))
-        return HeadChangeResult(self, subject, read_only(variation))
+        variation = np.zeros((trace_a.layers, trace_a.heads))
+        for index in np.ndindex(variation.shape):
+            layer, head = int(index[0]), int(index[1])
+            variation[index] = _total_variation(weights(trace_a, layer, head), weights(trace_b, layer, head))
+        return HeadChangeResult(self, inputs, read_only(variation))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,8 +62,8 @@ class HeadChangeResult(Result):
     """How much each head changed from A to B.
 
     Attributes:
-        total_variation: float64 [layer, head], 0 to 1: ½ Σ |p − q| between the rows of a query in A and in B,
-            averaged over the queries, special tokens among them.
+        total_variation: float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B,
+            averaged over all queries, including special tokens.
     """
 
     question: HeadChange
@@ -77,30 +77,30 @@ class HeadChangeResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Layer and head, from 0, that changed most; the first of several."""
+        """Layer and head, from 0, with the largest change; the first of several."""
         layer, head = np.unravel_index(int(self.total_variation.argmax()), self.total_variation.shape)
         return int(layer), int(head)
 
     @property
     def finding(self) -> str:
-        """What changed most, as a sentence; layers and heads count from 1 in it."""
+        """The largest change, as a sentence in which layers and heads count from 1."""
         if not self.total_variation.any():
-            return "No head attends differently."
+            return "No head changed."
         layer, head = self.strongest
-        most, middle = float(self.total_variation.max()), float(np.median(self.total_variation))
+        largest, median = float(self.total_variation.max()), float(np.median(self.total_variation))
         return (
-            f"Head {layer + 1}.{head + 1} changed most: total variation {most:.3g}, where the middle one of "
-            f"all {self.total_variation.size:,} heads has {middle:.3g}."
+            f"Head {layer + 1}.{head + 1} changed most: total variation {largest:.3g} (median of all "
+            f"{self.total_variation.size:,} heads: {median:.3g})."
         )
 
     def frame(self) -> pd.DataFrame:
-        """Heads, most changed first: layer, head, total_variation."""
+        """Return one row per head, largest change first: layer, head, total_variation."""
         heads = frames.by_head({"total_variation": self.total_variation})
         return heads.sort_values("total_variation", ascending=False, kind="stable", ignore_index=True)
 
 
 def _total_variation(p: Array, q: Array) -> float:
-    """½ Σ |p − q| over the keys, mean over the queries; both [query, key]."""
+    """Return ½ Σ |p − q| over the keys, averaged over the queries; both are [query, key]."""
     return float(np.abs(q - p).sum(axis=1, dtype=np.float64).mean() / 2)
 
 

@@ -1,4 +1,4 @@
-"""How alike the layers of two models are over many texts: linear CKA (Kornblith et al. 2019)."""
+"""Layer similarity: linear CKA between the layers of two models (Kornblith et al. 2019)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from bert_probe.analyses.attention.head_means import BATCH_TOKENS
 from bert_probe.analyses.comparison.model_change import (
-    are_one,
+    are_same_model,
     check_encodings,
     check_tokenizers,
 )
@@ -33,20 +33,22 @@ from bert_probe.text.sentence_files import numbered
 class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
-    It asks whether tokens that are alike in the one are alike in the other, whatever the dimensions mean: no
-    turning and no scaling of a layer's vectors changes it. So the models may be of any sizes.
+    It measures whether tokens that are similar in one layer are similar in the other, whatever the dimensions
+    mean: rotating or scaling a layer's vectors does not change it. The models may therefore have different
+    sizes.
 
     Attributes:
-        examples: tokens that are compared at most; of more, so many are drawn. Special ones are left out.
-        seed: of the drawing.
+        examples: maximum number of tokens to compare; of more, a random sample is used. Special tokens are
+            skipped.
+        seed: random seed of the sample.
     """
 
     inputs = TwoModelSentences()
 
     examples: int = param(
-        Number(2, 20_000), default=2000, about="Tokens that are compared, at most.  [default: 2000]"
+        Number(2, 20_000), default=2000, about="Maximum number of tokens to compare.  [default: 2000]"
     )
-    seed: int = param(Number(0), default=0, about="Of drawing them, where there are more.")
+    seed: int = param(Number(0), default=0, about="Seed of the sample.")
 
     def of(
         self,
@@ -56,44 +58,47 @@ class LayerSimilarity(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> LayerSimilarityResult:
-        """The alikeness over sentences, each of which is read by itself.
+        """Compare the layers over sentences.
 
         Args:
-            sentences: one an entry; blank ones do not count.
-            truncate: cut sentences that are too long instead of refusing them.
-            report: told how many steps are done, and of how many: sentences of either model, pairs of layers.
+            sentences: one sentence each; blank ones are skipped.
+            truncate: truncate sentences that are too long instead of raising an error.
+            report: called with the steps done and the total: sentences of either model, pairs of layers.
 
         Raises:
-            SelectionError: not the same tokenizer.
-            EmptyTextError, TooLongError, TextError: no sentence, one that cannot be read, a single token.
-            OutOfMemoryError: the machine is too small for these models.
+            SelectionError: the models have different tokenizers.
+            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded, or only
+                one token.
+            OutOfMemoryError: there is not enough memory.
         """
         a, b = a.now(), b.now()
         check_tokenizers(a, b)
         lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
-        read = [encoded(one, lines, truncate, report) for one in (a, b)]
-        for number, (mine, yours) in enumerate(zip(*read, strict=True), start=1):
-            check_encodings(mine, yours, f"sentence {number:,}")
-        texts, dropped = [one.text for one in read[0]], sum(one.dropped for one in read[0])
-        subject = InputRecord.of_sentences(a, texts, dropped).beside(InputRecord.of_model(b))
-        places = self._drawn(read[0])
-        single = are_one(subject, a, b)
+        encodings = [encoded(checkpoint, lines, truncate, report) for checkpoint in (a, b)]
+        for number, (encoding_a, encoding_b) in enumerate(zip(*encodings, strict=True), start=1):
+            check_encodings(encoding_a, encoding_b, f"sentence {number:,}")
+        texts, dropped = (
+            [encoding.text for encoding in encodings[0]],
+            sum(encoding.dropped for encoding in encodings[0]),
+        )
+        inputs = InputRecord.of_sentences(a, texts, dropped).beside(InputRecord.of_model(b))
+        positions = self._sample(encodings[0])
+        is_same_model = are_same_model(inputs, a, b)
         steps = _PairCounter(
             report,
-            len(texts) * (1 if single else 2) + (a.description.layers + 1) * (b.description.layers + 1),
+            len(texts) * (1 if is_same_model else 2)
+            + (a.description.layers + 1) * (b.description.layers + 1),
         )
-        with memory_errors(
-            "The vectors of so many tokens need more memory than is free. Ask for fewer examples."
-        ):
-            mine_by_layer = _vectors(a, read[0], places, steps)
-            theirs = mine_by_layer if single else _vectors(b, read[1], places, steps)
+        with memory_errors("The vectors of these tokens do not fit in memory. Use fewer examples."):
+            vectors_a = _vectors(a, encodings[0], positions, steps)
+            vectors_b = vectors_a if is_same_model else _vectors(b, encodings[1], positions, steps)
             return LayerSimilarityResult(
-                self, subject, len(places), read_only(_alikeness(mine_by_layer, theirs, steps))
+                self, inputs, len(positions), read_only(_cka_matrix(vectors_a, vectors_b, steps))
             )
 
-    def _drawn(self, encodings: Sequence[Encoding]) -> Array:
-        """Sentence and position of the tokens that are compared, [token, 2], in the order of the texts."""
-        places = np.array(
+    def _sample(self, encodings: Sequence[Encoding]) -> Array:
+        """Return sentence index and token position of the compared tokens, [token, 2], in text order."""
+        positions = np.array(
             [
                 (number, token.position)
                 for number, encoding in enumerate(encodings)
@@ -101,34 +106,34 @@ class LayerSimilarity(Question):
                 if not token.special
             ]
         )
-        if len(places) < 2:
-            raise TextError("CKA compares tokens with each other, and there is only one. Give more text.")
-        if len(places) <= self.examples:
-            return places
-        drawn = np.random.default_rng(self.seed).choice(len(places), self.examples, replace=False)
-        chosen: Array = places[np.sort(drawn)]
-        return chosen
+        if len(positions) < 2:
+            raise TextError("CKA needs at least two tokens, but the texts have only one. Give more text.")
+        if len(positions) <= self.examples:
+            return positions
+        rows = np.random.default_rng(self.seed).choice(len(positions), self.examples, replace=False)
+        sample: Array = positions[np.sort(rows)]
+        return sample
 
 
 class _PairCounter:
-    """Counts what is done."""
+    """Counts steps and reports progress."""
 
-    def __init__(self, report: Progress, total: int) -> None:
-        self.report, self.done, self.total = report, 0, total
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.done, self.total = progress, 0, total
 
     def __call__(self, count: int = 1) -> None:
         self.done += count
-        self.report(self.done, self.total)
+        self.progress(self.done, self.total)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerSimilarityResult(Result):
-    """How alike the layers of two models are.
+    """The similarity between the layers of two models.
 
     Attributes:
-        examples: how many tokens were compared.
-        cka: float64 [layer of A + 1, layer of B + 1], 0 to 1; 1 where they are alike. Row and column 0 are of
-            the outputs of the embeddings. NaN where the vectors of a layer are all the same.
+        examples: the number of compared tokens.
+        cka: float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0 are the embeddings. NaN if all
+            vectors of a layer are equal.
     """
 
     question: LayerSimilarity
@@ -141,95 +146,99 @@ class LayerSimilarityResult(Result):
 
     @property
     def finding(self) -> str:
-        """Where models of as many layers differ most, else which layer is most like A's last; a sentence."""
+        """The layer that changed most if both models have as many layers, else the best match of A's
+        last layer.
+        """
         if self.cka.shape[0] == self.cka.shape[1]:
-            same = np.diagonal(self.cka)
-            if np.isnan(same).all():
-                return "No layer has vectors that differ."
-            layer = int(np.nanargmin(same))
-            if same[layer] == 1:
-                return "Every layer is as it was: CKA 1."
-            return f"Layer {layer} is the least like itself: CKA {same[layer]:.3f}."
-        last = self.cka[-1]
-        if np.isnan(last).all():
-            return "The last layer of A has vectors that do not differ."
-        layer = int(np.nanargmax(last))
-        return f"The last layer of A is most like layer {layer} of B: CKA {last[layer]:.3f}."
+            diagonal = np.diagonal(self.cka)
+            if np.isnan(diagonal).all():
+                return "CKA is undefined: within each layer all vectors are equal."
+            layer = int(np.nanargmin(diagonal))
+            if diagonal[layer] == 1:
+                return "No layer changed: CKA is 1."
+            return f"Layer {layer} changed most: CKA {diagonal[layer]:.3f}."
+        last_layer = self.cka[-1]
+        if np.isnan(last_layer).all():
+            return "CKA is undefined: all vectors of A's last layer are equal."
+        layer = int(np.nanargmax(last_layer))
+        return f"The last layer of A is most similar to layer {layer} of B: CKA {last_layer[layer]:.3f}."
 
     def frame(self) -> pd.DataFrame:
-        """A row for each pair of layers: layer_a, layer_b, cka; layer 0 is the output of the embeddings."""
+        """Return one row per pair of layers: layer_a, layer_b, cka; layer 0 is the embeddings."""
         first, second = np.indices(self.cka.shape)
         return pd.DataFrame({"layer_a": first.ravel(), "layer_b": second.ravel(), "cka": self.cka.ravel()})
 
 
 def linear_cka(x: Array, y: Array) -> float:
-    """‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F), columns less their means; Kornblith et al. 2019, section 3.
+    """Return linear CKA, ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F) of centered columns; Kornblith et al. 2019, section
+    3.
 
     Args:
-        x: [example, dimension]; y: [example, another dimension].
+        x: [example, dimension].
+        y: [example, dimension], where the number of dimensions may differ.
 
     Returns:
-        0 to 1; exactly 1 for x and x itself, NaN where all rows of one are the same.
+        0 to 1; exactly 1 if y is x, NaN if all rows of x or of y are equal.
 
     Raises:
-        ShapeError: not of the same examples.
+        ShapeError: the matrices have different numbers of rows.
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"Two matrices of the same examples are needed; the shapes are {x.shape} and {y.shape}."
+            f"x and y have shapes {x.shape} and {y.shape}; two matrices with as many rows are needed."
         )
-    one = _centred(x)
-    other = one if y is x else _centred(y)
-    return float(_alikeness([one], [other])[0, 0])
+    centered_x = _center(x)
+    centered_y = centered_x if y is x else _center(y)
+    return float(_cka_matrix([centered_x], [centered_y])[0, 0])
 
 
-def _alikeness(one: Sequence[Array], other: Sequence[Array], steps: _PairCounter | None = None) -> Array:
-    """CKA of every layer of the one with every layer of the other, all centred."""
-    own = [_shared(x, x) for x in one]
-    theirs = own if other is one else [_shared(y, y) for y in other]
-    found = np.full((len(one), len(other)), np.nan)
-    for place in np.ndindex(found.shape):
-        x, y = one[place[0]], other[place[1]]
-        size = own[place[0]] * theirs[place[1]]
-        shared = own[place[0]] if y is x else _shared(x, y)
-        if size > 0:
-            found[place] = min(shared / np.sqrt(size), 1.0)
+def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | None = None) -> Array:
+    """Return the CKA of every layer of a with every layer of b; their columns must be centered."""
+    norms_a = [_squared_norm(x, x) for x in a]
+    norms_b = norms_a if b is a else [_squared_norm(y, y) for y in b]
+    cka = np.full((len(a), len(b)), np.nan)
+    for index in np.ndindex(cka.shape):
+        x, y = a[index[0]], b[index[1]]
+        norm = norms_a[index[0]] * norms_b[index[1]]
+        shared = norms_a[index[0]] if y is x else _squared_norm(x, y)
+        if norm > 0:
+            cka[index] = min(shared / np.sqrt(norm), 1.0)
         if steps is not None:
             steps()
-    return found
+    return cka
 
 
-def _shared(x: Array, y: Array) -> float:
-    """‖Yᵀ X‖²_F."""
+def _squared_norm(x: Array, y: Array) -> float:
+    """Return ‖Yᵀ X‖²_F."""
     product = x.T @ y
     return float(np.vdot(product, product))
 
 
-def _centred(x: Array) -> Array:
-    """Float64, columns less their means, the whole of length 1, so that squares can be held."""
-    less = x.astype(np.float64)
-    less -= less.mean(axis=0)
-    length = np.linalg.norm(less)
-    # Of equal rows rounding may leave what is no difference.
-    if length <= len(x) * np.finfo(np.float64).eps * np.linalg.norm(x.astype(np.float64)):
-        return np.zeros_like(less)
-    less /= length
-    return less
+def _center(x: Array) -> Array:
+    """Return columns minus their means in float64, scaled to unit Frobenius norm to avoid overflow."""
+    centered = x.astype(np.float64)
+    centered -= centered.mean(axis=0)
+    norm = np.linalg.norm(centered)
+    # Equal rows may differ slightly from their mean because of rounding.
+    if norm <= len(x) * np.finfo(np.float64).eps * np.linalg.norm(x.astype(np.float64)):
+        return np.zeros_like(centered)
+    centered /= norm
+    return centered
 
 
 def _vectors(
-    checkpoint: Checkpoint, encodings: Sequence[Encoding], places: Array, steps: _PairCounter
+    checkpoint: Checkpoint, encodings: Sequence[Encoding], positions: Array, steps: _PairCounter
 ) -> list[Array]:
-    """Vectors of the chosen tokens after each layer from 0, each [token, hidden] and centred."""
-    found: list[Array] = []
+    """Return the centered vectors of the sampled tokens after each layer, each [token, hidden]."""
+    vectors: list[Array] = []
     for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         traces = checkpoint.trace_encodings([encodings[index] for index in group])
         for index, trace in zip(group, traces, strict=True):
-            if not found:
+            if not vectors:
                 widths = [trace.vectors(layer).shape[1] for layer in range(trace.layers + 1)]
-                found = [np.empty((len(places), width), trace.dtype) for width in widths]
-            rows = np.flatnonzero(places[:, 0] == index)
-            for layer, kept in enumerate(found):
-                kept[rows] = trace.vectors(layer)[places[rows, 1]]
+                vectors = [np.empty((len(positions), width), trace.dtype) for width in widths]
+            rows = np.flatnonzero(positions[:, 0] == index)
+            for layer, array in enumerate(vectors):
+                array[rows] = trace.vectors(layer)[positions[rows, 1]]
         steps(len(group))
-    return [_centred(one) for one in found]
+    return [_center(array) for array in vectors]

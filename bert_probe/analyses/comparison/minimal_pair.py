@@ -1,4 +1,4 @@
-"""Minimal pairs: two texts that differ in a word or more, and what that changes inside the model."""
+"""Minimal pairs: how a small difference between two texts changes attention and vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS, Head
-from bert_probe.analyses.comparison.minimal_pair_summary import finding
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional
@@ -25,37 +24,32 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 from bert_probe.text.alignment import Alignment, align_traces
+from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
 """Measures of how much a head changed; see `MinimalPairResult`."""
 
 REST = "rest"
-"""Name of the entry in which all keys without a counterpart are pooled."""
+"""Name of the entry for all keys without a counterpart."""
 
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
-    """What differs in a model between two texts, where they are the same: heads, and vectors.
+    """How attention and vectors differ between two texts, at the tokens that both texts share.
 
-    Texts that are the same to the model differ in nothing, and exchanging the texts changes no number.
+    Texts with the same input differ in nothing, and swapping the texts changes no number.
 
     Attributes:
-        words: merge pieces into words: attention as in `WordLens.merge`, vectors by their mean.
-        show: "heads" for a table of how much each head changed, "moved" for one of the vectors.
+        words: merge tokens into words: attention as in `WordLens.merge`, vectors by their mean.
+        show: the table: "heads" for the change of each head, "moved" for that of the vectors.
         by: the measure by which heads are ranked.
     """
 
     inputs = TwoTraces()
 
     words: bool = param(Flag(), default=False, about=WORDS)
-    show: str = param(
-        Choice(("heads", "moved")),
-        default="heads",
-        key="compare_show",
-        display_only=True,
-        about="Table of how much each head changed, or the vector of each token.",
-    )
+    show: str = param(Choice(("heads", "moved")), default="heads", key="compare_show", display_only=True)
     by: str = param(
         Choice(CHANGES),
         default="total_variation",
@@ -65,42 +59,42 @@ class MinimalPair(Question):
     )
 
     def of(self, a: Trace, b: Trace) -> MinimalPairResult:
-        """Compare two texts; memory holds one head's attention at a time.
+        """Compare two texts; one head's attention is in memory at a time.
 
         Raises:
-            SelectionError: traces of different models, or texts with no token in common.
+            SelectionError: the traces are from different models, or the texts have no token in common.
         """
-        subject = InputRecord.of(a, b)
-        alignment = _aligned(a, b, self.words)
-        one, two = _sides(a, b, alignment, self.words)
+        inputs = InputRecord.of(a, b)
+        alignment = _align(a, b, self.words)
+        side_a, side_b = _sides(a, b, alignment, self.words)
         shape, count = (a.layers, a.heads), len(alignment.pairs)
         dtype = a.dtype
         variation, distance = np.zeros((2, *shape), dtype)
         shift = np.zeros((*shape, count), dtype)
         strongest = np.zeros((2, count, count + 1), dtype)
-        most = np.full(count, -1, dtype)
-        for place in np.ndindex(shape):
-            rows = one.rows(*place), two.rows(*place)
-            variation[place], distance[place], shift[place] = _changes(*rows)
-            more = shift[place] > most
-            for kept, row in zip(strongest, rows, strict=True):
-                kept[more] = row.numpy()[more]
-            most[more] = shift[place][more]
-        moved = _moved(one, two)
+        largest = np.full(count, -1, dtype)
+        for head in np.ndindex(shape):
+            rows = side_a.rows(*head), side_b.rows(*head)
+            variation[head], distance[head], shift[head] = _attention_changes(*rows)
+            is_larger = shift[head] > largest
+            for row_of_largest, row in zip(strongest, rows, strict=True):
+                row_of_largest[is_larger] = row.numpy()[is_larger]
+            largest[is_larger] = shift[head][is_larger]
+        moved = _vector_changes(side_a, side_b)
         arrays = map(read_only, (variation, distance, moved, shift, *strongest))
-        return MinimalPairResult(self, subject, alignment, _same_input(a, b), *arrays)
+        return MinimalPairResult(self, inputs, alignment, _same_input(a, b), *arrays)
 
 
 @question("row of a minimal pair", command="compare-row")
 class MinimalPairRow(Question):
-    """Where one token, or word, of text A looks, and where the same one of text B does.
+    """The attention of one token or word in two texts.
 
     Attributes:
-        token: its position in A, or its word; with ``words`` the whole word that it belongs to. None for
-            the one whose vectors moved most.
-        layer: from 0; negative ones count from the end.
+        token: its position in A, or its word; with ``words`` the word to which it belongs. None for the one
+            whose vector changed most.
+        layer: from 0; negative values count from the end.
         head: from 0, or "mean" for the mean over the layer's heads.
-        words: merge pieces into words.
+        words: merge tokens into words.
     """
 
     inputs = TwoTraces()
@@ -116,43 +110,43 @@ class MinimalPairRow(Question):
     words: bool = param(Flag(), default=False, about=WORDS)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
-        """Its rows in both texts.
+        """Return its attention in both texts.
 
         Raises:
-            SelectionError: traces of different models, texts with no token in common, no such token, layer
-                or head, or a token that has no counterpart in text B.
+            SelectionError: the traces are from different models, the texts have no token in common, there is
+                no such token, layer or head, or the token has no counterpart in text B.
         """
-        subject = InputRecord.of(a, b)
-        alignment = _aligned(a, b, self.words)
-        one, two = sides = _sides(a, b, alignment, self.words)
+        inputs = InputRecord.of(a, b)
+        alignment = _align(a, b, self.words)
+        side_a, side_b = sides = _sides(a, b, alignment, self.words)
         if self.token is None:
-            place = most_moved(_moved(one, two), alignment)
+            place = most_moved(_vector_changes(side_a, side_b), alignment)
         elif self.words and isinstance(self.token, str):
-            place = _place(alignment, find_word(a, self.token).position)
+            place = _aligned_index(alignment, find_word(a, self.token).position)
         else:
-            place = _place(alignment, TokenSelector().resolve("token", self.token, a))
-        asked_for = replace(self, token=alignment.aligned[place].position).resolved(a)
-        rows = (side.rows(asked_for.layer, asked_for.head)[place].numpy() for side in sides)
-        return MinimalPairRowResult(asked_for, subject, alignment, place, *map(read_only, rows))
+            place = _aligned_index(alignment, TokenSelector().resolve("token", self.token, a))
+        resolved = replace(self, token=alignment.aligned[place].position).resolved(a)
+        rows = (side.rows(resolved.layer, resolved.head)[place].numpy() for side in sides)
+        return MinimalPairRowResult(resolved, inputs, alignment, place, *map(read_only, rows))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimalPairResult(Result):
-    """What differs between two texts, where they are the same. All arrays are of the traces' dtype.
+    """The differences between two texts, at the units that both share. All arrays have the traces' dtype.
 
     Attributes:
-        alignment: which tokens, or words, are the same. A place below is an index into its pairs.
-        same_input: whether the model was given exactly the same for both texts.
-        total_variation: [layer, head], 0 to 1: ½ Σ |p − q| between the rows of a query in A and in B,
-            over the aligned keys and the rest, averaged over the aligned queries.
-        jensen_shannon: [layer, head], 0 to 1: in the same way the Jensen-Shannon distance, the square
-            root of the divergence to base 2 (Endres and Schindelin 2003).
+        alignment: the aligned tokens or words; a place below is an index of its pairs.
+        same_input: whether the model inputs of both texts are equal.
+        total_variation: [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B, over
+            the aligned keys and all other keys pooled, averaged over the aligned queries.
+        jensen_shannon: [layer, head], 0 to 1: the Jensen-Shannon distance instead, the square root of the
+            divergence to base 2 (Endres and Schindelin 2003).
         moved: [layer + 1, place], 0 to 2: 1 − cosine of a unit's vectors in A and in B; row 0 is the
-            output of the embeddings. A word's vector is the mean of its pieces' vectors.
-        shift: [layer, head, place], 0 to 1: what a query takes from one key, or the rest, and gives to
-            another: the smaller of its row's largest fall and largest rise.
-        strongest_a, strongest_b: [place, place + 1]: in either text, the row of each query in the head that
-            shifts most of its attention, the first of several; the last entry is the rest.
+            embeddings. The vector of a word is the mean of its tokens' vectors.
+        shift: [layer, head, place], 0 to 1: attention that a query moves from one key to another: the smaller
+            of the largest decrease and the largest increase.
+        strongest_a, strongest_b: [place, place + 1]: attention of each query in either text, in the head with
+            its largest shift, the first of several; the last entry is for all other keys.
     """
 
     question: MinimalPair
@@ -179,39 +173,42 @@ class MinimalPairResult(Result):
 
     @property
     def change(self) -> Array:
-        """How much each head changed by the question's measure, [layer, head]."""
+        """Change of each head by the question's measure, [layer, head]."""
         changed: Array = getattr(self, self.question.by)
         return changed
 
     @property
     def most_moved(self) -> int:
-        """Place of the unit that moved most in any layer; a special token only if there is nothing else."""
+        """Place of the unit whose vector changed most in any layer; a special token only if there is
+        nothing else.
+        """
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
-        """Layer and head, from 0, that shift most of a unit's attention; the first ones of several.
+        """Return layer and head, from 0, with the largest shift of a unit's attention; the first of several.
 
         Raises:
-            SelectionError: no such place.
+            SelectionError: there is no such place.
         """
         shift = self.shift[:, :, resolve(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
         return int(layer), int(head)
 
     def finding(self, place: int | None = None) -> str:
-        """What changed for one aligned token or word, or for the one that moved most, as a sentence.
+        """Return a sentence on what changed for one aligned unit; for the one that changed most by default.
 
-        Layers and heads count from 1 in it. "Shifts" is `shift`: at least that much was taken from the one
-        key and given to the other. Where several layers or heads share the largest value, all are named,
-        or counted.
+        Layers and heads count from 1. A shift is at least that much attention moved from one key to another.
+        If several layers or heads share the maximum, all are named or counted.
 
         Raises:
-            SelectionError: no such place.
+            SelectionError: there is no such place.
         """
-        return finding(self, place)
+        return describe(self, place)
 
     def frame(self) -> pd.DataFrame:
-        """Heads, most changed first: layer, head, and both measures; or a row of layers for each unit."""
+        """Return the table that the question selects: heads, largest change first, or units with a
+        column per layer.
+        """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)
         heads = frames.by_head({name: getattr(self, name) for name in CHANGES})
@@ -221,13 +218,12 @@ class MinimalPairResult(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimalPairRowResult(Result):
-    """Where one aligned token, or word, looks in both texts.
+    """The attention of one aligned token or word in both texts.
 
     Attributes:
-        alignment: which tokens, or words, are the same; its pairs are the keys.
-        place: which of them looks, an index into the pairs.
-        a, b: [key + 1]: its attention in either text; the last entry is the rest, what falls on
-            all keys without a counterpart.
+        alignment: the aligned tokens or words; its pairs are the keys.
+        place: index of the query among the pairs.
+        a, b: [key + 1]: attention in either text; the last entry is for all keys without a counterpart.
     """
 
     question: MinimalPairRow
@@ -239,21 +235,23 @@ class MinimalPairRowResult(Result):
     def __post_init__(self) -> None:
         keys = len(self.alignment.pairs)
         if not self.a.shape == self.b.shape == (keys + 1,):
-            raise ShapeError(f"Rows of {self.a.shape} and {self.b.shape} for {keys} keys and a rest.")
+            raise ShapeError(
+                f"a and b have shapes {self.a.shape} and {self.b.shape}; [{keys + 1}] is needed."
+            )
 
     @property
     def query(self) -> Token | Unit:
-        """The token or word, as text A has it."""
+        """The token or word, as in text A."""
         return self.keys[self.place]
 
     @property
     def keys(self) -> tuple[Token | Unit, ...]:
-        """The aligned keys, as text A has them."""
+        """The aligned keys, as in text A."""
         return self.alignment.aligned
 
     @property
     def both(self) -> Array:
-        """The rows of A and of B, [2, key + 1]."""
+        """The attention in A and in B, [2, key + 1]."""
         return np.stack([self.a, self.b])
 
     @property
@@ -264,13 +262,13 @@ class MinimalPairRowResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The query by its name."""
+        """The name of the query."""
         return {"query": str(self.query)}
 
     def frame(self) -> pd.DataFrame:
-        """A row a key: key, position_a, position_b, a, b, difference.
+        """Return one row per key: key, position_a, position_b, a, b, difference.
 
-        The last row, without a position, is the rest: all keys without a counterpart.
+        The last row, without positions, is for all keys without a counterpart.
         """
         positions = (
             [side.units_a[place].position for place in side.places_a]
@@ -290,10 +288,11 @@ class MinimalPairRowResult(Result):
 
 
 def most_moved(moved: Array, alignment: Alignment) -> int:
-    """Place of the unit that moved most in any layer; a special token only if there is nothing else.
+    """Return the place of the unit that changed most in any layer; a special token only if there is nothing
+    else.
 
     Args:
-        moved: [layer + 1, place]; NaN, where a vector is all zeros, is no move.
+        moved: [layer + 1, place]; NaN counts as no change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:
@@ -301,27 +300,27 @@ def most_moved(moved: Array, alignment: Alignment) -> int:
     return int(peaks.argmax())
 
 
-def _aligned(a: Trace, b: Trace, words: bool) -> Alignment:
+def _align(a: Trace, b: Trace, words: bool) -> Alignment:
     alignment = align_traces(a, b, words)
     if not alignment.pairs:
-        raise SelectionError("The two texts have nothing in common. Give two that share some of their words.")
+        raise SelectionError("The two texts have no word in common. Give texts that share some words.")
     return alignment
 
 
-def _place(alignment: Alignment, position: int) -> int:
-    """Place, among the aligned units, of the one that a position of text A belongs to."""
+def _aligned_index(alignment: Alignment, position: int) -> int:
+    """Return the index, among the aligned units, of the unit at a position of text A."""
     unit = max(index for index, unit in enumerate(alignment.units_a) if unit.position <= position)
     if unit not in alignment.places_a:
         raise SelectionError(
-            f"“{alignment.units_a[unit].display}” has no counterpart in the other text to be compared with. "
-            "Give a token that both texts share."
+            f"“{alignment.units_a[unit].display}” has no counterpart in the other text. "
+            "Choose a token that both texts share."
         )
     return alignment.places_a.index(unit)
 
 
 @dataclass(frozen=True, eq=False)
 class _AlignedText:
-    """One of the two texts: its trace, and what of it is aligned."""
+    """One of the two texts: its trace, and the indices of its aligned and other units."""
 
     trace: Trace
     lens: WordLens | None
@@ -329,7 +328,9 @@ class _AlignedText:
     changed: list[int]
 
     def rows(self, layer: int, head: Head) -> torch.Tensor:
-        """Attention of the aligned queries over the aligned keys and the rest, [place, place + 1]."""
+        """Return the attention of the aligned queries to the aligned keys, and to all others pooled,
+        [place, place + 1].
+        """
         trace = self.trace
         weights = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
         if self.lens is not None:
@@ -338,14 +339,14 @@ class _AlignedText:
         return torch.cat([rows[:, self.aligned], rows[:, self.changed].sum(dim=1, keepdim=True)], dim=1)
 
     def vectors(self, layer: int) -> Array:
-        """Vectors of the aligned units, [place, hidden]."""
+        """Return the vectors of the aligned units, [place, hidden]."""
         vectors = self.trace.vectors(layer)
         return (vectors if self.lens is None else self.lens.average(vectors))[self.aligned]
 
 
 def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_AlignedText, _AlignedText]:
     if _same_input(a, b):
-        # In a batch a row's last digits may depend on its place; the same input has one result all the same.
+        # Rounding may depend on a text's position in its batch, but equal inputs must have equal results.
         b = a
     return (
         _AlignedText(a, word_lens(a) if words else None, list(alignment.places_a), list(alignment.changed_a)),
@@ -353,30 +354,115 @@ def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Alig
     )
 
 
-def _moved(one: _AlignedText, two: _AlignedText) -> Array:
-    """1 − cosine of the aligned units' vectors, [layer + 1, place]."""
-    layers = range(one.trace.layers + 1)
-    moved = [1 - cosine_of_rows(one.vectors(layer), two.vectors(layer)) for layer in layers]
-    return np.array(moved, dtype=one.trace.dtype)
+def _vector_changes(side_a: _AlignedText, side_b: _AlignedText) -> Array:
+    """Return 1 − cosine of the aligned units' vectors, [layer + 1, place]."""
+    layers = range(side_a.trace.layers + 1)
+    changes = [1 - cosine_of_rows(side_a.vectors(layer), side_b.vectors(layer)) for layer in layers]
+    return np.array(changes, dtype=side_a.trace.dtype)
 
 
 def _same_input(a: Trace, b: Trace) -> bool:
-    one, other = a.encoding.inputs, b.encoding.inputs
+    inputs_a, inputs_b = a.encoding.inputs, b.encoding.inputs
     return (
-        bool(one)
-        and one.keys() == other.keys()
-        and all(np.array_equal(one[name], other[name]) for name in one)
+        bool(inputs_a)
+        and inputs_a.keys() == inputs_b.keys()
+        and all(np.array_equal(inputs_a[name], inputs_b[name]) for name in inputs_a)
     )
 
 
-def _changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
-    """Total variation and Jensen-Shannon distance, mean over the rows, and the shift of each row."""
+def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
+    """Return total variation and Jensen-Shannon distance, averaged over the rows, and the shift of each
+    row.
+    """
     difference, total = b - a, b + a
     variation = difference.abs().sum(dim=1).double() / 2
     # With t = (q − p) / (q + p) the divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4.
-    # No term of that sum is below 0, so that small differences are not lost in rounding.
-    share = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
-    terms = torch.special.xlog1py(1 + share, share) + torch.special.xlog1py(1 - share, -share)
+    # All terms of this sum are nonnegative, so small differences are not lost in rounding.
+    relative = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
+    terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))
     shift = torch.minimum(difference.amax(dim=1), -difference.amin(dim=1)).clamp_min(0)
     return float(variation.mean()), float(divergence.sqrt().mean()), shift.numpy()
+
+
+def describe(pair: MinimalPairResult, place: int | None = None) -> str:
+    """Return a sentence on what changed for the aligned unit at a place; see `MinimalPairResult.finding`."""
+    if pair.same_input:
+        return "Nothing changed: both texts are the same input to the model."
+    place = pair.most_moved if place is None else resolve(place, len(pair.alignment.pairs), "place")
+    vector = _describe_vector(pair, place)
+    description = f"{vector[0].upper()}{vector[1:]}; {_describe_shift(pair, place)}. {_describe_heads(pair)}."
+    if not pair.alignment.shares_text:
+        return (
+            f"The texts have no {_unit_type(pair)} in common; only special tokens are compared. {description}"
+        )
+    return description
+
+
+def _describe_vector(pair: MinimalPairResult, place: int) -> str:
+    peaks = np.nan_to_num(pair.moved).max(axis=0)
+    name = _unit_name(pair, place)
+    if peaks[place] == 0:
+        return f"the vector of {name} is unchanged in all layers"
+    layers = np.flatnonzero(pair.moved[:, place] == peaks[place])
+    layer_names = f"layer {layers[0]}" if len(layers) == 1 else "layers " + _join([str(n) for n in layers])
+    amount = f"cosine distance {_format_amount(peaks[place])}"
+    if peaks[place] == peaks.max() and (peaks == peaks.max()).sum() == 1:
+        unit = _unit_type(pair)
+        return f"of all aligned {unit}s, the vector of {name} changed most: {amount} in {layer_names}"
+    return f"the vector of {name} changed most in {layer_names} ({amount})"
+
+
+def _describe_shift(pair: MinimalPairResult, place: int) -> str:
+    shift = pair.shift[:, :, place]
+    amount = float(shift.max())
+    if amount == 0:
+        return "no head shifts its attention"
+    heads = np.argwhere(shift == amount)
+    if len(heads) > 1:
+        return f"{len(heads)} heads share the largest shift of its attention, {_format_amount(amount)}"
+    layer, head = heads[0]
+    a, b = pair.strongest_a[place], pair.strongest_b[place]
+    keys = int((b - a).argmin()), int((b - a).argmax())
+    source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
+    name = _head_name(layer, head)
+    return f"head {name} shifts {_format_amount(amount)} of its attention from {source} to {target}"
+
+
+def _key_name(pair: MinimalPairResult, key: int) -> str:
+    return f"the changed {_unit_type(pair)}s" if key == len(pair.alignment.pairs) else _unit_name(pair, key)
+
+
+def _describe_heads(pair: MinimalPairResult) -> str:
+    largest = float(pair.total_variation.max())
+    if largest == 0:
+        return f"No head changed at the aligned {_unit_type(pair)}s"
+    heads = [_head_name(*index) for index in np.argwhere(pair.total_variation == largest)]
+    changed = f"Head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
+    variation = _format_amount(largest)
+    return f"{changed} changed most over all aligned {_unit_type(pair)}s: total variation {variation}"
+
+
+def _head_name(layer: int, head: int) -> str:
+    return f"{layer + 1}.{head + 1}"
+
+
+def _unit_name(pair: MinimalPairResult, place: int) -> str:
+    """Return a unit in quotation marks, with its position if its text is not unique."""
+    names = [unit.display for unit in pair.alignment.aligned]
+    unit = pair.alignment.aligned[place]
+    quoted = f"‘{truncate_text(unit.display)}’"
+    return quoted if names.count(unit.display) == 1 else f"{quoted} ({unit.position})"
+
+
+def _unit_type(pair: MinimalPairResult) -> str:
+    return "word" if pair.question.words else "token"
+
+
+def _join(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _format_amount(value: float | Array) -> str:
+    """Return a number with two decimals, but never 0.00 for a number above 0."""
+    return "less than 0.01" if value < 0.005 else f"{value:.2f}"

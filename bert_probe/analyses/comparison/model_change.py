@@ -1,4 +1,4 @@
-"""What questions about two models have in common: whether both read the same, and whether they are one."""
+"""Base class and checks of comparisons between two models."""
 
 from __future__ import annotations
 
@@ -13,112 +13,135 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.common_spans import CommonSpans, common_spans
 from bert_probe.text.truncation import truncate_text
 
-_NAMES = frozenset({"model", "origin", "revision"})
-"""What one and the same model may be called in two ways by."""
+# Provenance fields that may differ although the model is the same.
+_NAME_FIELDS = frozenset({"model", "origin", "revision"})
 
 
-def read_by_both(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
-    """Who was asked, and the two traces of the text; A's twice where both models are one.
+def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
+    """Check that two traces have the same tokens; return their provenance and both, A's twice if the models
+    are equal.
 
     Raises:
-        SelectionError: two texts, or tokenizers that are not the same.
-        UnavailableError: numbers that no model made which is open here.
+        SelectionError: the traces are of different texts, or the models have different tokenizers.
+        UnavailableError: a trace has no model.
     """
     _check_text(a, b)
     check_tokenizers(a.checkpoint, b.checkpoint)
     check_encodings(a.encoding, b.encoding)
-    return _two(a, b)
+    return _inputs_and_traces(a, b)
 
 
-def read_in_two_ways(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
-    """The same where the tokenizers may differ, and how the tokens of the one fit those of the other.
+def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
+    """Return the same as `check_same_tokens`, and an alignment of spans, for tokenizers that may differ.
 
     Raises:
-        SelectionError: two texts, or one that was cut short.
-        UnavailableError: numbers that no model made which is open here.
+        SelectionError: the traces are of different texts, or the text was truncated.
+        UnavailableError: a trace has no model.
     """
     _check_text(a, b)
-    return *_two(a, b), common_spans(a.encoding, b.encoding)
+    return *_inputs_and_traces(a, b), common_spans(a.encoding, b.encoding)
 
 
 def _check_text(a: Trace, b: Trace) -> None:
-    one, other = a.encoding, b.encoding
-    if (one.text, one.pair) != (other.text, other.pair):
+    encoding_a, encoding_b = a.encoding, b.encoding
+    if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
         raise SelectionError(
-            "Two models are compared on one text, and these are two. Give both the same; for two texts there "
-            "is Compare."
+            "The two models read different texts. Trace the same text with both, or use MinimalPair to "
+            "compare "
+            "two texts in one model."
         )
 
 
-def _two(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
-    subject = InputRecord.of(a).beside(InputRecord.of(b))
-    one = are_one(subject, a.checkpoint, b.checkpoint) and a.encoding.ids == b.encoding.ids
-    return subject, a, a if one else b
+def _inputs_and_traces(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
+    inputs = InputRecord.of(a).beside(InputRecord.of(b))
+    is_same = are_same_model(inputs, a.checkpoint, b.checkpoint) and a.encoding.ids == b.encoding.ids
+    return inputs, a, a if is_same else b
 
 
 def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
-    """Refuse two models that do not know the same pieces by the same numbers.
+    """Check that two models have the same vocabulary.
 
     Raises:
-        SelectionError: with the first piece that differs.
+        SelectionError: they do not; the message names the first token that differs.
     """
     if a.tokenizer is b.tokenizer:
         return
-    one, other = a.tokenizer.get_vocab(), b.tokenizer.get_vocab()
-    if one == other:
+    vocabulary_a, vocabulary_b = a.tokenizer.get_vocab(), b.tokenizer.get_vocab()
+    if vocabulary_a == vocabulary_b:
         return
-    known, there = ({number: piece for piece, number in words.items()} for words in (one, other))
-    first = min(number for number in known.keys() | there.keys() if known.get(number) != there.get(number))
-    sizes = f"{len(one):,} pieces in A and {len(other):,} in B; " if len(one) != len(other) else ""
+    tokens_a, tokens_b = (
+        {token_id: token for token, token_id in vocabulary.items()}
+        for vocabulary in (vocabulary_a, vocabulary_b)
+    )
+    first = min(
+        token_id
+        for token_id in tokens_a.keys() | tokens_b.keys()
+        if tokens_a.get(token_id) != tokens_b.get(token_id)
+    )
+    sizes = (
+        f"{len(vocabulary_a):,} tokens in A and {len(vocabulary_b):,} in B; "
+        if len(vocabulary_a) != len(vocabulary_b)
+        else ""
+    )
     raise SelectionError(
-        f"The models have different tokenizers: {sizes}number {first:,} is {_quoted(known.get(first))} in A, "
-        f"{a.description.name}, and {_quoted(there.get(first))} in B, {b.description.name}. Give two of one "
+        f"The models have different tokenizers: {sizes}number {first:,} is {_quote(tokens_a.get(first))} in "
+        "A, "
+        f"{a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two of "
+        "one "
         "tokenizer, such as a model and what it became by training."
     )
 
 
-def check_encodings(one: Encoding, other: Encoding, where: str = "this text") -> None:
-    """Refuse a text that the two models are given in different tokens.
+def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str = "this text") -> None:
+    """Check that two models have the same tokens for a text.
+
+    Args:
+        text_name: name of the text for messages.
 
     Raises:
-        SelectionError: with the first token that differs.
+        SelectionError: they do not; the message names the first token that differs.
     """
-    if one.ids == other.ids:
+    if encoding_a.ids == encoding_b.ids:
         return
-    if one.dropped != other.dropped and len(one) + one.dropped == len(other) + other.dropped:
+    if (
+        encoding_a.dropped != encoding_b.dropped
+        and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
+    ):
         raise SelectionError(
-            f"Of {where} A reads {len(one):,} tokens and B {len(other):,}, as one of them accepts no more. "
+            f"Of {text_name} A reads {len(encoding_a):,} tokens and B {len(encoding_b):,}, as one of them "
+            "accepts no more. "
             "Shorten the text, so that both read all of it."
         )
-    pairs = zip([*one.tokens, None], [*other.tokens, None], strict=False)
-    place, (mine, yours) = next(
-        (place, pair)
-        for place, pair in enumerate(pairs)
+    pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
+    position, (token_a, token_b) = next(
+        (position, pair)
+        for position, pair in enumerate(pairs)
         if (pair[0] and pair[0].id) != (pair[1] and pair[1].id)
     )
     raise SelectionError(
-        f"The models have different tokenizers: token {place} of {where} is {_quoted(mine)} in A and "
-        f"{_quoted(yours)} in B. Give two that cut and write a text alike."
+        f"The models have different tokenizers: token {position} of {text_name} is {_quote(token_a)} in A "
+        "and "
+        f"{_quote(token_b)} in B. Give two that cut and write a text alike."
     )
 
 
-def are_one(subject: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
-    """Whether the subject's two models are one: the same weights and settings, computed in the same way.
+def are_same_model(inputs: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
+    """Return whether two models have the same weights and settings, including dtype, device and libraries.
 
-    Then numbers of A are those of B. Computed twice, last digits may differ by where in memory they lie.
+    Then B's numbers are not computed again: rounding may differ between runs.
     """
-    one, other = (
-        {name: value for name, value in model.items() if name not in _NAMES} for model in subject.models
+    settings_a, settings_b = (
+        {name: value for name, value in model.items() if name not in _NAME_FIELDS} for model in inputs.models
     )
-    return one == other and _settings(a) == _settings(b)
+    return settings_a == settings_b and _settings(a) == _settings(b)
 
 
 def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """All that a model's config says, but for where it came from."""
+    """Return a model's configuration without its name."""
     config: Any = checkpoint.model.config
     settings: dict[str, Any] = config.to_dict()
     return {name: value for name, value in settings.items() if name not in ("_name_or_path", "name_or_path")}
 
 
-def _quoted(piece: str | None) -> str:
+def _quote(piece: str | None) -> str:
     return "nothing" if piece is None else f"‘{truncate_text(piece)}’"

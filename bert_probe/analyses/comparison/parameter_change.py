@@ -1,4 +1,4 @@
-"""How much each parameter differs between two models, tensor by tensor."""
+"""Change of parameters: how much each tensor differs between two models."""
 
 from __future__ import annotations
 
@@ -19,46 +19,50 @@ from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 
 BOTH, OTHER_SHAPE, ONLY_A, ONLY_B = "both", "other shape", "only A", "only B"
-_BLOCK = 1 << 20
-"""Numbers that are taken at once, as they are made float64: a large table in whole would be doubled twice."""
+_BLOCK_SIZE = 1 << 20
+"""Numbers that are converted to float64 at a time, to limit memory."""
 
 
 @question("change of parameters", command="diff parameters")
 class ParameterChange(Question):
-    """‖B − A‖ ÷ ‖A‖ of each named parameter that both models have in one shape; the others are listed.
+    """‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape; the others are listed.
 
-    The parameters are those of the encoder, as in `Parameters`.
+    Only parameters of the encoders are compared, as in `Parameters`.
     """
 
     inputs = TwoCheckpoints()
 
     def of(self, a: Checkpoint, b: Checkpoint) -> ParameterChangeResult:
-        """The change from one model to the other.
+        """Compare the parameters of two models.
 
         Raises:
-            SelectionError: not the same tokenizer.
+            SelectionError: the models have different tokenizers.
         """
         a, b = a.now(), b.now()
         check_tokenizers(a, b)
-        subject = InputRecord.of_model(a).beside(InputRecord.of_model(b))
-        with a.running() as one, b.running() as other:
-            mine, theirs = inventory(one), inventory(other)
-            parts = [dict(model.named_parameters(remove_duplicate=False)) for model in (one, other)]
-            rows = [_changed(row, *(part.get(row.name) for part in parts)) for row in mine.rows]
-        own = {row.name for row in mine.rows}
-        rows += [TensorChange(row, ONLY_B) for row in theirs.rows if row.name not in own]
-        return ParameterChangeResult(self, subject, mine, tuple(rows))
+        inputs = InputRecord.of_model(a).beside(InputRecord.of_model(b))
+        with a.running() as model_a, b.running() as model_b:
+            inventory_a, inventory_b = inventory(model_a), inventory(model_b)
+            parameters = [
+                dict(model.named_parameters(remove_duplicate=False)) for model in (model_a, model_b)
+            ]
+            rows = [
+                _compare(row, *(by_name.get(row.name) for by_name in parameters)) for row in inventory_a.rows
+            ]
+        names_a = {row.name for row in inventory_a.rows}
+        rows += [TensorChange(row, ONLY_B) for row in inventory_b.rows if row.name not in names_a]
+        return ParameterChangeResult(self, inputs, inventory_a, tuple(rows))
 
 
 @dataclass(frozen=True)
 class TensorChange:
-    """One named parameter in both models.
+    """A named parameter in both models.
 
     Attributes:
-        parameter: as A has it, or B where A has none of that name.
-        there: "both"; "other shape" where both have the name; "only A"; "only B".
-        norm: ‖A‖, the root of the sum of the squares of its numbers; NaN unless in both.
-        change: ‖B − A‖, likewise.
+        parameter: A's parameter, or B's if A has none of that name.
+        there: "both"; "other shape" if both have the name; "only A"; "only B".
+        norm: ‖A‖, Frobenius norm; NaN unless compared.
+        change: ‖B − A‖; NaN unless compared.
     """
 
     parameter: Parameter
@@ -68,7 +72,7 @@ class TensorChange:
 
     @property
     def relative(self) -> float:
-        """‖B − A‖ ÷ ‖A‖; 0 where nothing changed, NaN where A is all zeros and B is not."""
+        """‖B − A‖ ÷ ‖A‖; 0 if nothing changed, NaN if A is zero and B is not."""
         return _ratio(self.change, self.norm)
 
 
@@ -78,7 +82,7 @@ class ParameterChangeResult(Result):
 
     Attributes:
         inventory: the parameters of A.
-        tensors: these in A's order, then those that only B has.
+        tensors: the parameters in A's order, then those that only B has.
     """
 
     question: ParameterChange
@@ -87,45 +91,54 @@ class ParameterChangeResult(Result):
 
     @property
     def compared(self) -> tuple[TensorChange, ...]:
-        """Those that both have in one shape."""
+        """Parameters that both models have with the same shape."""
         return tuple(tensor for tensor in self.tensors if tensor.there == BOTH)
 
     @property
     def others(self) -> tuple[TensorChange, ...]:
-        """Those without a counterpart."""
+        """Parameters without a counterpart."""
         return tuple(tensor for tensor in self.tensors if tensor.there != BOTH)
 
     def relative(self, of: Callable[[Parameter], bool] = lambda _: True) -> float:
-        """‖B − A‖ ÷ ‖A‖ of several tensors as one vector, shared ones once; NaN where none is in both."""
-        chosen = [one for one in self.compared if one.parameter.tied_to is None and of(one.parameter)]
-        if not chosen:
+        """Return ‖B − A‖ ÷ ‖A‖ over several parameters; tied ones count once. NaN if none is compared.
+
+        Args:
+            of: selects the parameters.
+        """
+        tensors = [
+            tensor for tensor in self.compared if tensor.parameter.tied_to is None and of(tensor.parameter)
+        ]
+        if not tensors:
             return math.nan
-        return _ratio(math.hypot(*(one.change for one in chosen)), math.hypot(*(one.norm for one in chosen)))
+        return _ratio(
+            math.hypot(*(tensor.change for tensor in tensors)),
+            math.hypot(*(tensor.norm for tensor in tensors)),
+        )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The change of all that is compared, as one vector; how many tensors are not."""
-        whole = self.relative()
-        return {"relative": None if math.isnan(whole) else whole, "not_compared": len(self.others)}
+        """The relative change of all compared parameters together, and the number of parameters not
+        compared.
+        """
+        relative = self.relative()
+        return {"relative": None if math.isnan(relative) else relative, "not_compared": len(self.others)}
 
     @property
     def finding(self) -> str:
-        """What changed most, as a sentence."""
+        """The largest change, as a sentence."""
         if not self.compared:
-            return "No parameter of the one model has a counterpart in the other."
-        if not any(one.change for one in self.compared):
+            return "The models have no parameters in common."
+        if not any(tensor.change for tensor in self.compared):
             return "No parameter changed."
-        known = [one for one in self.compared if not math.isnan(one.relative)]
-        most = max(known, key=lambda one: one.relative, default=None)
-        whole = f"All parameters together changed by {_percent(self.relative())} of their length"
-        return (
-            f"{whole}."
-            if most is None
-            else (f"{whole}; {most.parameter.name} changed most, by {_percent(most.relative)}.")
-        )
+        defined = [tensor for tensor in self.compared if not math.isnan(tensor.relative)]
+        largest = max(defined, key=lambda tensor: tensor.relative, default=None)
+        total = f"All parameters together changed by {_percent(self.relative())} of their norm"
+        if largest is None:
+            return f"{total}."
+        return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)}."
 
     def frame(self) -> pd.DataFrame:
-        """One row a parameter: name, group, part, shape, count, in, norm, change, relative."""
+        """Return one row per parameter: name, group, part, shape, count, in, norm, change, relative."""
         return pd.DataFrame(
             {
                 "name": [tensor.parameter.name for tensor in self.tensors],
@@ -141,16 +154,16 @@ class ParameterChangeResult(Result):
         )
 
 
-def _changed(row: Parameter, one: torch.Tensor | None, other: torch.Tensor | None) -> TensorChange:
-    assert one is not None  # a row is of a parameter
-    if other is None:
+def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
+    assert tensor_a is not None  # rows are A's parameters
+    if tensor_b is None:
         return TensorChange(row, ONLY_A)
-    if one.shape != other.shape:
+    if tensor_a.shape != tensor_b.shape:
         return TensorChange(row, OTHER_SHAPE)
     norms, changes = [0.0], [0.0]
-    blocks = (torch.split(part.detach().reshape(-1), _BLOCK) for part in (one, other))
-    for mine, theirs in zip(*blocks, strict=True):
-        a, b = mine.cpu().double(), theirs.cpu().double()
+    blocks = (torch.split(tensor.detach().reshape(-1), _BLOCK_SIZE) for tensor in (tensor_a, tensor_b))
+    for block_a, block_b in zip(*blocks, strict=True):
+        a, b = block_a.cpu().double(), block_b.cpu().double()
         norms.append(float(torch.linalg.vector_norm(a)))
         changes.append(float(torch.linalg.vector_norm(b - a)))
     return TensorChange(row, BOTH, math.hypot(*norms), math.hypot(*changes))

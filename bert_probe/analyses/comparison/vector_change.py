@@ -1,4 +1,4 @@
-"""How far each token's vector turned from one model to another that read the same text."""
+"""Change of vectors: how much each token's vector differs in direction between two models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS
-from bert_probe.analyses.comparison.model_change import read_by_both
+from bert_probe.analyses.comparison.model_change import check_same_tokens
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
@@ -26,11 +26,11 @@ from bert_probe.text.words import Unit, word_lens
 class VectorChange(Question):
     """1 − cosine of each token's vectors in two models, after each layer.
 
-    It says something where the one model was made of the other, so that their dimensions are the same ones;
-    for any two models there is `LayerSimilarity`.
+    This is meaningful if one model was derived from the other, so that their dimensions correspond;
+    `LayerSimilarity` compares any two models.
 
     Attributes:
-        words: of words, whose vectors are the means of their pieces'.
+        words: compare words, whose vectors are the means of their tokens' vectors.
     """
 
     inputs = TwoModelTraces()
@@ -38,38 +38,40 @@ class VectorChange(Question):
     words: bool = param(Flag(), default=False, about=WORDS)
 
     def of(self, a: Trace, b: Trace) -> VectorChangeResult:
-        """The change from one model to the other.
+        """Compare the vectors of two models.
 
         Raises:
-            SelectionError: not the same text, or not the same tokenizer.
-            UnavailableError: vectors of other lengths, or other numbers of layers.
+            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            UnavailableError: the models have different hidden sizes or numbers of layers.
         """
-        subject, one, two = read_by_both(a, b)
-        if _sizes(one) != _sizes(two):
+        inputs, trace_a, trace_b = check_same_tokens(a, b)
+        if _sizes(trace_a) != _sizes(trace_b):
             raise UnavailableError(
-                f"A has {one.layers} layers with vectors of {_width(one)} numbers and B {two.layers} of "
-                f"{_width(two)}: no vector of the one has a counterpart in the other. The alikeness of "
-                "layers can be compared all the same."
+                f"A has {trace_a.layers} layers of size {_width(trace_a)}, B has {trace_b.layers} of size "
+                f"{_width(trace_b)}, so vectors cannot be compared one to one. Compare the layer similarity "
+                "instead."
             )
-        lens = word_lens(one) if self.words else None
+        lens = word_lens(trace_a) if self.words else None
 
         def vectors(trace: Trace, layer: int) -> Array:
-            own = trace.vectors(layer)
-            return own if lens is None else lens.average(own)
+            states = trace.vectors(layer)
+            return states if lens is None else lens.average(states)
 
-        moved = [1 - cosine_of_rows(vectors(one, n), vectors(two, n)) for n in range(one.layers + 1)]
-        units = one.tokens if lens is None else lens.units
-        return VectorChangeResult(self, subject, units, read_only(np.array(moved)))
+        moved = [
+            1 - cosine_of_rows(vectors(trace_a, n), vectors(trace_b, n)) for n in range(trace_a.layers + 1)
+        ]
+        units = trace_a.tokens if lens is None else lens.units
+        return VectorChangeResult(self, inputs, units, read_only(np.array(moved)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorChangeResult(Result):
-    """How far the vectors turned from A to B.
+    """How much vectors changed direction from A to B.
 
     Attributes:
-        units: the tokens, or words.
-        moved: float64 [layer + 1, unit], 0 to 2: 1 − cosine; row 0 is the output of the embeddings. NaN where
-            a vector is all zeros.
+        units: the tokens or words.
+        moved: float64 [layer + 1, unit], 0 to 2: 1 − cosine; row 0 is the embeddings. NaN if a vector is
+            zero.
     """
 
     question: VectorChange
@@ -82,34 +84,34 @@ class VectorChangeResult(Result):
 
     @property
     def mean(self) -> Array:
-        """Over the units that have a direction, [layer + 1]; NaN where none has."""
-        there = ~np.isnan(self.moved)
-        sums, counts = np.where(there, self.moved, 0.0).sum(axis=1), there.sum(axis=1)
+        """Mean over the units, ignoring NaN, [layer + 1]; NaN if there are no other values."""
+        is_defined = ~np.isnan(self.moved)
+        sums, counts = np.where(is_defined, self.moved, 0.0).sum(axis=1), is_defined.sum(axis=1)
         mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
         return mean
 
     @property
     def most(self) -> Array:
-        """The largest of a layer, [layer + 1]; 0 where no unit has a direction."""
+        """Maximum over the units, ignoring NaN, [layer + 1]."""
         largest: Array = np.nan_to_num(self.moved).max(axis=1)
         return largest
 
     @property
     def finding(self) -> str:
-        """Which vector turned most, and where, as a sentence."""
+        """The vector that changed most, as a sentence."""
         peaks = np.nan_to_num(self.moved)
         if not peaks.any():
-            return "No vector turned."
-        layer, place = np.unravel_index(int(peaks.argmax()), peaks.shape)
-        where = "in the output of the embeddings" if layer == 0 else f"after layer {layer}"
-        unit = self.units[int(place)]
+            return "No vector changed direction."
+        layer, index = np.unravel_index(int(peaks.argmax()), peaks.shape)
+        layer_name = "in the embeddings" if layer == 0 else f"after layer {layer}"
+        unit = self.units[int(index)]
         return (
-            f"The vector of ‘{truncate_text(unit.display)}’ ({unit.position}) turned most, {where}: "
-            f"1 − cosine {peaks.max():.3g}, where the mean of that layer is {self.mean[layer]:.3g}."
+            f"The vector of ‘{truncate_text(unit.display)}’ ({unit.position}) changed direction most, "
+            f"{layer_name}: cosine distance {peaks.max():.3g} (mean of that layer: {self.mean[layer]:.3g})."
         )
 
     def frame(self) -> pd.DataFrame:
-        """A row for each token, or word; a column for each layer from 0."""
+        """Return one row per token or word and one column per layer from 0."""
         return frames.vectors(self.moved.T, self.units)
 
 

@@ -1,1 +1,1 @@
-"""Questions about what trained heads predict."""
+"""Analyses of the predictions of trained output heads."""

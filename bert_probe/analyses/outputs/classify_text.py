@@ -1,4 +1,4 @@
-"""Which class a text is of: the answer of a head that was trained on whole texts."""
+"""Text classification: the classes that a sequence-classification head predicts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 @question(CLASSIFYING, command="predict")
 class ClassifyText(Prediction):
-    """The classes of a text, or of a text and its pair, likeliest first.
+    """The predicted classes of a text or text pair, most probable first.
 
     Attributes:
-        top: how many; None for all.
+        top: the maximum number of classes; None for all.
     """
 
     inputs = OneTrace()
@@ -34,10 +34,10 @@ class ClassifyText(Prediction):
     top: int | None = param(Optional(Number(1)), default=None)
 
     def of(self, trace: Trace) -> ClassifyTextResult:
-        """The answer for a text.
+        """Classify a traced text.
 
         Raises:
-            UnavailableError: the checkpoint has no such head.
+            UnavailableError: the checkpoint has no sequence-classification head.
         """
         output = output_of(trace.checkpoint, CLASSIFYING)
         logits = output.logits(trace)
@@ -54,32 +54,37 @@ class ClassifyText(Prediction):
 
 
 def problem_of(output: OutputHead) -> str:
-    """What kind of answer a head for texts gives; a single label that says nothing else is a yes or no."""
+    """Return the problem type of a sequence-classification head, as in the `transformers` configuration.
+
+    A head without one in its configuration is single-label; with one label only, it is a yes-or-no question
+    and therefore multi-label.
+    """
     single = "multi_label_classification" if len(output.labels) == 1 else "single_label_classification"
     return output.problem or single
 
 
-def _none(logits: Array) -> Array:
+def _no_probabilities(logits: Array) -> Array:
     return np.full(logits.shape, np.nan)
 
 
 PROBABILITIES = {
     "single_label_classification": softmax,
     "multi_label_classification": sigmoid,
-    "regression": _none,
+    "regression": _no_probabilities,
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassifyTextResult(PredictionResult):
-    """Classes of a text, likeliest first. Arrays are [label].
+    """The predicted classes of a text, most probable first. Arrays are [label].
 
     Attributes:
-        problem: "single_label_classification": one of the classes; "multi_label_classification": any of them,
-            each by itself; "regression": what the head gives is the answer, and nothing is a probability.
-        labels: as the checkpoint names them.
-        logits: what the head gives.
-        probabilities: softmax of these over all classes, or sigmoid of each, float64; NaN for numbers.
+        problem: "single_label_classification": exactly one class applies; "multi_label_classification": each
+            class applies or not, independently; "regression": the logit is the prediction and has no
+            probability.
+        labels: class names from the checkpoint's configuration.
+        logits: outputs of the head.
+        probabilities: softmax over all classes, or sigmoid of each, float64; NaN for regression.
     """
 
     question: ClassifyText
@@ -90,10 +95,13 @@ class ClassifyTextResult(PredictionResult):
 
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(self.labels),):
-            raise ShapeError(f"{len(self.labels)} labels do not fit {self.logits.shape} logits.")
+            raise ShapeError(
+                f"logits have shape {self.logits.shape} and probabilities {self.probabilities.shape}; "
+                f"[{len(self.labels)} labels] is needed."
+            )
 
     def frame(self) -> pd.DataFrame:
-        """A row for each class: label, probability, logit."""
+        """Return one row per class: label, probability, logit."""
         return pd.DataFrame(
             {
                 "label": pd.Series(self.labels, dtype=object),

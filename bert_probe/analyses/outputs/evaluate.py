@@ -1,4 +1,4 @@
-"""How well a trained head answers: its answers for labelled texts, held against what is right."""
+"""Evaluation of a trained head on labeled texts or tagged sentences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.outputs import guesses, scores
-from bert_probe.analyses.outputs.head_predictions import TAGS, HeadPredictions, head_for, of_texts, of_words
+from bert_probe.analyses.outputs.head_predictions import (
+    TAGS,
+    HeadPredictions,
+    head_for,
+    predict_texts,
+    predict_words,
+)
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
-from bert_probe.analyses.outputs.target import some_of
+from bert_probe.analyses.outputs.target import format_labels
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import FileInput, Files
@@ -28,7 +34,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.validation import ValidationErrors
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
-"""Labelled texts, or sentences whose words have tags."""
+"""Labeled texts, or sentences of tagged words."""
 
 MAIN: Mapping[str, str] = {
     CLASSES: "accuracy",
@@ -36,32 +42,32 @@ MAIN: Mapping[str, str] = {
     NUMBER: "mse",
     TAGS: "accuracy",
 }
-"""Kind of labels → the measure that baselines are held against."""
+"""Label type → the measure that is compared with the baselines."""
 
 SHOWS: Mapping[str, str] = {
     "measures": "The measures, and those of the baselines.",
-    "classes": "Precision, recall, F1 and count of each class, and of each type of entity.",
-    "confusion": "How many of each class were answered as each: rows are what is right.",
-    "texts": "Each text with what is right, what is answered, and how sure the head is.",
-    "uncertain": "The same, the least certain first.",
-    "wrong": "Those that are answered wrong, the surest first; of numbers all, the furthest off first.",
+    "classes": "Precision, recall, F1 and count of each class and entity type.",
+    "confusion": "The confusion matrix: rows are true classes, columns predicted ones.",
+    "texts": "Each text with its true and predicted label, and the probability of the prediction.",
+    "uncertain": "The same, least confident predictions first.",
+    "wrong": "Errors, most confident first; for numbers all texts, largest error first.",
 }
-HALF = 0.5
-"""The probability from which on a label is answered, where there may be several."""
+THRESHOLD = 0.5
+"""The minimum probability of a predicted label in multi-label classification."""
 
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """How well the head of a checkpoint answers labelled texts.
+    """How well the head of a checkpoint predicts the labels of texts or words.
 
     Attributes:
-        show: which table; see `SHOWS`.
+        show: the table; see `SHOWS`.
     """
 
     inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
     show: str = param(
-        Choice(SHOWS), default="measures", option="--what", about="Which table.", display_only=True
+        Choice(SHOWS), default="measures", option="--what", about="The table.", display_only=True
     )
 
     def of(
@@ -72,160 +78,172 @@ class Evaluate(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> EvaluateResult:
-        """The head's answers, judged.
+        """Compare the head's predictions with the labels.
 
         Args:
             rows: from `read_labeled_texts` for a head that classifies texts, from `read_tagged_sentences` for
                 one that labels tokens.
-            training: what baselines may learn from; without it there are none.
-            truncate: cut texts that are too long instead of refusing them.
-            report: told how many texts are done, and of how many.
+            training: rows on which the baselines are fitted; without it, there are no baselines.
+            truncate: truncate texts that are too long instead of raising an error.
+            report: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError: no rows. TextError: labels that the head does not have, or a text that cannot be
-                read; by their lines.
-            UnavailableError: no head for such labels, or one whose numbers are not finite.
+            EmptyTextError: there are no rows.
+            TextError: a label that the head does not predict, or a text that cannot be encoded; the message
+                names the lines.
+            UnavailableError: the checkpoint has no head for such labels, or its predictions are not finite.
         """
         checkpoint = checkpoint.now()
-        kind = _kind(rows)
-        if training is not None and _kind(training) != kind:
-            raise TextError(f"The training rows are {_kind(training)}, the others {kind}. Read both alike.")
+        kind = _label_type(rows)
+        if training is not None and _label_type(training) != kind:
+            raise TextError(
+                f"The training rows have labels of type {_label_type(training)}, the evaluation rows {kind}. "
+                "Read both files with the same label type."
+            )
         output = head_for(checkpoint, kind)
         if kind != NUMBER:
             _check_labels(rows, output.labels, checkpoint)
-        answer: Any = of_texts if isinstance(rows, LabeledTexts) else of_words
-        given = rows.rows if isinstance(rows, LabeledTexts) else tuple(rows)
-        found: HeadPredictions = answer(checkpoint, output, given, truncate, report)
-        true = _true(rows, found, output.labels)
-        predicted, certainty = _DECIDED[kind](found.logits)
+        predictions = (
+            predict_texts(checkpoint, output, rows.rows, truncate, report)
+            if isinstance(rows, LabeledTexts)
+            else predict_words(checkpoint, output, tuple(rows), truncate, report)
+        )
+        true = _true_values(rows, predictions, output.labels)
+        predicted, certainty = _DECISIONS[kind](predictions.logits)
         files = {"rows": rows} | ({} if training is None else {"training": training})
-        subject = InputRecord.of_tagged(checkpoint, files, found.dropped)
+        inputs = InputRecord.of_tagged(checkpoint, files, predictions.dropped)
         return EvaluateResult(
             self,
-            subject,
+            inputs,
             kind,
             output.labels,
-            *_written(rows, found),
-            read_only(found.texts),
-            read_only(found.words),
+            *_unit_texts(rows, predictions),
+            read_only(predictions.texts),
+            read_only(predictions.words),
             read_only(true),
             read_only(predicted),
             read_only(certainty),
-            {} if training is None else _baselines(rows, training, found, predicted),
+            {} if training is None else _score_baselines(rows, training, predictions, predicted),
         )
 
 
-def _kind(rows: Rows) -> str:
+def _label_type(rows: Rows) -> str:
     count = len(rows.rows) if isinstance(rows, LabeledTexts) else len(rows)
     if not count:
-        raise EmptyTextError("There are no labelled texts. Give at least one.")
+        raise EmptyTextError("There are no labeled texts. Give at least one.")
     return rows.kind if isinstance(rows, LabeledTexts) else TAGS
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
-    """Refuse labels that the head cannot answer.
-
-    Raises:
-        TextError: there are some; by their lines.
-    """
-    faults, known = ValidationErrors("The data"), set(labels)
-    for line, given in _given(rows):
-        for label in dict.fromkeys(given):
-            if label not in known:
-                faults.add(line, f"{label[:40]} is no label of {checkpoint.description.name}")
+    """Raise an error that names the lines with labels that the head does not predict."""
+    errors, head_labels = ValidationErrors("The data"), set(labels)
+    for line, row_labels in _labels_by_line(rows):
+        for label in dict.fromkeys(row_labels):
+            if label not in head_labels:
+                errors.add(line, f"{label[:40]} is not a label of {checkpoint.description.name}")
     try:
-        faults.check()
+        errors.check()
     except InvalidFileError as error:
-        said = f"{error} Its labels are {some_of(labels)}."
-        raise InvalidFileError(said, error.faults, error.count) from None
+        message = f"{error} Its labels are {format_labels(labels)}."
+        raise InvalidFileError(message, error.faults, error.count) from None
 
 
-def _given(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
-    """Line and labels of each row."""
+def _labels_by_line(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
     if not isinstance(rows, LabeledTexts):
         return [(row.line, row.tags) for row in rows]
     return [(row.line, row.label if isinstance(row.label, tuple) else (str(row.label),)) for row in rows.rows]
 
 
-def _true(rows: Rows, found: HeadPredictions, labels: Sequence[str]) -> Array:
-    """What is right for each unit."""
+def _true_values(rows: Rows, predictions: HeadPredictions, labels: Sequence[str]) -> Array:
+    """Return the true value of each unit, as in `EvaluateResult.true`."""
     if not isinstance(rows, LabeledTexts):
-        tags = [rows[text].tags[word] for text, word in zip(found.texts, found.words, strict=True)]
-        return np.array([labels.index(tag) for tag in tags])
+        units = zip(predictions.texts, predictions.words, strict=True)
+        return np.array([labels.index(rows[text].tags[word]) for text, word in units])
     if rows.kind == NUMBER:
         return np.array([row.label for row in rows.rows], dtype=np.float64)
     if rows.kind == CLASSES:
         return np.array([labels.index(str(row.label)) for row in rows.rows])
-    return np.array([[label in given for label in labels] for _, given in _given(rows)])
+    return np.array([[label in row_labels for label in labels] for _, row_labels in _labels_by_line(rows)])
 
 
-def _likeliest(logits: Array) -> tuple[Array, Array]:
+def _decide_class(logits: Array) -> tuple[Array, Array]:
     return logits.argmax(axis=-1), softmax(logits).max(axis=-1)
 
 
-def _each(logits: Array) -> tuple[Array, Array]:
-    """Labels at least as likely as not; a text is as certain as the label that it is least certain of."""
-    shares = sigmoid(logits)
-    return shares >= HALF, np.maximum(shares, 1 - shares).min(axis=-1)
+def _decide_labels(logits: Array) -> tuple[Array, Array]:
+    probabilities = sigmoid(logits)
+    return probabilities >= THRESHOLD, np.maximum(probabilities, 1 - probabilities).min(axis=-1)
 
 
-def _number(logits: Array) -> tuple[Array, Array]:
+def _decide_number(logits: Array) -> tuple[Array, Array]:
     return logits[:, 0], np.full(len(logits), np.nan)
 
 
-_DECIDED: Mapping[str, Any] = {CLASSES: _likeliest, SEVERAL: _each, NUMBER: _number, TAGS: _likeliest}
+# Label type → function from logits to predictions and their certainty, as in `EvaluateResult`.
+_DECISIONS: Mapping[str, Any] = {
+    CLASSES: _decide_class,
+    SEVERAL: _decide_labels,
+    NUMBER: _decide_number,
+    TAGS: _decide_class,
+}
 
 
-def _written(rows: Rows, found: HeadPredictions) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
-    """Text, pair and line of each unit; of a word these are the word, nothing, and its sentence's line."""
+def _unit_texts(
+    rows: Rows, predictions: HeadPredictions
+) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
+    """Return text, pair and line of each unit; for a word the word, None and the line of its sentence."""
     if isinstance(rows, LabeledTexts):
         texts = tuple(row.text for row in rows.rows)
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
-    words = tuple(rows[text].words[word] for text, word in zip(found.texts, found.words, strict=True))
-    return words, (None,) * len(words), np.array([rows[text].line for text in found.texts])
+    units = zip(predictions.texts, predictions.words, strict=True)
+    words = tuple(rows[text].words[word] for text, word in units)
+    return words, (None,) * len(words), np.array([rows[text].line for text in predictions.texts])
 
 
-def _baselines(rows: Rows, training: Rows, found: HeadPredictions, predicted: Array) -> dict[str, float]:
-    """The main measure of each baseline, on the units that the head answered."""
+def _score_baselines(
+    rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array
+) -> dict[str, float]:
+    """Return the main measure of each baseline, on the units that the head predicted."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
-        kept = [[rows[text].words[word] for word in found.words[found.texts == text]] for text in _of(found)]
-        tags = [[rows[text].tags[word] for word in found.words[found.texts == text]] for text in _of(found)]
-        answers = guesses.of_sentences(training, kept)
-        return {name: scores.of_tags(tags, given)["accuracy"] for name, given in answers.items()}
+        units = {
+            int(text): predictions.words[predictions.texts == text] for text in np.unique(predictions.texts)
+        }
+        words = [[rows[text].words[word] for word in indices] for text, indices in units.items()]
+        tags = [[rows[text].tags[word] for word in indices] for text, indices in units.items()]
+        tags_by_baseline = guesses.predict_tags(training, words)
+        return {
+            name: scores.score_tags(tags, values)["accuracy"] for name, values in tags_by_baseline.items()
+        }
     assert isinstance(training, LabeledTexts)
-    known = [row.label for row in rows.rows]
-    given = guesses.of_rows(training, rows.rows)
+    labels = [row.label for row in rows.rows]
+    labels_by_baseline = guesses.predict_labels(training, rows.rows)
     if rows.kind == NUMBER:
         return {
-            name: scores.of_numbers(np.array(known, dtype=float), np.array(answers))["mse"]
-            for name, answers in given.items()
+            name: scores.score_numbers(np.array(labels, dtype=float), np.array(values))["mse"]
+            for name, values in labels_by_baseline.items()
         }
     return {
-        name: sum(one == answer for one, answer in zip(known, answers, strict=True)) / len(predicted)
-        for name, answers in given.items()
+        name: sum(label == value for label, value in zip(labels, values, strict=True)) / len(predicted)
+        for name, values in labels_by_baseline.items()
     }
-
-
-def _of(found: HeadPredictions) -> list[int]:
-    return [int(text) for text in np.unique(found.texts)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """Answers of a head, judged. A unit is a text, or where words have tags, a word.
+    """The predictions of a head and the true labels. A unit is a text, or a word if words have tags.
 
     Attributes:
-        kind: "classes", "several", "number" or "tags".
-        labels: of the head, in its order.
-        texts, pairs: of each unit.
-        lines: of its file, where each unit's text begins, [unit].
-        rows: index of each unit's text or sentence, [unit].
-        words: of a word its place in that sentence, from 0; 0 where units are texts, [unit].
-        true, predicted: indices of labels, [unit]; for several bool [unit, label]; for numbers float64.
-        certainty: probability of what is answered, float64 [unit]; for several, of the label that it is least
-            certain of; NaN for numbers.
-        baselines: what can be had without a model, by the measure of `MAIN`; none without training rows.
+        kind: the type of the labels: "classes", "several", "number" or "tags".
+        labels: labels of the head, in its order.
+        texts, pairs: text and pair of each unit.
+        lines: the line of the file where the text of each unit starts, [unit].
+        rows: index of the text or sentence of each unit, [unit].
+        words: index of each word in its sentence, from 0; 0 if units are texts, [unit].
+        true, predicted: label indices, [unit]; bool [unit, label] for "several"; float64 for "number".
+        certainty: probability of the prediction, float64 [unit]; for "several" that of the least certain
+            label; NaN for numbers.
+        baselines: the main measure (see `MAIN`) of each baseline; empty without training rows.
     """
 
     question: Evaluate
@@ -245,99 +263,108 @@ class EvaluateResult(Result):
         units = len(self.texts)
         shape = (units, len(self.labels)) if self.kind == SEVERAL else (units,)
         if not self.true.shape == self.predicted.shape == shape or self.certainty.shape != (units,):
-            raise ShapeError(f"{self.true.shape} and {self.predicted.shape} do not fit {units} texts.")
+            raise ShapeError(
+                f"true, predicted and certainty have shapes {self.true.shape}, {self.predicted.shape} and "
+                f"{self.certainty.shape}; {shape} and {(units,)} are needed."
+            )
 
     @property
-    def right(self) -> Array:
-        """Whether each unit is answered right, bool [unit]; of a number never asked."""
-        same = self.true == self.predicted
-        return read_only(same.all(axis=1) if self.kind == SEVERAL else same)
+    def is_correct(self) -> Array:
+        """Whether each prediction is correct, bool [unit]. Not meaningful for numbers."""
+        equal = self.true == self.predicted
+        return read_only(equal.all(axis=1) if self.kind == SEVERAL else equal)
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Name → value."""
+        """Measure → value."""
         if self.kind == TAGS:
-            return scores.of_tags(self._tags(self.true), self._tags(self.predicted))
-        of: Any = {CLASSES: scores.of_classes, SEVERAL: scores.of_several, NUMBER: scores.of_numbers}
-        found: Mapping[str, float] = of[self.kind](self.true, self.predicted)
-        return found
+            return scores.score_tags(self._tags(self.true), self._tags(self.predicted))
+        score_fn = {
+            CLASSES: scores.score_classes,
+            SEVERAL: scores.score_multilabel,
+            NUMBER: scores.score_numbers,
+        }[self.kind]
+        return score_fn(self.true, self.predicted)
 
     @property
     def main(self) -> float:
-        """The measure that baselines are held against."""
+        """The value of the measure that is compared with the baselines."""
         return self.measures[MAIN[self.kind]]
 
     @property
     def confusion(self) -> Array:
-        """How many of each class were answered as each, int64 [true, predicted].
+        """The confusion matrix, int64 [true, predicted].
 
         Raises:
-            SelectionError: there is not one class for each.
+            SelectionError: the labels are neither classes nor tags.
         """
-        self._check_classes("confusion")
+        self._check_classes()
         return read_only(scores.confusion(self.true, self.predicted, len(self.labels)))
 
     def where(self, true: int, predicted: int) -> Array:
-        """Units of one class that were answered as another, or as the same."""
-        self._check_classes("confusion")
+        """Return the units with a true and a predicted class."""
+        self._check_classes()
         return np.flatnonzero((self.true == true) & (self.predicted == predicted))
 
     @property
     def least_certain(self) -> Array:
-        """All units, the least certain first; of numbers as they come."""
+        """All units, least certain first; numbers in their original order."""
         return np.argsort(self.certainty, kind="stable")
 
     @property
     def surely_wrong(self) -> Array:
-        """Units that are answered wrong, the surest first; of numbers all, the furthest off first."""
+        """Errors, most confident first; for numbers all units, largest error first."""
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
-        wrong = np.flatnonzero(~self.right)
-        return wrong[np.argsort(-self.certainty[wrong], kind="stable")]
+        errors = np.flatnonzero(~self.is_correct)
+        return errors[np.argsort(-self.certainty[errors], kind="stable")]
 
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
-        """A row for each of some units: line, text, pair where there are any, true, predicted, how sure."""
-        chosen = [int(unit) for unit in units]
+        """Return one row per selected unit: line, text, pair (if there are any), true, predicted,
+        probability, right.
+        """
+        indices = [int(unit) for unit in units]
         columns: dict[str, Any] = {
-            "line": self.lines[chosen],
-            "text": pd.Series([self.texts[unit] for unit in chosen], dtype=object),
+            "line": self.lines[indices],
+            "text": pd.Series([self.texts[unit] for unit in indices], dtype=object),
         }
         if any(pair is not None for pair in self.pairs):
-            columns["pair"] = pd.Series([self.pairs[unit] for unit in chosen], dtype=object)
+            columns["pair"] = pd.Series([self.pairs[unit] for unit in indices], dtype=object)
         for name, values in (("true", self.true), ("predicted", self.predicted)):
-            columns[name] = pd.Series([self.named(values[unit]) for unit in chosen], dtype=object)
+            columns[name] = pd.Series([self.named(values[unit]) for unit in indices], dtype=object)
         if self.kind == NUMBER:
             columns |= {name: values.astype(float) for name, values in columns.items() if name in _ANSWERS}
             return pd.DataFrame(columns)
-        columns |= {"probability": self.certainty[chosen], "right": self.right[chosen]}
+        columns |= {"probability": self.certainty[indices], "right": self.is_correct[indices]}
         return pd.DataFrame(columns)
 
-    def named(self, answer: Any) -> str:
-        """An answer, or what is right, as it stands in a file."""
+    def named(self, value: Any) -> str:
+        """Return a true or predicted value as it is written in a file."""
         if self.kind == NUMBER:
-            return repr(float(answer))
+            return repr(float(value))
         if self.kind == SEVERAL:
-            return "|".join(label for label, given in zip(self.labels, answer, strict=True) if given)
-        return self.labels[int(answer)]
+            return "|".join(label for label, applies in zip(self.labels, value, strict=True) if applies)
+        return self.labels[int(value)]
 
     def by_class(self) -> pd.DataFrame:
-        """A row for each class: label, precision, recall, f1, count; for BIO tags those of entities first.
+        """Return one row per class: label, precision, recall, f1, count. For BIO tags, entity types come
+        first.
 
         Raises:
             SelectionError: the labels are numbers.
         """
         if self.kind == NUMBER:
-            raise SelectionError("Numbers have no classes. Ask for measures or texts.")
-        found = scores.by_class(self.true, self.predicted, self.labels)
+            raise SelectionError("Numbers have no classes. Choose the measures or texts instead.")
+        classes = scores.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
         if not scores.is_bio(tags):
-            return found
-        entities = scores.by_entity(tags, self._tags(self.predicted))
+            return classes
+        entities = scores.entity_report(tags, self._tags(self.predicted))
         entities["label"] = [f"entity {label}" for label in entities["label"]]
-        return pd.concat([entities, found], ignore_index=True)
+        return pd.concat([entities, classes], ignore_index=True)
 
     def frame(self) -> pd.DataFrame:
-        """The table that the question asks for; see `SHOWS`."""
+        """Return the table that the question selects; see `SHOWS`."""
         show = self.question.show
         if show == "classes":
             return self.by_class()
@@ -352,13 +379,16 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Labels by sentence."""
+        """Return tags by sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
-        return [[self.labels[one] for one in part] for part in np.split(values, bounds)]
+        return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 
-    def _check_classes(self, what: str) -> None:
+    def _check_classes(self) -> None:
         if self.kind not in (CLASSES, TAGS):
-            raise SelectionError(f"A {what} is of one class a text; these have {self.kind}. Ask for texts.")
+            raise SelectionError(
+                "A confusion matrix needs exactly one class per text, but the labels are of type "
+                f"{self.kind}. Choose the measures or texts instead."
+            )
 
 
 _ANSWERS = ("true", "predicted")

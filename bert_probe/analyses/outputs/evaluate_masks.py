@@ -1,4 +1,4 @@
-"""How well a masked-word head guesses: words of a reader's lines are masked, and held against its guesses."""
+"""Evaluation of a masked-language-modeling head: how often it predicts masked tokens of given lines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs import scores
-from bert_probe.analyses.outputs.fill_mask import mask_of
-from bert_probe.analyses.outputs.lens_training import inputs_of, masked
+from bert_probe.analyses.outputs.fill_mask import mask_token
+from bert_probe.analyses.outputs.lens_training import encode_lines, mask_tokens
 from bert_probe.core.field_types import Choice, Number
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
@@ -29,33 +29,33 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
 AMONG = 5
-"""How many guesses a word is looked for among, beside the first."""
-_AT_ONCE = 256
-"""Masks whose scores, one for each word of the vocabulary, are held at a time."""
+"""A prediction also counts as a hit if the masked token is among this many top tokens."""
+CHUNK_SIZE = 256
+"""Masks whose logits over the whole vocabulary are in memory at a time."""
 
 SHOWS: Mapping[str, str] = {
-    "measures": "How often the masked token is guessed, and in how many bits it is told.",
-    "masks": "Each masked token with its rank, its probability, and what is guessed first.",
+    "measures": "How often the masked token is predicted, and its mean cross-entropy in bits.",
+    "masks": "Each masked token with its rank, its probability, and the top prediction.",
 }
 
 
 @question("masked words of lines", command="evaluate")
 class EvaluateMasks(Question):
-    """How often masked tokens are guessed rightly (Devlin et al. 2019 mask 15 % in training).
+    """How often masked tokens are predicted correctly.
 
-    Of each line 15 % of the tokens, one at least, are replaced by the mask, all at once; special and unknown
-    tokens stay.
+    In each line 15 % of the tokens, at least one, are masked at once, as in BERT's training (Devlin et al.
+    2019). Special and unknown tokens are never masked.
 
     Attributes:
-        seed: of which tokens are masked.
-        show: which table; see `SHOWS`.
+        seed: random seed that selects the masked tokens.
+        show: the table; see `SHOWS`.
     """
 
     inputs = SentenceList()
 
-    seed: int = param(Number(0), default=0, about="Of which tokens are masked.  [default: 0]")
+    seed: int = param(Number(0), default=0, about="Seed that selects the masked tokens.  [default: 0]")
     show: str = param(
-        Choice(SHOWS), default="measures", option="--what", about="Which table.", display_only=True
+        Choice(SHOWS), default="measures", option="--what", about="The table.", display_only=True
     )
 
     def of(
@@ -65,90 +65,98 @@ class EvaluateMasks(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> EvaluateMasksResult:
-        """Mask, ask, and compare.
+        """Mask tokens of the lines and compare them with the head's predictions.
 
         Args:
-            sentences: one an entry; blank ones do not count.
-            truncate: cut lines that are too long instead of refusing them.
-            report: told how many lines are done, and of how many.
+            sentences: one line each; blank lines are skipped.
+            truncate: truncate lines that are too long instead of raising an error.
+            report: called with the number of lines done and the total.
 
         Raises:
-            UnavailableError: no head for masked words, no mask, numbers that are not finite.
-            EmptyTextError, TextError: no line, none with a word to mask, or some that cannot be read.
-            OutOfMemoryError: the machine is too small.
+            UnavailableError: the checkpoint has no masked-language-modeling head or mask token, or its
+                predictions are not finite.
+            EmptyTextError: there are no lines, or none with a token that can be masked.
+            TextError: a line cannot be encoded.
+            OutOfMemoryError: there is not enough memory.
         """
         checkpoint = checkpoint.now()
         output = output_of(checkpoint, FILLING)
-        mask_of(checkpoint)
+        mask_token(checkpoint)
         lines = numbered(sentences, "line")
-        given = inputs_of(checkpoint, lines, truncate)
-        texts = _masked(checkpoint, given, self.seed)
-        places = [
-            np.flatnonzero(text.inputs["input_ids"] != one.inputs["input_ids"])
-            for text, one in zip(texts, given, strict=True)
+        originals = encode_lines(checkpoint, lines, truncate)
+        texts = _mask_texts(checkpoint, originals, self.seed)
+        masks = [
+            np.flatnonzero(text.inputs["input_ids"] != original.inputs["input_ids"])
+            for text, original in zip(texts, originals, strict=True)
         ]
-        if not sum(map(len, places)):
-            raise EmptyTextError("No line has a word that can be masked. Give words that the model knows.")
-        found: list[list[_Guess]] = [[] for _ in lines]
+        if not sum(map(len, masks)):
+            raise EmptyTextError(
+                "No line has a token that can be masked. Give lines with words from the model's vocabulary."
+            )
+        predictions: list[list[_MaskPrediction]] = [[] for _ in lines]
         done = 0
         report(done, len(lines))
         for group in batches([len(text) for text in texts], BATCH_TOKENS, checkpoint.pads):
-            asked_of, right = [texts[index] for index in group], [given[index] for index in group]
-            guesses = _asked(checkpoint, output, asked_of, right)
+            in_group = _predict(
+                checkpoint, output, [texts[index] for index in group], [originals[index] for index in group]
+            )
             for index in group:
-                found[index] = [next(guesses) for _ in places[index]]
+                predictions[index] = [next(in_group) for _ in masks[index]]
             done += len(group)
             report(done, len(lines))
-        every = [guess for guesses in found for guess in guesses]
-        rank, log, first = (np.array(values) for values in zip(*every, strict=True))
-        counts = [len(own) for own in places]
-        subject = InputRecord.of_sentences(
-            checkpoint, [text for _, text in lines], sum(one.dropped for one in given)
+        ranks, logs, top_ids = (
+            np.array(values) for values in zip(*(row for rows in predictions for row in rows), strict=True)
         )
+        counts = [len(positions) for positions in masks]
+        inputs = InputRecord.of_sentences(
+            checkpoint, [text for _, text in lines], sum(original.dropped for original in originals)
+        )
+        masked_ids = [
+            original.inputs["input_ids"][positions]
+            for original, positions in zip(originals, masks, strict=True)
+        ]
         return EvaluateMasksResult(
             self,
-            subject,
+            inputs,
             read_only(np.repeat([number for number, _ in lines], counts)),
-            read_only(np.concatenate(places)),
-            _tokens(
-                checkpoint, [one.inputs["input_ids"][own] for one, own in zip(given, places, strict=True)]
-            ),
-            _tokens(checkpoint, [first]),
-            read_only(rank),
-            read_only(log),
+            read_only(np.concatenate(masks)),
+            _tokens(checkpoint, masked_ids),
+            _tokens(checkpoint, [top_ids]),
+            read_only(ranks),
+            read_only(logs),
         )
 
 
-_Guess = tuple[int, float, int]
-"""Rank of the masked token, its log probability in nats, and the token that is guessed first."""
+# Rank of the masked token, its log probability in nats, and the id of the top prediction.
+_MaskPrediction = tuple[int, float, int]
 
 
-def _masked(checkpoint: Checkpoint, texts: Sequence[ModelInputs], seed: int) -> list[ModelInputs]:
+def _mask_texts(checkpoint: Checkpoint, texts: Sequence[ModelInputs], seed: int) -> list[ModelInputs]:
     tokenizer, random = checkpoint.tokenizer, np.random.default_rng(seed)
-    return [masked(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random) for text in texts]
+    return [mask_tokens(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random) for text in texts]
 
 
-def _asked(
-    checkpoint: Checkpoint, output: OutputHead, texts: Sequence[ModelInputs], right: Sequence[ModelInputs]
-) -> Iterator[_Guess]:
-    """What the head says of each token of some texts that is not what is right, in their order."""
-    given, _ = forward(checkpoint, texts)
+def _predict(
+    checkpoint: Checkpoint, output: OutputHead, texts: Sequence[ModelInputs], originals: Sequence[ModelInputs]
+) -> Iterator[_MaskPrediction]:
+    """Yield the prediction for each masked token of a batch of texts, in their order."""
+    outputs, _ = forward(checkpoint, texts)
     inputs = batch(checkpoint, texts)
-    true = batch(checkpoint, right)["input_ids"]
-    at = true != inputs["input_ids"]
+    true = batch(checkpoint, originals)["input_ids"]
+    is_mask = true != inputs["input_ids"]
     with torch.inference_mode(), checkpoint.running():
-        states = given.last_hidden_state[at]
-        for begin in range(0, len(states), _AT_ONCE):
-            part = slice(begin, begin + _AT_ONCE)
-            # Of these vectors alone: for all others the head, as large as the vocabulary, would cost most.
-            own = {name: values[at][part][None] for name, values in inputs.items()}
-            logits = output.answer(own, states[part][None], None)[0].double()
+        states = outputs.last_hidden_state[is_mask]
+        for start in range(0, len(states), CHUNK_SIZE):
+            chunk = slice(start, start + CHUNK_SIZE)
+            # At masks only: the head's output is as wide as the vocabulary and would dominate the cost.
+            chunk_inputs = {name: values[is_mask][chunk][None] for name, values in inputs.items()}
+            logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()
             if not torch.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The head of {checkpoint.description.name} gives numbers that are not finite, so it "
-                    "cannot be judged. Use float32, or train it with a lower learning rate."
+                    f"The head of {checkpoint.description.name} predicts values that are not finite, so it "
+                    "cannot be evaluated. Use float32, or train it with a lower learning rate."
                 )
-            score = logits.gather(1, true[at][part][:, None])
+            score = logits.gather(1, true[is_mask][chunk][:, None])
             ranks = (logits > score).sum(dim=1) + 1
             logs = (score - logits.logsumexp(dim=1, keepdim=True))[:, 0]
             yield from zip(ranks.tolist(), logs.tolist(), logits.argmax(dim=1).tolist(), strict=True)
@@ -160,14 +168,15 @@ def _tokens(checkpoint: Checkpoint, ids: Sequence[Array]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateMasksResult(Result):
-    """Guesses for masked tokens; all arrays are [mask].
+    """The predictions for masked tokens; all arrays are [mask].
 
     Attributes:
-        lines: from 1, in which each was masked.
-        positions: of each in its line's tokens, from 0.
-        tokens: that were masked; guesses: that the head holds the likeliest.
-        ranks: of the masked token among the vocabulary's, from 1.
-        logs: of its probability, in nats, float64.
+        lines: line number of each mask, from 1.
+        positions: token position of each mask in its line, from 0.
+        tokens: the tokens that were masked.
+        guesses: the top predictions.
+        ranks: rank of the masked token in the vocabulary, from 1.
+        logs: log probability of the masked token, in nats, float64.
     """
 
     question: EvaluateMasks
@@ -184,31 +193,36 @@ class EvaluateMasksResult(Result):
             count
         }:
             raise ShapeError(
-                f"{count} masks need as many lines, positions, guesses, ranks and probabilities."
+                f"lines, positions, guesses, ranks and logs must have one value for each of {count} masks."
             )
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Name → value: shares with the interval of the first, bits of a masked token, and what one and the
-        same guess for every mask would reach at best."""
-        right = int((self.ranks == 1).sum())
-        low, high = scores.interval(right, len(self.ranks))
-        usual = Counter(self.tokens).most_common(1)[0][1]
+        """Measure → value.
+
+        first_guess is the accuracy, with its 95 % interval; bits is the mean cross-entropy;
+        most_frequent_first_guess is the accuracy of always predicting the most frequent masked token.
+        """
+        correct = int((self.ranks == 1).sum())
+        low, high = scores.wilson_interval(correct, len(self.ranks))
+        most_frequent = Counter(self.tokens).most_common(1)[0][1]
         return {
-            "first_guess": right / len(self.ranks),
+            "first_guess": correct / len(self.ranks),
             "first_guess_low": low,
             "first_guess_high": high,
             f"among_{AMONG}": float((self.ranks <= AMONG).mean()),
             "bits": float(-self.logs.mean() / np.log(2)),
-            "most_frequent_first_guess": usual / len(self.ranks),
+            "most_frequent_first_guess": most_frequent / len(self.ranks),
             "masks": len(self.ranks),
         }
 
     def frame(self) -> pd.DataFrame:
-        """The table that the question asks for; see `SHOWS`."""
+        """Return the table that the question selects; see `SHOWS`."""
         if self.question.show == "measures":
-            found = self.measures
-            return pd.DataFrame({"measure": pd.Series([*found], dtype=object), "value": [*found.values()]})
+            measures = self.measures
+            return pd.DataFrame(
+                {"measure": pd.Series([*measures], dtype=object), "value": [*measures.values()]}
+            )
         columns: dict[str, Any] = {
             "line": self.lines,
             "position": self.positions,

@@ -1,4 +1,4 @@
-"""Which word stands at a mask: the answer of a head that was trained to fill masks."""
+"""Masked-word prediction: the words that a masked-language-modeling head puts at each mask."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 @question(FILLING, command="predict")
 class FillMask(Prediction):
-    """The words that a model would put in place of each mask, likeliest first.
+    """The words that the model predicts at each mask, most probable first.
 
     Attributes:
-        top: how many at each mask.
-        targets: these only, and no others. One that the vocabulary does not hold as a whole is stood for by
-            its first piece, as in transformers' pipeline, and the answer says so.
-        mask: a token; its word is masked, beside the masks that the text has.
+        top: the maximum number of words per mask.
+        targets: restrict the predictions to these words. A word that is not in the vocabulary is represented
+            by its first subword token, as in the `transformers` pipeline, and the result has a note about it.
+        mask: a token whose word is masked, in addition to the masks in the text.
     """
 
     inputs = OneTrace()
@@ -45,121 +45,134 @@ class FillMask(Prediction):
     )
 
     def of(self, trace: Trace) -> FillMaskResult:
-        """The answer for a text.
+        """Predict the masked words of a traced text.
 
         Raises:
-            UnavailableError: the checkpoint has no such head, or its tokenizer no mask.
-            TextError: there is no mask in the text.
-            SelectionError: a word that is not in the text, a target that is no token at all.
+            UnavailableError: the checkpoint has no masked-language-modeling head, or its tokenizer has no
+                mask token.
+            TextError: the text has no mask.
+            SelectionError: a word that is not in the text, or a target without any token.
         """
         checkpoint = trace.checkpoint
-        output, mask = output_of(checkpoint, FILLING), mask_of(checkpoint)
-        asked_for = self.resolved(trace)
-        read = trace if asked_for.mask is None else checkpoint.trace(*masked(trace, int(asked_for.mask)))
-        places = tuple(token for token in read.tokens if token.id == checkpoint.tokenizer.mask_token_id)
-        if not places:
+        output, mask = output_of(checkpoint, FILLING), mask_token(checkpoint)
+        resolved = self.resolved(trace)
+        masked_trace = (
+            trace if resolved.mask is None else checkpoint.trace(*mask_word(trace, int(resolved.mask)))
+        )
+        masks = tuple(
+            token for token in masked_trace.tokens if token.id == checkpoint.tokenizer.mask_token_id
+        )
+        if not masks:
             raise TextError(
-                f"There is no {mask} in the text. Write {mask} where a word is to be found, or "
-                "name a word that is to be masked."
+                f"The text has no {mask}. Write {mask} in place of a word, or choose a word to mask."
             )
-        targets = tuple(target(checkpoint, word) for word in self.targets)
-        logits = output.logits(read, [token.position for token in places])
-        shares = softmax(logits)
-        best = np.argsort(-logits, axis=-1, kind="stable")
+        targets = tuple(target_token(checkpoint, word) for word in self.targets)
+        logits = output.logits(masked_trace, [token.position for token in masks])
+        probabilities = softmax(logits)
+        ranking = np.argsort(-logits, axis=-1, kind="stable")
         if targets:
-            wanted = {token for token, _ in targets}
-            best = np.stack([[token for token in row if token in wanted] for row in best])
-        ids = best[:, : self.top]
-        chosen = np.take_along_axis(logits, ids, axis=-1)
+            allowed = {token for token, _ in targets}
+            ranking = np.stack([[token for token in row if token in allowed] for row in ranking])
+        ids = ranking[:, : self.top]
+        top_logits = np.take_along_axis(logits, ids, axis=-1)
         return FillMaskResult(
-            asked_for,
+            resolved,
             InputRecord.of(trace),
             trace,
-            read,
-            places,
+            masked_trace,
+            masks,
             read_only(ids),
             tuple(checkpoint.tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()),
-            read_only(chosen),
-            read_only(np.take_along_axis(shares, ids, axis=-1)),
-            read_only((logits[:, None, :] > chosen[..., None]).sum(axis=-1) + 1),
+            read_only(top_logits),
+            read_only(np.take_along_axis(probabilities, ids, axis=-1)),
+            read_only((logits[:, None, :] > top_logits[..., None]).sum(axis=-1) + 1),
             tuple(
-                f"“{word}” is no token here; {piece}, its first piece, stands for it."
+                f"“{word}” is not in the vocabulary; its first subword token, {piece}, is used instead."
                 for word, (_, piece) in zip(self.targets, targets, strict=True)
                 if piece != word
             ),
         )
 
 
-def mask_of(checkpoint: Checkpoint) -> str:
-    """What a mask is written as.
+def mask_token(checkpoint: Checkpoint) -> str:
+    """Return the mask token as text, such as "[MASK]".
 
     Raises:
-        UnavailableError: the tokenizer has none.
+        UnavailableError: the tokenizer has no mask token.
     """
     mask = checkpoint.tokenizer.mask_token
     if mask is None:
         raise UnavailableError(
-            f"The tokenizer of {checkpoint.description.name} has no mask, so none is filled."
+            f"The tokenizer of {checkpoint.description.name} has no mask token, so no word can be masked."
         )
     return str(mask)
 
 
-def masked(trace: Trace, position: int) -> tuple[str, str | None]:
-    """The text and its pair with one mask in place of the word that a token is of.
+def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
+    """Return the text and its pair with the word of one token replaced by the mask token.
 
     Raises:
-        SelectionError: a token that is of no word.
-        UnavailableError: the tokenizer has no mask.
+        SelectionError: the token belongs to no word.
+        UnavailableError: the tokenizer has no mask token.
     """
-    mask = mask_of(trace.checkpoint)
+    mask = mask_token(trace.checkpoint)
     token = trace.tokens[position]
     if token.special or token.start is None:
-        raise SelectionError(f"{token} belongs to no word of the text, so it cannot be masked.")
-    pieces = [
-        one
-        for one in trace.tokens
-        if not one.special and (one.segment, one.word) == (token.segment, token.word)
+        raise SelectionError(f"{token} is not part of a word, so it cannot be masked. Choose another token.")
+    word_tokens = [
+        other
+        for other in trace.tokens
+        if not other.special and (other.segment, other.word) == (token.segment, token.word)
     ]
-    start, end = min(int(piece.start or 0) for piece in pieces), max(int(piece.end or 0) for piece in pieces)
+    start, end = (
+        min(int(part.start or 0) for part in word_tokens),
+        max(int(part.end or 0) for part in word_tokens),
+    )
     texts = [trace.encoding.text, trace.encoding.pair]
-    whole = texts[token.segment] or ""
-    texts[token.segment] = whole[:start] + mask + whole[end:]
+    text = texts[token.segment] or ""
+    texts[token.segment] = text[:start] + mask + text[end:]
     return str(texts[0]), texts[1]
 
 
 def usual_word(trace: Trace) -> int:
-    """The token to look at where none is chosen: the first mask, else the last one with letters or digits."""
+    """Return the default position to predict: the first mask, else the last token with a letter or digit."""
     mask = trace.checkpoint.tokenizer.mask_token_id
     masks = [token.position for token in trace.tokens if token.id == mask]
-    own = [token for token in trace.tokens if not token.special and any(map(str.isalnum, token.display))]
-    return masks[0] if masks else max((token.position for token in own), default=0)
+    word_tokens = [
+        token for token in trace.tokens if not token.special and any(map(str.isalnum, token.display))
+    ]
+    return masks[0] if masks else max((token.position for token in word_tokens), default=0)
 
 
 def to_mask(trace: Trace, position: int) -> int | None:
-    """What `FillMask` is to mask for a chosen token; None for one that is a mask, or of no word."""
+    """Return the value of `FillMask.mask` for a token: its position, or None for a mask or special token."""
     token = trace.tokens[position]
-    stands = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id
-    return None if stands else position
+    is_fixed = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id
+    return None if is_fixed else position
 
 
-def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
-    """A word's id in the vocabulary, and the piece that this is."""
+def target_token(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
+    """Return the vocabulary id that represents a word, and the token with that id.
+
+    Raises:
+        SelectionError: the tokenizer drops every character of the word.
+    """
     tokenizer = checkpoint.tokenizer
-    found = tokenizer.get_vocab().get(word)
-    if found is None:
+    token_id = tokenizer.get_vocab().get(word)
+    if token_id is None:
         with panics_as_errors():
             pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
         if not pieces:
             raise SelectionError(
-                f"{word!r} holds no character that this model's tokenizer keeps. Leave it out."
+                f"The tokenizer of this model drops every character of {word!r}. Remove it from the targets."
             )
-        found = pieces[0]
-    return int(found), str(tokenizer.convert_ids_to_tokens(int(found)))
+        token_id = pieces[0]
+    return int(token_id), str(tokenizer.convert_ids_to_tokens(int(token_id)))
 
 
 @dataclass(frozen=True, eq=False)
 class WordsAtMask:
-    """Words at one mask, likeliest first."""
+    """The predicted words at one mask, most probable first."""
 
     tokens: Sequence[str]
     probabilities: Array
@@ -168,17 +181,17 @@ class WordsAtMask:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FillMaskResult(PredictionResult):
-    """Words for each mask, likeliest first. Arrays are [mask, word].
+    """The predicted words at each mask, most probable first. Arrays are [mask, word].
 
     Attributes:
-        asked_of: the trace of the text that was given.
-        read: that of the text with its masks.
-        masks: the tokens that are masks.
-        ids, tokens: of the words, in the vocabulary.
-        logits: what the head gives.
-        probabilities: softmax of these over the whole vocabulary, float64.
-        ranks: place in the whole vocabulary, from 1.
-        replaced: a sentence for each target of which only a piece was asked for.
+        asked_of: the trace of the original text.
+        read: the trace of the text with its masks.
+        masks: the mask tokens.
+        ids, tokens: the predicted words, as vocabulary ids and as text.
+        logits: outputs of the head.
+        probabilities: softmax over the whole vocabulary, float64.
+        ranks: ranks in the whole vocabulary, from 1.
+        replaced: one sentence per target that is represented by its first subword token.
     """
 
     question: FillMask
@@ -193,41 +206,42 @@ class FillMaskResult(PredictionResult):
     replaced: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        shapes = {part.shape for part in (self.ids, self.logits, self.probabilities, self.ranks)}
+        shapes = {array.shape for array in (self.ids, self.logits, self.probabilities, self.ranks)}
         if len(shapes) > 1 or self.ids.shape[0] != len(self.masks):
-            raise ShapeError(f"{len(self.masks)} masks do not fit words of shapes {shapes}.")
+            raise ShapeError(f"The arrays have shapes {shapes}; [{len(self.masks)} masks, word] is needed.")
 
     @property
     def hidden(self) -> str:
-        """The word that was masked for the question; "" where the masks are those of the text."""
+        """The word that the question masked; "" if the masks were in the text."""
         if self.question.mask is None:
             return ""
         token = self.asked_of.tokens[int(self.question.mask)]
         return next(word.text for word in self.asked_of.encoding.words if token.position in word.positions)
 
     def at(self, mask: int) -> WordsAtMask:
-        """Those of one mask, counted from 0."""
+        """Return the words at one mask, counted from 0."""
         return WordsAtMask(self.tokens[mask], self.probabilities[mask], self.logits[mask])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Targets of which only a piece was asked for, and what several masks have to do with each other."""
+        """Notes on targets represented by a subword token, and on several masks."""
         if len(self.masks) < 2:
             return self.replaced
-        alone = f"Each of the {len(self.masks)} masks is filled by itself, while the others stay masks."
-        return (*self.replaced, alone)
+        independent = (
+            f"Each of the {len(self.masks)} masks is predicted independently, with the others masked."
+        )
+        return (*self.replaced, independent)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The text that the model read, where a word was masked for the question, and the notes."""
-        changed = self.question.mask is not None
+        """The masked text, if the question masked a word, and the notes."""
+        has_masked = self.question.mask is not None
         encoding = self.read.encoding
-        read = {"masked_text": encoding.text, "masked_pair": encoding.pair} if changed else {}
-        return {**read, **({"notes": list(self.notes)} if self.notes else {})}
+        texts = {"masked_text": encoding.text, "masked_pair": encoding.pair} if has_masked else {}
+        return {**texts, **({"notes": list(self.notes)} if self.notes else {})}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each word at each mask: position of the mask, rank in the whole vocabulary, token, id,
-        probability, logit."""
+        """Return one row per mask and word: position of the mask, rank, token, id, probability, logit."""
         count = self.ids.shape[1]
         return pd.DataFrame(
             {

@@ -1,4 +1,4 @@
-"""Where a text answers a question: the answer of a head that was trained to find the first and last token."""
+"""Extractive question answering: the spans of a text that answer a question."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from bert_probe.model.trace import Array, Trace
 
 @question(ANSWERING, command="predict")
 class FindAnswer(Prediction):
-    """The parts of a text, the pair, that answer a question, the text; likeliest first, none overlapping.
+    """The spans of a text that answer a question, most probable first and without overlaps.
+
+    The question is the first text of the pair, the text to search is the second.
 
     Attributes:
-        top: how many.
-        longest: tokens of an answer, at most.
-        overlap: tokens that two windows share, where the text is too long for the model.
-        no_answer: let "no answer" take part: the first token of the input, where models are trained to point
-            when the text does not say.
+        top: the maximum number of answers.
+        longest: the maximum number of tokens in an answer.
+        overlap: the number of tokens that two windows share, if the text is too long for the model.
+        no_answer: consider "no answer" too: models trained for it point to the first token of the input.
     """
 
     inputs = OneTrace()
@@ -39,30 +40,30 @@ class FindAnswer(Prediction):
     task: ClassVar[str] = ANSWERING
 
     top: int = param(Number(1), default=5)
-    longest: int = param(Number(1, 1000), default=15, about="Tokens of an answer, at most.  [default: 15]")
+    longest: int = param(Number(1, 1000), default=15, about="Maximum tokens of an answer.  [default: 15]")
     overlap: int = param(
-        Number(0, 10_000), default=128, about="Tokens that windows of a long text share.  [default: 128]"
+        Number(0, 10_000), default=128, about="Tokens shared by two windows of a long text.  [default: 128]"
     )
-    no_answer: bool = param(Flag(), default=False, about="Let “no answer” take part.")
+    no_answer: bool = param(Flag(), default=False, about="Consider “no answer” too.")
 
     def of(self, trace: Trace) -> FindAnswerResult:
-        """The answers in a traced pair; of one that was cut to fit the whole is read, in windows.
+        """Find answers in a traced pair. If the pair was truncated, the full text is read in windows.
 
         Raises:
-            UnavailableError: the checkpoint has no such head.
-            TextError: there is no pair.
+            UnavailableError: the checkpoint has no question-answering head.
+            TextError: the trace has no pair.
         """
-        found, windows = self.candidates(trace)
+        candidates, windows = self.candidates(trace)
         return FindAnswerResult(
             self.resolved(trace),
             InputRecord.of(trace),
             str(trace.encoding.pair),
-            tuple(_best(found, self.top)),
+            tuple(_best(candidates, self.top)),
             windows,
         )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
-        """Start, end and probability of all that may be an answer, and the number of windows.
+        """Return start, end and probability of every possible answer, and the number of windows.
 
         Raises:
             UnavailableError, TextError: as `of`.
@@ -71,44 +72,48 @@ class FindAnswer(Prediction):
         output = output_of(checkpoint, ANSWERING)
         if encoding.pair is None:
             raise TextError(
-                "An answer is looked for in a second text. Give the question, and the text as its pair."
+                "Question answering needs two texts. Give the question, and the text to search as its pair."
             )
         windows = (
             [(encoding, output.logits(trace))]
             if not encoding.dropped
-            else self._read(checkpoint, output, encoding)
+            else self._windows(checkpoint, output, encoding)
         )
-        shares = [(window, *self._shares(window, logits)) for window, logits in windows]
-        found = _together([_candidates(*share, self.longest) for share in shares])
+        scored = [(window, *self._probabilities(window, logits)) for window, logits in windows]
+        candidates = _concatenate(
+            [_spans(window, scores, positions, self.longest) for window, scores, positions in scored]
+        )
         if self.no_answer:
-            found = _together(
-                [found, _NOTHING | {"probability": [min(float(one[0].prod()) for _, one, _ in shares)]}]
-            )
-        return found, len(windows)
+            no_answer = min(float(scores[0].prod()) for _, scores, _ in scored)
+            candidates = _concatenate([candidates, _NO_ANSWER | {"probability": [no_answer]}])
+        return candidates, len(windows)
 
-    def _read(
-        self, checkpoint: Checkpoint, output: OutputHead, cut: Encoding
+    def _windows(
+        self, checkpoint: Checkpoint, output: OutputHead, truncated: Encoding
     ) -> list[tuple[Encoding, Array]]:
-        """Each window of the whole text, and what the head gives for it, [token, start or end]."""
-        windows = checkpoint.encoder.windows(cut.text, cut.pair or "", self.overlap)
+        """Return the windows of the full text and the logits of each, [token, start or end]."""
+        windows = checkpoint.encoder.windows(truncated.text, truncated.pair or "", self.overlap)
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
 
-    def _shares(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
-        """Softmax over the tokens of the text, 0 at all others, [token, start or end]; and their places."""
-        places = [token.position for token in window.tokens if token.segment == 1 and not token.special]
-        taking_part = [*([0] if self.no_answer else []), *places]
-        shares = np.zeros(logits.shape)
-        shares[taking_part] = softmax(logits[taking_part].T).T
-        return shares, places
+    def _probabilities(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
+        """Return the softmax over the tokens of the text, [token, start or end], and their positions.
+
+        Tokens outside the text have probability 0.
+        """
+        positions = [token.position for token in window.tokens if token.segment == 1 and not token.special]
+        eligible = [*([0] if self.no_answer else []), *positions]
+        probabilities = np.zeros(logits.shape)
+        probabilities[eligible] = softmax(logits[eligible].T).T
+        return probabilities, positions
 
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """A part of the text that answers the question; start and end are None for "no answer".
+    """A span of the text that answers the question; start and end are None for "no answer".
 
     Attributes:
-        start, end: characters of the text.
-        probability: softmax of its first token among all tokens of the text, times that of its last.
+        start, end: character offsets in the text.
+        probability: the probability of its first token as a start times that of its last token as an end.
     """
 
     start: int | None
@@ -116,53 +121,56 @@ class AnswerSpan:
     probability: float
 
 
-_NOTHING = {"start": [-1], "end": [-1]}
-"""The place of "no answer"."""
+# Offsets that stand for "no answer" among the candidates.
+_NO_ANSWER = {"start": [-1], "end": [-1]}
 
 
-def _candidates(window: Encoding, shares: Array, places: Sequence[int], longest: int) -> dict[str, Any]:
-    """All parts of a window that are not too long: start, end and probability of each."""
-    first, more = np.divmod(np.arange(len(places) * longest), longest)
-    first, last = first[first + more < len(places)], (first + more)[first + more < len(places)]
+def _spans(
+    window: Encoding, probabilities: Array, positions: Sequence[int], max_tokens: int
+) -> dict[str, Any]:
+    """Return start, end and probability of every span of at most `max_tokens` tokens in a window."""
+    first, extra = np.divmod(np.arange(len(positions) * max_tokens), max_tokens)
+    first, last = first[first + extra < len(positions)], (first + extra)[first + extra < len(positions)]
     starts, ends = (
-        np.array([getattr(window.tokens[place], side) for place in places]) for side in ("start", "end")
+        np.array([getattr(window.tokens[position], side) for position in positions])
+        for side in ("start", "end")
     )
-    chances = shares[places]
-    return {"start": starts[first], "end": ends[last], "probability": chances[first, 0] * chances[last, 1]}
+    scores = probabilities[positions]
+    return {"start": starts[first], "end": ends[last], "probability": scores[first, 0] * scores[last, 1]}
 
 
-def _together(several: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
-    return {name: np.concatenate([one[name] for one in several]) for name in several[0]}
+def _concatenate(tables: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
-def _best(found: Mapping[str, Array], most: int) -> list[AnswerSpan]:
-    """The likeliest of which none overlaps with a likelier one."""
-    kept: list[AnswerSpan] = []
-    for index in np.argsort(-found["probability"], kind="stable"):
-        start, end = int(found["start"][index]), int(found["end"][index])
-        probability = float(found["probability"][index])
-        one = AnswerSpan(None, None, probability) if start < 0 else AnswerSpan(start, end, probability)
-        if not any(_overlap(one, other) for other in kept):
-            kept.append(one)
-        if len(kept) == most:
+def _best(candidates: Mapping[str, Array], count: int) -> list[AnswerSpan]:
+    """Return the most probable spans, skipping those that overlap a more probable one."""
+    answers: list[AnswerSpan] = []
+    for index in np.argsort(-candidates["probability"], kind="stable"):
+        start, end = int(candidates["start"][index]), int(candidates["end"][index])
+        probability = float(candidates["probability"][index])
+        span = AnswerSpan(None, None, probability) if start < 0 else AnswerSpan(start, end, probability)
+        if not any(_overlap(span, answer) for answer in answers):
+            answers.append(span)
+        if len(answers) == count:
             break
-    return kept
+    return answers
 
 
-def _overlap(one: AnswerSpan, other: AnswerSpan) -> bool:
-    if one.start is None or one.end is None or other.start is None or other.end is None:
+def _overlap(a: AnswerSpan, b: AnswerSpan) -> bool:
+    if a.start is None or a.end is None or b.start is None or b.end is None:
         return False
-    return one.start < other.end and other.start < one.end
+    return a.start < b.end and b.start < a.end
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FindAnswerResult(PredictionResult):
-    """Answers found in a text, likeliest first.
+    """The answers found in a text, most probable first.
 
     Attributes:
-        context: the text.
-        answers: none of which overlap.
-        windows: how many parts the text was read in; the shares of each sum to 1 by themselves.
+        context: the text that was searched.
+        answers: spans without overlaps.
+        windows: the number of windows in which the text was read; probabilities sum to 1 within each window.
     """
 
     question: FindAnswer
@@ -172,25 +180,25 @@ class FindAnswerResult(PredictionResult):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """That the text was read in windows."""
+        """A note if the text was read in windows."""
         if self.windows < 2:
             return ()
         return (
-            f"The text is longer than the model reads: {self.windows} windows that overlap, "
-            "each with probabilities of its own.",
+            f"The text is longer than the model's maximum, so it was read in {self.windows} overlapping "
+            "windows. Probabilities are normalized within each window.",
         )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The windows."""
+        """The number of windows."""
         return {"windows": self.windows}
 
     def text(self, answer: AnswerSpan) -> str:
-        """As it is written; "" for "no answer"."""
+        """Return the text of an answer; "" for "no answer"."""
         return self.context[answer.start : answer.end] if answer.start is not None else ""
 
     def frame(self) -> pd.DataFrame:
-        """A row for each answer: rank, start, end, text, probability; “no answer” has no place."""
+        """Return one row per answer: rank, start, end, text, probability. "No answer" has no offsets."""
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.answers) + 1),

@@ -1,6 +1,6 @@
-"""What can be had without a model: the baselines that an evaluation is held against.
+"""Baselines for an evaluation: predictors that need no language model.
 
-Each is learned from training rows alone and answers the rows of the evaluation.
+Each baseline is fitted on the training rows and predicts the rows of the evaluation.
 """
 
 from __future__ import annotations
@@ -22,64 +22,71 @@ ABOUT = {
     MOST_FREQUENT: "the most frequent answer",
     MEAN: "the mean",
 }
-"""Baseline → what it is, for people. The bag of words is a logistic regression (ridge, for numbers) on tf-idf
-of words and of pairs of neighbouring words, with scikit-learn's own settings."""
+"""Baseline → description for people.
+
+The bag of words is a logistic regression (ridge regression for numbers) on tf-idf weights of words and word
+bigrams, with scikit-learn's defaults.
+"""
 
 
-def of_rows(training: LabeledTexts, rows: Sequence[LabeledText]) -> dict[str, list[Any]]:
-    """What each baseline answers for labelled texts."""
-    known = [row.label for row in training.rows]
+def predict_labels(training: LabeledTexts, rows: Sequence[LabeledText]) -> dict[str, list[Any]]:
+    """Return the predictions of each baseline for labeled texts."""
+    labels = [row.label for row in training.rows]
     if training.kind == NUMBER:
-        constant, usual = MEAN, float(np.mean(np.array(known, dtype=np.float64)))
+        constant, answer = MEAN, float(np.mean(np.array(labels, dtype=np.float64)))
     else:
-        constant, usual = MOST_FREQUENT, _most_frequent(known)
-    found = {constant: [usual] * len(rows)}
-    if len(set(known)) > 1:
-        found[BAG_OF_WORDS] = _bag_of_words(training, rows)
-    return found
+        constant, answer = MOST_FREQUENT, _most_frequent(labels)
+    predictions = {constant: [answer] * len(rows)}
+    if len(set(labels)) > 1:
+        predictions[BAG_OF_WORDS] = _bag_of_words(training, rows)
+    return predictions
 
 
-def of_sentences(
+def predict_tags(
     training: Sequence[TaggedSentence], sentences: Sequence[Sequence[str]]
 ) -> dict[str, list[list[str]]]:
-    """What each baseline answers for the words of sentences."""
+    """Return the predicted tags of each baseline for the words of sentences."""
     tags: dict[str, Counter[str]] = {}
     for sentence in training:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             tags.setdefault(word, Counter())[tag] += 1
-    usual = _most_frequent([tag for sentence in training for tag in sentence.tags])
+    most_frequent = _most_frequent([tag for sentence in training for tag in sentence.tags])
     best = {word: _first(counts) for word, counts in tags.items()}
     return {
-        MOST_FREQUENT: [[usual] * len(words) for words in sentences],
-        BY_WORD: [[best.get(word, usual) for word in words] for words in sentences],
+        MOST_FREQUENT: [[most_frequent] * len(words) for words in sentences],
+        BY_WORD: [[best.get(word, most_frequent) for word in words] for words in sentences],
     }
 
 
 def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[Any]:
-    # Seconds, which only this function should cost.
+    # Importing scikit-learn takes seconds.
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
 
-    # Words of one letter and marks count too: "?" tells a question.
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
-    known, texts = [_text(row) for row in training.rows], [_text(row) for row in rows]
+    # Keep one-letter words and punctuation: "?" marks a question.
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
+    training_texts, texts = [_text(row) for row in training.rows], [_text(row) for row in rows]
     if training.kind == NUMBER:
-        ridge = make_pipeline(words, Ridge()).fit(known, [row.label for row in training.rows])
-        return [float(one) for one in ridge.predict(texts)]
+        ridge = make_pipeline(vectorizer, Ridge()).fit(training_texts, [row.label for row in training.rows])
+        return [float(value) for value in ridge.predict(texts)]
     regression = LogisticRegression(max_iter=1000)
     if training.kind == CLASSES:
-        fitted = make_pipeline(words, regression).fit(known, [row.label for row in training.rows])
-        return [str(one) for one in fitted.predict(texts)]
+        fitted = make_pipeline(vectorizer, regression).fit(
+            training_texts, [row.label for row in training.rows]
+        )
+        return [str(label) for label in fitted.predict(texts)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    told = target.any(axis=0) & ~target.all(axis=0)  # a label of all texts, or of none, has nothing to learn
+    varies = target.any(axis=0) & ~target.all(axis=0)  # a regression needs both classes
     answers = np.tile(target.all(axis=0), (len(rows), 1))
-    if told.any():
-        fitted = make_pipeline(words, OneVsRestClassifier(regression)).fit(known, target[:, told].astype(int))
-        answers[:, told] = fitted.predict(texts).reshape(len(rows), -1).astype(bool)
+    if varies.any():
+        fitted = make_pipeline(vectorizer, OneVsRestClassifier(regression)).fit(
+            training_texts, target[:, varies].astype(int)
+        )
+        answers[:, varies] = fitted.predict(texts).reshape(len(rows), -1).astype(bool)
     return [
-        tuple(label for label, given in zip(training.labels, answer, strict=True) if given)
+        tuple(label for label, applies in zip(training.labels, answer, strict=True) if applies)
         for answer in answers
     ]
 
@@ -98,9 +105,9 @@ def _most_frequent(answers: Sequence[Any]) -> Any:
 
 
 def _first(counts: Counter[Any]) -> Any:
-    """The most frequent; among equals the first in the alphabet, so that the order of rows says nothing."""
+    """Return the most frequent value; of several the first in order, so that row order does not matter."""
 
-    def place(one: Hashable) -> tuple[int, Any]:
-        return -counts[one], one
+    def sort_key(value: Hashable) -> tuple[int, Any]:
+        return -counts[value], value
 
-    return min(counts, key=place)
+    return min(counts, key=sort_key)

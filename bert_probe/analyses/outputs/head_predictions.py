@@ -1,4 +1,4 @@
-"""What a trained head answers for many texts at once, to be held against what is right."""
+"""The predictions of a trained head for many texts, in batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
-"""A tag for each word, beside the kinds of `text.labelled`."""
+"""The label type of tagged words; the types of labeled texts are in `text.labeled_texts`."""
 
-_KINDS = {
+_LABEL_TYPES = {
     "single_label_classification": CLASSES,
     "multi_label_classification": SEVERAL,
     "regression": NUMBER,
@@ -32,13 +32,13 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class HeadPredictions:
-    """What a head gives for texts, or for their words.
+    """The logits of a head for texts or for words.
 
     Attributes:
-        logits: [unit, label]; a unit is a text, or a word of one.
-        texts: of each unit the index of its text, [unit].
-        words: of each unit its place among the words of the text, from 0; 0 where units are texts, [unit].
-        dropped: tokens that were cut off, over all texts.
+        logits: [unit, label]; a unit is a text or a word.
+        texts: index of the text of each unit, [unit].
+        words: index of each word in its text, from 0; 0 if units are texts, [unit].
+        dropped: the number of truncated tokens, over all texts.
     """
 
     logits: Array
@@ -48,130 +48,134 @@ class HeadPredictions:
 
 
 def kind_of(checkpoint: Checkpoint) -> str:
-    """What can be asked of a checkpoint with a trained head: "classes", "several", "number" or "tags".
+    """Return the type of labels that a checkpoint predicts: "classes", "several", "number" or "tags".
 
     Raises:
-        UnavailableError: it has a head for neither texts nor words.
+        UnavailableError: the checkpoint has no head for texts or words, or one with several numbers per text.
     """
     if LABELLING in checkpoint.outputs and CLASSIFYING not in checkpoint.outputs:
         return TAGS
     output = output_of(checkpoint, CLASSIFYING)
-    kind = _KINDS[problem_of(output)]
+    kind = _LABEL_TYPES[problem_of(output)]
     if kind == NUMBER and len(output.labels) != 1:
         raise UnavailableError(
-            f"The head of {checkpoint.description.name} gives {len(output.labels)} numbers for a text; one "
-            "can be held against a label."
+            f"The head of {checkpoint.description.name} predicts {len(output.labels)} numbers per text, but "
+            "only heads that predict one number can be evaluated."
         )
     return kind
 
 
 def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
-    """The head that answers labels of this kind.
+    """Return the head that predicts labels of a type.
 
     Raises:
-        UnavailableError: there is none, or it answers another kind.
+        UnavailableError: the checkpoint has no such head.
     """
     task = LABELLING if kind == TAGS else CLASSIFYING
     output = output_of(checkpoint, task)
     if kind != TAGS and kind != kind_of(checkpoint):
         raise UnavailableError(
-            f"The labels are of the kind {kind}, and the head of {checkpoint.description.name} answers "
-            f"{kind_of(checkpoint)}. Read the file as that."
+            f"The labels are of type {kind}, but the head of {checkpoint.description.name} predicts "
+            f"{kind_of(checkpoint)}. Read the file as {kind_of(checkpoint)}."
         )
     return output
 
 
-def of_texts(
-    checkpoint: Checkpoint, output: OutputHead, rows: Sequence[LabeledText], truncate: bool, report: Progress
+def predict_texts(
+    checkpoint: Checkpoint,
+    output: OutputHead,
+    rows: Sequence[LabeledText],
+    truncate: bool,
+    progress: Progress,
 ) -> HeadPredictions:
-    """A head's answers for texts, or for texts and their pairs.
+    """Return a head's predictions for texts or text pairs.
 
     Raises:
-        TextError: a text cannot be read; with its line.
-        UnavailableError: numbers that are not finite.
+        TextError: a text cannot be encoded; the message names its line.
+        UnavailableError: the logits are not finite.
     """
     encodings = encoded(checkpoint, [(row.line, row.text, row.pair) for row in rows], truncate)
-    found = np.empty((len(rows), len(output.labels)), dtype=np.float64)
-    for index, logits in _logits(checkpoint, output, encodings, report):
-        found[index] = _finite(logits, checkpoint, rows[index].line)
+    logits_by_text = np.empty((len(rows), len(output.labels)), dtype=np.float64)
+    for index, logits in _logits(checkpoint, output, encodings, progress):
+        logits_by_text[index] = _check_finite(logits, checkpoint, rows[index].line)
     count = len(rows)
-    return HeadPredictions(found, np.arange(count), np.zeros(count, dtype=int), _dropped(encodings))
+    return HeadPredictions(logits_by_text, np.arange(count), np.zeros(count, dtype=int), _dropped(encodings))
 
 
-def of_words(
+def predict_words(
     checkpoint: Checkpoint,
     output: OutputHead,
     sentences: Sequence[TaggedSentence],
     truncate: bool,
-    report: Progress,
+    progress: Progress,
 ) -> HeadPredictions:
-    """A head's answers for the words of sentences, each at its first token, as BERT's authors have it.
+    """Return a head's predictions for the words of sentences, each at its first token (Devlin et al. 2019).
 
-    Words that are cut off, and those of which the tokenizer keeps nothing, have no answer.
+    Truncated words and words without any token are omitted.
 
     Raises:
-        TextError, UnavailableError: as `of_texts`.
+        TextError, UnavailableError: as `predict_texts`.
     """
     encodings = encoded(
         checkpoint, [(sentence.line, sentence.text, None) for sentence in sentences], truncate
     )
-    places = [
+    positions = [
         _first_tokens(encoding, sentence) for encoding, sentence in zip(encodings, sentences, strict=True)
     ]
-    found: list[list[Array]] = [[] for _ in sentences]
-    for index, logits in _logits(checkpoint, output, encodings, report):
-        at = [place for place in places[index] if place is not None]
-        found[index] = [*_finite(logits[at], checkpoint, sentences[index].line)]
+    logits_by_sentence: list[list[Array]] = [[] for _ in sentences]
+    for index, logits in _logits(checkpoint, output, encodings, progress):
+        first = [position for position in positions[index] if position is not None]
+        logits_by_sentence[index] = [*_check_finite(logits[first], checkpoint, sentences[index].line)]
     units = [
         (text, word)
-        for text, tokens in enumerate(places)
-        for word, place in enumerate(tokens)
-        if place is not None
+        for text, tokens in enumerate(positions)
+        for word, position in enumerate(tokens)
+        if position is not None
     ]
     if not units:
-        raise TextError("The tokenizer keeps no word of these sentences. Give other ones.")
+        raise TextError("The tokenizer drops every word of these sentences. Give other sentences.")
     texts, words = np.array(units).T
     return HeadPredictions(
-        np.stack([answer for answers in found for answer in answers]), texts, words, _dropped(encodings)
+        np.stack([row for rows in logits_by_sentence for row in rows]), texts, words, _dropped(encodings)
     )
 
 
 def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | None]:
-    """The first token that reaches into each word, or None."""
-    own = [token for token in encoding.tokens if token.start is not None and token.end is not None]
-    found: list[int | None] = []
-    place = 0
+    """Return the position of the first token that overlaps each word, or None."""
+    tokens = [token for token in encoding.tokens if token.start is not None and token.end is not None]
+    positions: list[int | None] = []
+    index = 0
     for start, end in sentence.spans:
-        # Words stand in order, but those of one contracted token share its place.
-        while place < len(own) and (own[place].end or 0) <= start:
-            place += 1
-        reaches = place < len(own) and (own[place].start or 0) < end
-        found.append(own[place].position if reaches else None)
-    return found
+        # Words are in order, but several words of one contracted token share a position.
+        while index < len(tokens) and (tokens[index].end or 0) <= start:
+            index += 1
+        overlaps = index < len(tokens) and (tokens[index].start or 0) < end
+        positions.append(tokens[index].position if overlaps else None)
+    return positions
 
 
 def _logits(
-    checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], report: Progress
+    checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], progress: Progress
 ) -> Iterator[tuple[int, Array]]:
-    """Index of a text and the head's numbers for it, many texts in a pass: [label], or [token, label]."""
+    """Yield the index of each text and its logits, [label] or [token, label]; texts are read in batches."""
     done = 0
-    report(done, len(encodings))
+    progress(done, len(encodings))
     for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
-        chosen = [encodings[index] for index in group]
-        given, _ = forward(checkpoint, chosen)
+        selected = [encodings[index] for index in group]
+        states, _ = forward(checkpoint, selected)
         with torch.inference_mode(), checkpoint.running():
-            pooled = getattr(given, "pooler_output", None)
-            answers = output.answer(batch(checkpoint, chosen), given.last_hidden_state, pooled)
-        yield from zip(group, as_array(answers), strict=True)
+            pooled = getattr(states, "pooler_output", None)
+            logits = output.answer(batch(checkpoint, selected), states.last_hidden_state, pooled)
+        yield from zip(group, as_array(logits), strict=True)
         done += len(group)
-        report(done, len(encodings))
+        progress(done, len(encodings))
 
 
-def _finite(logits: Array, checkpoint: Checkpoint, line: int) -> Array:
+def _check_finite(logits: Array, checkpoint: Checkpoint, line: int) -> Array:
     if not np.isfinite(logits).all():
         raise UnavailableError(
-            f"The head of {checkpoint.description.name} gives numbers that are not finite for line {line:,}, "
-            "so it cannot be judged. Use float32, or train it with a lower learning rate."
+            f"The head of {checkpoint.description.name} predicts values that are not finite for line "
+            f"{line:,}, so it cannot be evaluated. Use float32, or train it with a lower learning rate."
         )
     return logits
 

@@ -1,4 +1,4 @@
-"""Which label each token has: the answer of a head that was trained on tokens, as for names of persons."""
+"""Token classification, such as named entity recognition: the label of each token or word."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 OUTSIDE = "O"
-"""The label of what belongs to nothing, in the usual schemes (Ramshaw and Marcus 1995)."""
+"""The label of tokens outside of any entity in BIO schemes (Ramshaw and Marcus 1995)."""
 
 AGGREGATIONS: Mapping[str, str] = {
-    "none": "A label for each token.",
-    "simple": "Neighbouring tokens of one label together; a word may fall apart.",
-    "first": "Words have the label of their first token; neighbours of one label together.",
-    "average": "Words have the label that is likeliest on the mean of their tokens; neighbours together.",
-    "max": "Words have the label of their surest token; neighbours of one label together.",
+    "none": "One label per token.",
+    "simple": "Merges adjacent tokens with the same label; a word may be split.",
+    "first": "A word has the label of its first token; adjacent words with the same label are merged.",
+    "average": "A word has the label that is most probable on average; adjacent words are merged.",
+    "max": "A word has the label of its most confident token; adjacent words with the same label are merged.",
 }
 
 
 @question(LABELLING, command="predict")
 class LabelTokens(Prediction):
-    """The likeliest label of each token, or of words and their neighbours together.
+    """The most probable label of each token, or of merged words and entities.
 
     Attributes:
-        aggregation: see `AGGREGATIONS`; all as transformers' pipeline does it.
-        outside: keep what has the label O, which belongs to nothing.
+        aggregation: how tokens are merged, as in the `transformers` pipeline; see `AGGREGATIONS`.
+        outside: include spans with the label O.
     """
 
     inputs = OneTrace()
@@ -47,45 +47,48 @@ class LabelTokens(Prediction):
     aggregation: str = param(
         Choice(AGGREGATIONS),
         default="none",
-        about="What becomes of a word of several tokens, and neighbours.",
+        about="How tokens are merged into words and entities.",
     )
-    outside: bool = param(Flag(), default=False, about="Keep tokens with the label O as well.")
+    outside: bool = param(Flag(), default=False, about="Include tokens with the label O.")
 
     def of(self, trace: Trace) -> LabelTokensResult:
-        """The answer for a text.
+        """Label the tokens of a traced text.
 
         Raises:
-            UnavailableError: the checkpoint has no such head.
-            TextError: a text with a pair.
+            UnavailableError: the checkpoint has no token-classification head.
+            TextError: the trace has a pair.
         """
         checkpoint = trace.checkpoint
         output = output_of(checkpoint, LABELLING)
         if trace.encoding.pair is not None:
-            raise TextError("Labels are given to the tokens of one text. Leave the second text out.")
-        shares = softmax(output.logits(trace))
-        spans = checkpoint.encoder.spans(trace.encoding)
-        own = [token.position for token in trace.tokens if not token.special]
-        continued = _continues(checkpoint, trace, spans)
-        tokens = [_LabeledToken(*spans[place], shares[place], continued[place]) for place in own]
-        labelled = _labelled(tokens, output.labels, self.aggregation)
+            raise TextError("Token classification takes one text. Remove the second text.")
+        probabilities = softmax(output.logits(trace))
+        offsets = checkpoint.encoder.spans(trace.encoding)
+        continues = _continues_word(checkpoint, trace, offsets)
+        tokens = [
+            _LabeledToken(*offsets[token.position], probabilities[token.position], continues[token.position])
+            for token in trace.tokens
+            if not token.special
+        ]
+        spans = _aggregate(tokens, output.labels, self.aggregation)
         return LabelTokensResult(
             self.resolved(trace),
             InputRecord.of(trace),
             trace,
             output.labels,
-            read_only(shares),
-            tuple(one for one in labelled if self.outside or one.label != OUTSIDE),
+            read_only(probabilities),
+            tuple(span for span in spans if self.outside or span.label != OUTSIDE),
         )
 
 
 @dataclass(frozen=True)
 class LabeledSpan:
-    """A part of a text with its label.
+    """A span of a text with its label.
 
     Attributes:
-        start, end: characters of the text.
-        label: of the checkpoint, without B- and I- where neighbours were put together.
-        probability: of the label, or the mean over what was put together.
+        start, end: character offsets in the text.
+        label: from the checkpoint; without B- and I- if tokens were merged.
+        probability: the probability of the label, or its mean over the merged tokens.
     """
 
     start: int
@@ -95,31 +98,33 @@ class LabeledSpan:
 
     @property
     def kind(self) -> str:
-        """The label without B- and I-, which say where it begins and goes on."""
-        return _bare(self.label)
+        """The label without its B- or I- prefix."""
+        return _strip_prefix(self.label)
 
 
 @dataclass(frozen=True, eq=False)
 class _LabeledToken:
-    """A token: its characters, the shares of its labels, and whether it goes on with a word."""
+    """Character offsets of a token, the probabilities of its labels, and whether it continues a word."""
 
     start: int
     end: int
-    shares: Array
+    probabilities: Array
     continues: bool
 
 
-def _continues(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, int]]) -> list[bool]:
-    """Whether each token goes on with the word before it, by the rule of transformers' pipeline.
+def _continues_word(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, int]]) -> list[bool]:
+    """Return whether each token continues the previous word, by the rule of the `transformers` pipeline.
 
-    With marks for that in the vocabulary (##ing), a token that is longer than its text is marked; without
-    them it is one that no space goes before.
+    If the vocabulary has a continuation prefix (##ing), a token that is longer than its text continues a
+    word; otherwise a token without a space before it does.
     """
     tokenizer, text = checkpoint.tokenizer, trace.encoding.text
-    marked = bool(getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None))
+    has_prefix = bool(getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None))
 
     def continues(token: str, start: int, end: int) -> bool:
-        return len(token) != end - start if marked else start > 0 and " " not in text[start - 1 : start + 1]
+        return (
+            len(token) != end - start if has_prefix else start > 0 and " " not in text[start - 1 : start + 1]
+        )
 
     return [
         token.id != tokenizer.unk_token_id and continues(token.token, *span)
@@ -127,71 +132,75 @@ def _continues(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, 
     ]
 
 
-def _labelled(pieces: Sequence[_LabeledToken], labels: Sequence[str], aggregation: str) -> list[LabeledSpan]:
+def _aggregate(tokens: Sequence[_LabeledToken], labels: Sequence[str], aggregation: str) -> list[LabeledSpan]:
     groups: list[list[_LabeledToken]] = []
-    for piece in pieces:
-        if groups and piece.continues and aggregation in _WORDS:
-            groups[-1].append(piece)
+    for token in tokens:
+        if groups and token.continues and aggregation in _WORDS:
+            groups[-1].append(token)
         else:
-            groups.append([piece])
-    found = []
+            groups.append([token])
+    spans = []
     for group in groups:
-        shares = _WORDS.get(aggregation, _first)([piece.shares for piece in group])
-        best = int(shares.argmax())
-        found.append(LabeledSpan(group[0].start, group[-1].end, labels[best], float(shares[best])))
-    return found if aggregation == "none" else _together(found)
+        probabilities = _WORDS.get(aggregation, _first)([token.probabilities for token in group])
+        best = int(probabilities.argmax())
+        spans.append(LabeledSpan(group[0].start, group[-1].end, labels[best], float(probabilities[best])))
+    return spans if aggregation == "none" else _merge(spans)
 
 
-def _first(shares: Sequence[Array]) -> Array:
-    return shares[0]
+def _first(probabilities: Sequence[Array]) -> Array:
+    return probabilities[0]
 
 
-def _surest(shares: Sequence[Array]) -> Array:
-    return max(shares, key=lambda one: float(one.max()))
+def _most_confident(probabilities: Sequence[Array]) -> Array:
+    return max(probabilities, key=lambda row: float(row.max()))
 
 
-def _mean(shares: Sequence[Array]) -> Array:
-    mean: Array = np.mean(shares, axis=0)
+def _mean(probabilities: Sequence[Array]) -> Array:
+    mean: Array = np.mean(probabilities, axis=0)
     return mean
 
 
-_WORDS: Mapping[str, Callable[[Sequence[Array]], Array]] = {"first": _first, "average": _mean, "max": _surest}
+_WORDS: Mapping[str, Callable[[Sequence[Array]], Array]] = {
+    "first": _first,
+    "average": _mean,
+    "max": _most_confident,
+}
 
 
-def _together(labelled: Sequence[LabeledSpan]) -> list[LabeledSpan]:
-    """Neighbours of one label as one, unless the later one begins anew, as B- says."""
+def _merge(spans: Sequence[LabeledSpan]) -> list[LabeledSpan]:
+    """Merge adjacent spans with the same label, unless B- marks the second as the start of a new entity."""
     groups: list[list[LabeledSpan]] = []
-    for one in labelled:
-        begins = one.label.startswith("B-")
-        if groups and not begins and _bare(one.label) == _bare(groups[-1][-1].label):
-            groups[-1].append(one)
+    for span in spans:
+        is_start = span.label.startswith("B-")
+        if groups and not is_start and span.kind == groups[-1][-1].kind:
+            groups[-1].append(span)
         else:
-            groups.append([one])
+            groups.append([span])
     return [
         LabeledSpan(
             group[0].start,
             group[-1].end,
             group[0].label.split("-", 1)[-1],
-            float(np.mean([one.probability for one in group])),
+            float(np.mean([span.probability for span in group])),
         )
         for group in groups
     ]
 
 
-def _bare(label: str) -> str:
+def _strip_prefix(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelTokensResult(PredictionResult):
-    """Labels of the parts of a text.
+    """The labels of the spans of a text.
 
     Attributes:
-        trace: of the text.
-        labels: all that there are, as the checkpoint names them.
-        probabilities: of each label at each token, special ones among them; float64 [token, label], rows sum
-            to 1.
-        parts_of_text: what has a label, in the order of the text.
+        trace: the traced text.
+        labels: all labels of the checkpoint.
+        probabilities: probability of each label at each token, including special tokens; float64 [token,
+            label], rows sum to 1.
+        parts_of_text: the labeled spans, in the order of the text.
     """
 
     question: LabelTokens
@@ -202,27 +211,30 @@ class LabelTokensResult(PredictionResult):
 
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):
-            raise ShapeError(f"{len(self.labels)} labels do not fit {self.probabilities.shape}.")
+            raise ShapeError(
+                f"probabilities have shape {self.probabilities.shape}; "
+                f"[{len(self.trace.tokens)} tokens, {len(self.labels)} labels] is needed."
+            )
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All that parts of a text may be, by the names of the labels without B- and I-."""
-        return tuple(dict.fromkeys(map(_bare, self.labels)))
+        """All labels without their B- and I- prefixes."""
+        return tuple(dict.fromkeys(map(_strip_prefix, self.labels)))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many tokens were looked at, as those without a label are left out."""
+        """The number of tokens that were labeled, including those that the table omits."""
         return {"tokens_labelled": sum(not token.special for token in self.trace.tokens)}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each part of the text: start, end, text, label, probability."""
-        text, parts = self.trace.encoding.text, self.parts_of_text
+        """Return one row per labeled span: start, end, text, label, probability."""
+        text, spans = self.trace.encoding.text, self.parts_of_text
         return pd.DataFrame(
             {
-                "start": [part.start for part in parts],
-                "end": [part.end for part in parts],
-                "text": pd.Series([text[part.start : part.end] for part in parts], dtype=object),
-                "label": pd.Series([part.label for part in parts], dtype=object),
-                "probability": [part.probability for part in parts],
+                "start": [span.start for span in spans],
+                "end": [span.end for span in spans],
+                "text": pd.Series([text[span.start : span.end] for span in spans], dtype=object),
+                "label": pd.Series([span.label for span in spans], dtype=object),
+                "probability": [span.probability for span in spans],
             }
         )

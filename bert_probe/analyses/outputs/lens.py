@@ -1,4 +1,4 @@
-"""The lens: what a trained head makes of each layer's vectors, and so from where on its answer is there."""
+"""The logit lens: what a trained head predicts from the vectors of each layer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_of
-from bert_probe.analyses.outputs.fill_mask import masked, target
+from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import opened
+from bert_probe.analyses.outputs.tuned_lens_files import load_lens
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FileName, Number, Optional
 from bert_probe.core.field_types_of_words import WordList, WordSelector
@@ -30,40 +30,41 @@ from bert_probe.model.outputs import OutputHead, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 TASKS = (FILLING, CLASSIFYING, LABELLING)
-"""Tasks whose heads can be put on any layer, in the order in which one is taken where none is named."""
+"""Tasks whose heads can read any layer, in order of preference."""
 
 CAVEAT = (
-    "The head was trained on the last layer only. What it makes of a layer before says how near that layer's "
-    "vectors are, in the head's terms, to an answer; not what the model had decided there."
+    "The head was trained on the last layer only. Its predictions for earlier layers show how close their "
+    "vectors already are to a prediction, not what the model had decided there."
 )
 
 
 @question("lens")
 class Lens(Question):
-    """What the model's own output head makes of each layer's vectors; nostalgebraist 2020, "the logit lens".
+    """What the model's own output head predicts from the vectors of each layer: the logit lens,
+    nostalgebraist 2020.
 
-    The last layer is the model's answer exactly. A model that ends in a norm of its own gets that norm on
-    every layer.
+    For the last layer this is exactly the model's prediction. If the model applies a norm after its last
+    layer, that norm is applied to every layer.
 
     Attributes:
-        task: which head; None for the first of `TASKS` that the checkpoint has.
-        top: how many words or labels, likeliest first.
-        targets: at masks these words only, and no others; see `FillMask`.
-        mask: a token; its word is masked, beside the masks that the text has.
-        tuned: the file of a tuned lens, see `TuneLens`: each layer but the last is read through it. At masks.
-        show: "answers", a row for each word or label; or "entropy", a row for each layer and token.
+        task: the output head; None for the first of `TASKS` that the checkpoint has.
+        top: the maximum number of words or labels.
+        targets: restrict predictions at masks to these words; see `FillMask`.
+        mask: a token whose word is masked, in addition to the masks in the text.
+        tuned: the file of a tuned lens (see `TuneLens`), applied to each layer but the last, at masks.
+        show: "answers", a row per word or label; or "entropy", a row per layer and token.
     """
 
     inputs = OneTrace()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="Which trained head.")
-    top: int = param(Number(1), default=5, about="How many, likeliest first.")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The output head.")
+    top: int = param(Number(1), default=5, about="Maximum number of predictions.")
     targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words.")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
     tuned: str | None = param(
-        Optional(FileName()), default=None, key="lens_tuned", about="At masks: read through this tuned lens."
+        Optional(FileName()), default=None, key="lens_tuned", about="At masks: apply this tuned lens."
     )
     show: str = param(
         Choice(("answers", "entropy")),
@@ -74,79 +75,90 @@ class Lens(Question):
     )
 
     def of(self, trace: Trace) -> LensResult:
-        """The head on every layer: at the masks of a text, or, where it has none, at all tokens.
+        """Apply the head to every layer: at the masks of a text, or at all tokens if it has none.
 
         Raises:
-            UnavailableError: the checkpoint has no such head, does not show its layers, or no model made the
-                trace.
-            SelectionError: a word that is not in the text; a target, a mask or a tuned lens for a head of
-                labels; a tuned lens for a text without a mask.
-            WeightsError: a file that holds no tuned lens of this checkpoint.
+            UnavailableError: the checkpoint has no such head or no access to its layers, or the trace has no
+                model.
+            SelectionError: a word that is not in the text; targets, a mask or a tuned lens for a
+                classification head; a tuned lens for a text without masks.
+            WeightsError: the file is not a tuned lens of this checkpoint.
         """
         output = _output(trace.checkpoint, self.task)
         if output.task != FILLING and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Words, masks and tuned lenses go with {FILLING}; this is the head for {output.task}."
+                f"Target words, masks and tuned lenses need a {FILLING} head; this is the head for "
+                f"{output.task}."
             )
-        tuned = None if self.tuned is None else opened(self.tuned, trace.checkpoint)
-        asked_for = self.resolved(trace)
-        read = (
-            trace if asked_for.mask is None else trace.checkpoint.trace(*masked(trace, int(asked_for.mask)))
+        lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
+        resolved = self.resolved(trace)
+        masked_trace = (
+            trace if resolved.mask is None else trace.checkpoint.trace(*mask_word(trace, int(resolved.mask)))
         )
-        places = _places(read, output)
-        if tuned is not None and read.checkpoint.tokenizer.mask_token_id not in read.encoding.ids:
+        tokens = _places(masked_trace, output)
+        if (
+            lens is not None
+            and masked_trace.checkpoint.tokenizer.mask_token_id not in masked_trace.encoding.ids
+        ):
             raise SelectionError(
-                "A tuned lens has learned at masks, and there is none in the text. Write one, or name a word "
-                "that is to be masked."
+                "A tuned lens applies to masks, but the text has none. Add a mask, or choose a word to mask."
             )
-        wanted = sorted({target(read.checkpoint, word)[0] for word in self.targets})
-        share = PROBABILITIES[problem_of(output)] if output.task == CLASSIFYING else softmax
+        targets = sorted({target_token(masked_trace.checkpoint, word)[0] for word in self.targets})
+        to_probabilities = PROBABILITIES[problem_of(output)] if output.task == CLASSIFYING else softmax
         layers = []
-        for logits in _by_layer(read, output, [place.position for place in places], tuned):
-            shares = share(logits)
-            among = np.argsort(-(logits[:, wanted] if wanted else logits), axis=-1, kind="stable")[
+        for logits in _by_layer(masked_trace, output, [token.position for token in tokens], lens):
+            probabilities = to_probabilities(logits)
+            ranking = np.argsort(-(logits[:, targets] if targets else logits), axis=-1, kind="stable")[
                 :, : self.top
             ]
-            ids = np.asarray(wanted)[among] if wanted else among
-            chosen = np.take_along_axis(logits, ids, axis=-1)
-            ranks = (logits[:, None, :] > chosen[..., None]).sum(axis=-1) + 1
-            layers.append((ids, ranks, chosen, np.take_along_axis(shares, ids, axis=-1), _entropy(shares)))
-        ids, ranks, chosen, likely, entropy = (
-            read_only(np.stack(part)) for part in zip(*layers, strict=True)
+            ids = np.asarray(targets)[ranking] if targets else ranking
+            top_logits = np.take_along_axis(logits, ids, axis=-1)
+            ranks = (logits[:, None, :] > top_logits[..., None]).sum(axis=-1) + 1
+            layers.append(
+                (
+                    ids,
+                    ranks,
+                    top_logits,
+                    np.take_along_axis(probabilities, ids, axis=-1),
+                    _entropy(probabilities),
+                )
+            )
+        ids, ranks, top_logits, top_probabilities, entropy = (
+            read_only(np.stack(arrays)) for arrays in zip(*layers, strict=True)
         )
         return LensResult(
-            asked_for,
+            resolved,
             InputRecord.of(trace),
             output.task,
-            read,
-            places,
-            _names(output, read, ids),
+            masked_trace,
+            tokens,
+            _names(output, masked_trace, ids),
             ids,
             ranks,
-            chosen,
-            likely,
+            top_logits,
+            top_probabilities,
             entropy,
-            {} if tuned is None else {"sha256": tuned.digest, **tuned.metadata, "verdict": tuned.verdict},
+            {} if lens is None else {"sha256": lens.digest, **lens.metadata, "verdict": lens.verdict},
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LensResult(Result):
-    """What a head makes of each layer. Arrays are [layer + 1, place, answer], row 0 of the embeddings.
+    """The predictions for each layer. Arrays are [layer + 1, place, answer]; row 0 is the embeddings.
 
     Attributes:
-        task: of the head.
+        task: of the output head.
         read: the trace of the text with its masks.
-        places: the tokens that are asked about; none for a head for whole texts, which has one place.
-        names: words or labels, as ``ids`` has them.
-        ids: of the words in the vocabulary, or of the labels.
-        ranks: place among all words or labels, from 1.
-        logits: what the head gives.
-        probabilities: as the head's own answer has them, float64; NaN for a number.
-        entropy: of the probabilities over all words or labels, in bits, [layer + 1, place]: 0 where one has
-            it all; NaN where they are not shares of one whole.
-        tuned: digest, losses and verdict of the lens through which the layers before the last were read; none
-            of the plain one.
+        places: the tokens at which the head predicts; empty for text classification, whose arrays have one
+            place.
+        names: words or labels of ``ids``.
+        ids: vocabulary ids of words, or label indices.
+        ranks: ranks among all words or labels, from 1.
+        logits: outputs of the head.
+        probabilities: as in the head's own prediction, float64; NaN for regression.
+        entropy: of the probabilities over all words or labels, in bits, [layer + 1, place]; NaN if they do
+            not sum to 1.
+        tuned: digest, losses and verdict of the tuned lens; empty for the logit lens.
     """
 
     question: Lens
@@ -163,48 +175,51 @@ class LensResult(Result):
 
     def __post_init__(self) -> None:
         shape = (self.read.layers + 1, max(1, len(self.places)))
-        shapes = {part.shape for part in (self.ids, self.ranks, self.logits, self.probabilities)}
+        shapes = {array.shape for array in (self.ids, self.ranks, self.logits, self.probabilities)}
         if len(shapes) > 1 or self.ids.shape[:2] != shape or self.entropy.shape != shape:
             raise ShapeError(
-                f"Answers of shapes {shapes} do not fit {shape[0]} layers and {shape[1]} places."
+                f"The arrays have shapes {shapes} and {self.entropy.shape}; [{shape[0]} layers + embeddings, "
+                f"{shape[1]} places, answer] is needed."
             )
 
     @property
     def settled(self) -> Array:
-        """The first layer from which on the likeliest is the last layer's likeliest, [place]."""
+        """The first layer from which on the top prediction is that of the last layer, [place]."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
-        # Counted from the end, as many layers as agree without a gap.
+        # Count the agreeing layers backwards from the last one, up to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
         layers: Array = len(same) - agreeing
         return layers
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The head, the text that it read where a word was masked for the question, and the tuned lens."""
+        """The task, the masked text if the question masked a word, and the tuned lens."""
         encoding = self.read.encoding
-        changed = self.question.mask is not None
-        read = {"masked_text": encoding.text, "masked_pair": encoding.pair} if changed else {}
-        return {"head": self.task, **read, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
+        has_mask = self.question.mask is not None
+        texts = {"masked_text": encoding.text, "masked_pair": encoding.pair} if has_mask else {}
+        return {"head": self.task, **texts, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
 
     def frame(self) -> pd.DataFrame:
-        """The table that the question shows.
+        """Return the table that the question selects.
 
-        "answers": layer, position, rank, token, probability; of labels: layer, position (of tokens), rank,
-        label, probability, logit. "entropy": layer, position, token, entropy_bits.
+        "answers": layer, position, rank, token, probability for words; layer, position (of tokens), rank,
+        label, probability, logit for labels. "entropy": layer, position, token, entropy_bits.
         """
         layers, places, count = self.ids.shape
-        each = 1 if self.question.show == "entropy" else count
-        columns: dict[str, Any] = {"layer": np.repeat(np.arange(layers), places * each)}
+        repeats = 1 if self.question.show == "entropy" else count
+        columns: dict[str, Any] = {"layer": np.repeat(np.arange(layers), places * repeats)}
         if self.places:
-            columns["position"] = np.tile(np.repeat([place.position for place in self.places], each), layers)
+            columns["position"] = np.tile(
+                np.repeat([place.position for place in self.places], repeats), layers
+            )
         if self.question.show == "entropy":
             columns |= {frames.TOKEN: frames.names(self.places) * layers} if self.places else {}
             return pd.DataFrame(columns | {"entropy_bits": self.entropy.ravel()})
-        named = frames.TOKEN if self.task == FILLING else "label"
+        column = frames.TOKEN if self.task == FILLING else "label"
         names = [name for layer in self.names for place in layer for name in place]
         columns |= {
             "rank": self.ranks.ravel(),
-            named: pd.Series(names, dtype=object),
+            column: pd.Series(names, dtype=object),
             "probability": self.probabilities.ravel(),
         }
         return pd.DataFrame(columns | ({} if self.task == FILLING else {"logit": self.logits.ravel()}))
@@ -213,14 +228,16 @@ class LensResult(Result):
 def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
     if task is not None:
         return output_of(checkpoint, task)
-    there = [one for one in TASKS if one in checkpoint.outputs]
-    if not there:
+    tasks = [task for task in TASKS if task in checkpoint.outputs]
+    if not tasks:
         raise UnavailableError(missing(checkpoint, f"{', '.join(TASKS[:-1])} or {TASKS[-1]}"))
-    return output_of(checkpoint, there[0])
+    return output_of(checkpoint, tasks[0])
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
-    """Masks, or all tokens where there is none; all tokens for labels; none for a text as a whole."""
+    """Return the masks, or all tokens if there are none; all tokens for token labels, no tokens for
+    text classes.
+    """
     if output.task == CLASSIFYING:
         return ()
     masks = [token for token in read.tokens if token.id == read.checkpoint.tokenizer.mask_token_id]
@@ -228,31 +245,33 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
 
 
 def _by_layer(
-    read: Trace, output: OutputHead, positions: Sequence[int], tuned: TuneLensResult | None
+    read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
 ) -> Iterator[Array]:
-    """What the head gives for each layer, [place, word or label]; the last one is the model's own answer."""
+    """Yield the logits for each layer, [place, word or label]; the last are the model's own."""
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = passing(read)
         passed.check_pooler()
         norm = passed.norm
         for layer in range(read.layers):
             states = as_tensor(read.vectors(layer), model)[None]
-            states = states if tuned is None else tuned.on(layer, states)
+            states = states if lens is None else lens.on(layer, states)
             states = states if norm is None else norm.on(states)
             yield np.atleast_2d(output.logits_on(read, states, passed.pooled(states), positions or None))
     yield np.atleast_2d(output.logits(read, positions or None))
 
 
-def _entropy(shares: Array) -> Array:
-    """Of rows that sum to 1, in bits; NaN for others."""
-    bits = -(shares * np.log2(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)
-    whole = np.isclose(shares.sum(axis=-1), 1.0)
-    found: Array = np.where(whole, np.maximum(bits, 0.0), np.nan)
-    return found
+def _entropy(probabilities: Array) -> Array:
+    """Return the entropy of each row in bits; NaN for rows that do not sum to 1."""
+    bits = -(
+        probabilities * np.log2(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0)
+    ).sum(axis=-1)
+    is_distribution = np.isclose(probabilities.sum(axis=-1), 1.0)
+    entropy: Array = np.where(is_distribution, np.maximum(bits, 0.0), np.nan)
+    return entropy
 
 
 def _names(output: OutputHead, read: Trace, ids: Array) -> tuple[tuple[tuple[str, ...], ...], ...]:
     if output.task != FILLING:
-        return tuple(tuple(tuple(output.labels[one] for one in row) for row in layer) for layer in ids)
+        return tuple(tuple(tuple(output.labels[index] for index in row) for row in layer) for layer in ids)
     names = read.checkpoint.tokenizer.convert_ids_to_tokens
     return tuple(tuple(tuple(names(row)) for row in layer) for layer in ids.tolist())

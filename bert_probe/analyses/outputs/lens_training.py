@@ -1,4 +1,6 @@
-"""How a tuned lens is trained: what a model has at masks, and a map a layer towards its answer there."""
+"""Training of a tuned lens: hidden states at masks, and one affine map per layer towards the model's
+prediction.
+"""
 
 from __future__ import annotations
 
@@ -19,42 +21,45 @@ from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
 from bert_probe.text.validation import ValidationErrors
 
-SHARE = 0.15
-"""Of a line's tokens that are masked at a time, as in the training of BERT (Devlin et al. 2019)."""
-READINGS = 4
-"""Times that a line is read, with other tokens masked each time: so few lines give more to learn from."""
-BATCH = 64
-"""Masked words of a step."""
-RATE = 1.0
-"""Of Adam (Kingma and Ba 2015), over the numbers of a vector, as so many add up to one; falling to 0 along a
-straight line."""
+MASKED_SHARE = 0.15
+"""Share of a line's tokens that are masked at a time, as in BERT's training (Devlin et al. 2019)."""
+PASSES = 4
+"""How often each line is read, each time with other masks, to get more training data from few lines."""
+BATCH_SIZE = 64
+"""Masked words per training step."""
+LEARNING_RATE = 1.0
+"""Initial learning rate of Adam (Kingma and Ba 2015), divided by the hidden size; decays linearly to 0."""
 GROUP_TOKENS = 2048
-"""Padded tokens that are read at once; every layer of them is held."""
-MOST_BYTES = 2_000_000_000
-"""Of vectors that are kept to learn from."""
+"""Maximum number of tokens in a forward pass, with padding; hidden states of all layers are in memory."""
+MAX_BYTES = 2_000_000_000
+"""Maximum size of the hidden states to train on."""
 
-Told = Callable[[], None]
-"""Called when another part of the work is done."""
+OnStep = Callable[[], None]
+"""Called after each step of the work."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskTargets:
-    """What a model has at masks.
+    """Hidden states and model inputs at masks.
 
     Attributes:
-        states: hidden states, [layer + 1, place, hidden].
-        inputs: what the model was given there, name → [place].
-        lines: which line each place is of, [place].
+        states: hidden states, [layer + 1, mask, hidden].
+        inputs: model inputs at the masks, name → [mask].
+        lines: line index of each mask, [mask].
     """
 
     states: Array
     inputs: Mapping[str, Array]
     lines: Array
 
-    def of(self, chosen: Array) -> MaskTargets:
-        """Those where this is so, bool [place]."""
-        inputs = {name: values[chosen] for name, values in self.inputs.items()}
-        return MaskTargets(self.states[:, chosen], inputs, self.lines[chosen])
+    def of(self, selected: Array) -> MaskTargets:
+        """Return the selected masks.
+
+        Args:
+            chosen: bool [mask].
+        """
+        inputs = {name: values[selected] for name, values in self.inputs.items()}
+        return MaskTargets(self.states[:, selected], inputs, self.lines[selected])
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -62,13 +67,13 @@ class MaskTargets:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLines:
-    """Lines with some of their tokens masked, in groups that are read at once.
+    """Lines with some of their tokens masked, grouped into batches.
 
     Attributes:
-        texts: what the model is given, each line `READINGS` times.
-        lines: which line each is.
-        places: where its masks are.
-        groups: indices of the texts.
+        texts: masked model inputs; each line occurs `PASSES` times.
+        lines: line index of each text.
+        places: mask positions in each text.
+        groups: text indices of each batch.
     """
 
     texts: Sequence[ModelInputs]
@@ -77,134 +82,152 @@ class MaskedLines:
     groups: Sequence[Sequence[int]]
 
 
-def readings(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
-    """Mask `SHARE` of the tokens of each line, at least one; special and unknown ones stay.
+def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
+    """Mask `MASKED_SHARE` of the tokens of each line, at least one; special and unknown tokens are never
+    masked.
 
     Raises:
-        EmptyTextError: no line has a word that can be masked.
-        TextError: more of them than can be kept.
+        EmptyTextError: no line has a token that can be masked.
+        TextError: there are more masks than fit in `MAX_BYTES`.
     """
     random, mask = np.random.default_rng(seed), checkpoint.tokenizer.mask_token_id
     specials = checkpoint.tokenizer.all_special_ids
-    texts = [masked(line, specials, mask, random) for _ in range(READINGS) for line in lines]
+    texts = [mask_tokens(line, specials, mask, random) for _ in range(PASSES) for line in lines]
     places = [np.flatnonzero(text.inputs["input_ids"] == mask) for text in texts]
-    about, count = checkpoint.description, sum(map(len, places))
+    description, count = checkpoint.description, sum(map(len, places))
     if not count:
-        raise EmptyTextError("No line has a word that can be masked. Give words that the model knows.")
-    size = (about.layers + 1) * count * about.hidden_size * (8 if about.dtype == "float64" else 4)
-    if size > MOST_BYTES:
+        raise EmptyTextError(
+            "No line has a token that can be masked. Give lines with words from the model's vocabulary."
+        )
+    size = (
+        (description.layers + 1)
+        * count
+        * description.hidden_size
+        * (8 if description.dtype == "float64" else 4)
+    )
+    if size > MAX_BYTES:
         raise TextError(
-            f"{len(lines):,} lines have {count:,} masked words, whose vectors take {size / 1e9:.1f} GB; "
-            f"{MOST_BYTES / 1e9:.0f} GB are kept. Give fewer lines: some thousands are enough."
+            f"{len(lines):,} lines have {count:,} masked words, whose vectors need {size / 1e9:.1f} GB, but "
+            "at "
+            f"most {MAX_BYTES / 1e9:.0f} GB are allowed. Give fewer lines: a few thousand are enough."
         )
     groups = batches([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
-    return MaskedLines(texts, [*range(len(lines))] * READINGS, places, groups)
+    return MaskedLines(texts, [*range(len(lines))] * PASSES, places, groups)
 
 
-def inputs_of(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[ModelInputs]:
-    """What the model is given for each line, which comes with its number.
+def encode_lines(
+    checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool
+) -> list[ModelInputs]:
+    """Return the model inputs of numbered lines.
 
     Raises:
-        InvalidFileError: some that cannot be read, all of them named.
+        InvalidFileError: lines that cannot be encoded; the message names all of them.
     """
-    found, faults = [], ValidationErrors("The list")
+    inputs, errors = [], ValidationErrors("The list")
     for number, line in lines:
         try:
-            found.append(checkpoint.encoder.inputs(line, truncate=truncate))
+            inputs.append(checkpoint.encoder.inputs(line, truncate=truncate))
         except TextError as error:
-            faults.add(number, str(error))
-    faults.check()
-    return found
+            errors.add(number, str(error))
+    errors.check()
+    return inputs
 
 
-def masked(line: ModelInputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> ModelInputs:
-    """A text with `SHARE` of its tokens masked, one at least if there is one that is not special."""
+def mask_tokens(
+    line: ModelInputs, specials: Sequence[int], mask: int, random: np.random.Generator
+) -> ModelInputs:
+    """Return a text with `MASKED_SHARE` of its tokens masked, at least one unless all are special."""
     ids = line.inputs["input_ids"].copy()
-    free = np.flatnonzero(~np.isin(ids, specials))
-    count = max(1, round(SHARE * len(free))) if len(free) else 0
-    ids[random.choice(free, count, replace=False)] = mask
+    candidates = np.flatnonzero(~np.isin(ids, specials))
+    count = max(1, round(MASKED_SHARE * len(candidates))) if len(candidates) else 0
+    ids[random.choice(candidates, count, replace=False)] = mask
     return ModelInputs({**line.inputs, "input_ids": ids}, line.dropped)
 
 
-def read(checkpoint: Checkpoint, given: MaskedLines, told: Told) -> MaskTargets:
-    """Run the model on all of it, and keep what it has at the masks.
+def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep) -> MaskTargets:
+    """Run the model on the masked lines and return its hidden states at the masks.
+
+    Args:
+        on_step: called after each batch.
 
     Raises:
-        OutOfMemoryError: the machine is too small.
-        UnavailableError: numbers that are not finite; a model in memory that changes meanwhile.
+        OutOfMemoryError: there is not enough memory.
+        UnavailableError: a hidden state is not finite, or an in-memory model changed in the meantime.
     """
-    starts = np.cumsum([0, *map(len, given.places)])
-    about = checkpoint.description
-    with memory_errors("The vectors of these lines need more memory than is free. Give fewer lines."):
-        kind = np.float64 if about.dtype == "float64" else np.float32
-        states = np.empty((about.layers + 1, starts[-1], about.hidden_size), kind)
-        for group in given.groups:
+    starts = np.cumsum([0, *map(len, lines.places)])
+    description = checkpoint.description
+    with memory_errors("The hidden states of these lines do not fit in memory. Give fewer lines."):
+        dtype = np.float64 if description.dtype == "float64" else np.float32
+        states = np.empty((description.layers + 1, starts[-1], description.hidden_size), dtype)
+        for group in lines.groups:
             with torch.inference_mode(), checkpoint.running() as model:
-                inputs = batch(checkpoint, [given.texts[index] for index in group])
+                inputs = batch(checkpoint, [lines.texts[index] for index in group])
                 layers = model(**inputs, output_hidden_states=True).hidden_states
                 for row, index in enumerate(group):
                     for layer, vectors in enumerate(layers):
-                        own = slice(starts[index], starts[index + 1])
-                        states[layer, own] = as_array(vectors[row, given.places[index]])
-            told()
+                        columns = slice(starts[index], starts[index + 1])
+                        states[layer, columns] = as_array(vectors[row, lines.places[index]])
+            on_step()
     if not np.isfinite(states).all():
         raise UnavailableError(
-            f"{about.name} gives vectors that are not finite for these lines, so there is nothing to learn "
-            "from. Use float32."
+            f"The hidden states of {description.name} are not finite for these lines, so a lens cannot be "
+            "trained. Use float32."
         )
-    pairs = [*zip(given.texts, given.places, strict=True)]
-    names = given.texts[0].inputs
-    values = {name: np.concatenate([text.inputs[name][own] for text, own in pairs]) for name in names}
-    return MaskTargets(states, values, np.repeat(given.lines, [len(own) for own in given.places]))
+    pairs = [*zip(lines.texts, lines.places, strict=True)]
+    names = lines.texts[0].inputs
+    values = {name: np.concatenate([text.inputs[name][columns] for text, columns in pairs]) for name in names}
+    return MaskTargets(states, values, np.repeat(lines.lines, [len(columns) for columns in lines.places]))
 
 
 class WordHead:
-    """What a model's own head for words makes of vectors that belong to no one text.
+    """The model's own masked-language-modeling head, applied to vectors that belong to no single text.
 
-    Whoever calls it is within `Checkpoint.running`.
+    Calls must be made within `Checkpoint.running`.
 
     Args:
-        passed: any text's way through the model, for a norm that follows the layers.
+        passed: the forward pass of any text; provides the norm after the layers, if there is one.
     """
 
     def __init__(self, output: OutputHead, passed: ForwardPass) -> None:
         passed.check_pooler()
         self._output, self._passed, self._norm = output, passed, passed.norm
         states = passed.states[0]
-        self.device, self._kind = states.device, states.dtype
-        self.kind = torch.promote_types(states.dtype, torch.float32)
+        self.device, self._dtype = states.device, states.dtype
+        self.dtype = torch.promote_types(states.dtype, torch.float32)
 
     def __call__(
         self, states: torch.Tensor, inputs: Mapping[str, torch.Tensor], last: bool = False
     ) -> torch.Tensor:
-        """The words' logits, [place, word], in `kind`.
+        """Return the logits of all words, [mask, word], in `dtype`.
 
         Args:
-            states: [place, hidden].
-            inputs: what the model was given there, name → [place].
-            last: they are last hidden states, after the norm, where there is any.
+            states: [mask, hidden].
+            inputs: model inputs at the masks, name → [mask].
+            last: whether `states` are last hidden states, to which the norm has already been applied.
         """
-        rows = states.to(self._kind)[None]
+        rows = states.to(self._dtype)[None]
         rows = rows if last or self._norm is None else self._norm.on(rows)
-        of_one = {name: values[None] for name, values in inputs.items()}
-        logits = self._output.answer(of_one, rows, self._passed.pooled(rows))[0]
-        return logits.to(self.kind)
+        batch_of_one = {name: values[None] for name, values in inputs.items()}
+        logits = self._output.answer(batch_of_one, rows, self._passed.pooled(rows))[0]
+        return logits.to(self.dtype)
 
     def tensor(self, values: Array) -> torch.Tensor:
-        """An array where the model is."""
+        """Return an array as a tensor on the model's device."""
         return torch.from_numpy(values).to(self.device)
 
 
 def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
-    """Kullback and Leibler's Σ p log(p / q) in nats, [place], of logarithms of p and q, [place, word]."""
+    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, [mask], from log p and log q,
+    [mask, word].
+    """
     return F.kl_div(lens, answer, reduction="none", log_target=True).sum(dim=-1)
 
 
 class _AffineMap:
-    """h + s (A x + b): x is h less its mean and over its spread, s the root of the mean square of h.
+    """The map h + s (A x + b), where x is h standardized by feature and s is the root mean square of h.
 
-    So steps of one size suit every layer of every family, whatever the lengths of its vectors. A and b begin
-    as 0, and the map as the identity.
+    Standardization makes one learning rate suit every layer and family, whatever the norms of their vectors.
+    A and b start at 0, so the map starts as the identity.
     """
 
     def __init__(self, states: torch.Tensor) -> None:
@@ -217,70 +240,80 @@ class _AffineMap:
         self.bias = states.new_zeros(size).requires_grad_()
 
     def on(self, rows: torch.Tensor) -> torch.Tensor:
-        """What it makes of some places."""
+        """Return the mapped states of some masks."""
         states = self.states[rows]
         return states + self.scale * F.linear((states - self.mean) / self.spread, self.weight, self.bias)
 
     def folded(self) -> tuple[Array, Array]:
-        """A and b of h + A h + b, [hidden, hidden] and [hidden]."""
+        """Return A and b of the equivalent map h + A h + b, [hidden, hidden] and [hidden]."""
         with torch.no_grad():
             weight = (self.scale * self.weight / self.spread).double()
             bias = self.scale.double() * self.bias.double() - weight @ self.mean.double()
-            kind = self.states.dtype
-            return weight.to(kind).cpu().numpy(), bias.to(kind).cpu().numpy()
+            dtype = self.states.dtype
+            return weight.to(dtype).cpu().numpy(), bias.to(dtype).cpu().numpy()
 
 
-def trained(head: WordHead, given: MaskTargets, steps: int, seed: int, told: Told) -> tuple[Array, Array]:
-    """The maps of all layers but the last, [layer, hidden, hidden] and [layer, hidden].
+def train_maps(
+    head: WordHead, targets: MaskTargets, steps: int, seed: int, on_step: OnStep
+) -> tuple[Array, Array]:
+    """Return the weights and biases of all layers but the last, [layer, hidden, hidden] and [layer, hidden].
 
-    Each step lowers the mean divergence of each layer's answer from the last layer's at some of the masks.
+    Each step lowers, for every layer, the mean divergence of the lens prediction from the last layer's.
     """
-    maps = [_AffineMap(head.tensor(states)) for states in given.states[:-1]]
-    last = head.tensor(given.states[-1])
-    inputs = {name: head.tensor(values) for name, values in given.inputs.items()}
-    rate = RATE / given.states.shape[-1]
-    optimizer = torch.optim.Adam([part for one in maps for part in (one.weight, one.bias)], lr=rate)
-    for step, chosen in enumerate(_chosen(len(given), steps, seed)):
-        optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
-        rows = head.tensor(chosen)
-        there = {name: values[rows] for name, values in inputs.items()}
+    maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
+    last = head.tensor(targets.states[-1])
+    inputs = {name: head.tensor(values) for name, values in targets.inputs.items()}
+    learning_rate = LEARNING_RATE / targets.states.shape[-1]
+    optimizer = torch.optim.Adam(
+        [part for affine in maps for part in (affine.weight, affine.bias)], lr=learning_rate
+    )
+    for step, selected in enumerate(_step_rows(len(targets), steps, seed)):
+        optimizer.param_groups[0]["lr"] = learning_rate * (1 - step / steps)
+        rows = head.tensor(selected)
+        row_inputs = {name: values[rows] for name, values in inputs.items()}
         with torch.no_grad():
-            answer = head(last[rows], there, last=True).softmax(dim=-1)
-        for one in maps:
-            logits = head(one.on(rows), there)
-            # The divergence's own gradient: torch would find the same, by way of more tables as wide as the
-            # vocabulary.
-            slope = (logits.detach().softmax(dim=-1) - answer) / len(rows)
-            # Of the map alone: the model's own weights stay without a gradient.
-            one.weight.grad, one.bias.grad = torch.autograd.grad(logits, (one.weight, one.bias), slope)
+            answer = head(last[rows], row_inputs, last=True).softmax(dim=-1)
+        for affine in maps:
+            logits = head(affine.on(rows), row_inputs)
+            # The gradient of the divergence in closed form: autograd would allocate more arrays as wide as
+            # the vocabulary.
+            gradient = (logits.detach().softmax(dim=-1) - answer) / len(rows)
+            # Gradients of the map only: those of the model's weights are not needed.
+            affine.weight.grad, affine.bias.grad = torch.autograd.grad(
+                logits, (affine.weight, affine.bias), gradient
+            )
         optimizer.step()
-        told()
-    weights, biases = zip(*(one.folded() for one in maps), strict=True)
+        on_step()
+    weights, biases = zip(*(affine.folded() for affine in maps), strict=True)
     return np.stack(weights), np.stack(biases)
 
 
-def _chosen(count: int, steps: int, seed: int) -> Array:
-    """Which places each step looks at, [step, place]: all in random order, then all again in another."""
+def _step_rows(count: int, steps: int, seed: int) -> Array:
+    """Return the masks of each step, [step, mask]: all in random order, then all again in another order."""
     random = np.random.default_rng(seed)
-    size = min(BATCH, count)
+    size = min(BATCH_SIZE, count)
     rounds = [random.permutation(count) for _ in range(math.ceil(steps * size / count))]
     return np.concatenate(rounds)[: steps * size].reshape(steps, size)
 
 
-def losses(head: WordHead, given: MaskTargets, weights: Array, biases: Array, told: Told) -> Array:
-    """Mean divergence from the last layer's answer in bits, float64 [plain or tuned, layer]."""
-    found = np.zeros((2, len(weights)))
+def measure_losses(
+    head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
+) -> Array:
+    """Return the mean divergence from the last layer's prediction in bits, float64 [logit or tuned
+    lens, layer].
+    """
+    losses = np.zeros((2, len(weights)))
     with torch.inference_mode():
-        for start in range(0, len(given), BATCH):
-            own = slice(start, start + BATCH)
-            inputs = {name: head.tensor(values[own]) for name, values in given.inputs.items()}
-            states = [head.tensor(layer[own]) for layer in given.states]
+        for start in range(0, len(targets), BATCH_SIZE):
+            rows = slice(start, start + BATCH_SIZE)
+            inputs = {name: head.tensor(values[rows]) for name, values in targets.inputs.items()}
+            states = [head.tensor(layer[rows]) for layer in targets.states]
             answer = head(states[-1], inputs, last=True).log_softmax(dim=-1)
             for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-                plain = states[layer]
-                tuned = plain + F.linear(plain, head.tensor(weight), head.tensor(bias))
-                for row, vectors in enumerate((plain, tuned)):
+                logit_lens = states[layer]
+                tuned = logit_lens + F.linear(logit_lens, head.tensor(weight), head.tensor(bias))
+                for row, vectors in enumerate((logit_lens, tuned)):
                     lens = head(vectors, inputs).log_softmax(dim=-1)
-                    found[row, layer] += float(divergence(answer, lens).double().sum())
-            told()
-    return found / len(given) / math.log(2)
+                    losses[row, layer] += float(divergence(answer, lens).double().sum())
+            on_step()
+    return losses / len(targets) / math.log(2)

@@ -1,4 +1,4 @@
-"""Whether a text goes on with another: the answer of a head trained on sentences that do and do not."""
+"""Next-sentence prediction: whether one text follows another."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 FOLLOWS = ("next", "not next")
-"""What the head's two numbers are of; Devlin et al. 2019, section 3.1."""
+"""Names of the head's two logits, in order; Devlin et al. 2019, section 3.1."""
 
 
 @question(FOLLOWING, command="predict")
 class NextSentence(Prediction):
-    """Whether the pair goes on where the text ends."""
+    """Whether the second text of a pair continues the first."""
 
     inputs = OneTrace()
 
     task: ClassVar[str] = FOLLOWING
 
     def of(self, trace: Trace) -> NextSentenceResult:
-        """The answer for a text and its pair.
+        """Predict whether the pair of a traced text follows it.
 
         Raises:
-            UnavailableError: the checkpoint has no such head.
-            TextError: there is no pair.
+            UnavailableError: the checkpoint has no next-sentence head.
+            TextError: the trace has no pair.
         """
         output = output_of(trace.checkpoint, FOLLOWING)
         if trace.encoding.pair is None:
-            raise TextError("Whether one text follows another is asked of two. Give the second as the pair.")
+            raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
         logits = output.logits(trace)
         return NextSentenceResult(
             self.resolved(trace), InputRecord.of(trace), logits, read_only(softmax(logits))
@@ -46,11 +46,11 @@ class NextSentence(Prediction):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextSentenceResult(PredictionResult):
-    """Whether a text follows. Arrays are in the order of `FOLLOWS`.
+    """Whether the second text follows. Arrays are in the order of `FOLLOWS`.
 
     Attributes:
-        logits: what the head gives.
-        probabilities: softmax of these, float64.
+        logits: outputs of the head.
+        probabilities: softmax of the logits, float64.
     """
 
     question: NextSentence
@@ -59,8 +59,8 @@ class NextSentenceResult(PredictionResult):
 
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(FOLLOWS),):
-            raise ShapeError(f"{self.logits.shape} logits; [next, not next] is needed.")
+            raise ShapeError(f"logits have shape {self.logits.shape}; [next, not next] is needed.")
 
     def frame(self) -> pd.DataFrame:
-        """Two rows: label, probability, logit."""
+        """Return two rows: label, probability, logit."""
         return pd.DataFrame({"label": list(FOLLOWS), "probability": self.probabilities, "logit": self.logits})

@@ -1,4 +1,4 @@
-"""What the questions to a trained output head have in common."""
+"""Base classes of the questions that a trained output head answers."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from bert_probe.core.result import Result
 from bert_probe.model.trace import Array
 
 CERTAINTY = (
-    "A probability is the model's, not the world's: it says how the head shares out what it gives, and "
-    "a model can be sure and wrong."
+    "A probability is the model's confidence, not the chance that it is right. "
+    "Models can be confident and wrong."
 )
 
 
 class Prediction(Question):
-    """Base of the questions that a trained head answers; all go by one command, which is told the task."""
+    """Base class of the questions that a trained head answers. They share one command, which selects
+    the task.
+    """
 
     task: ClassVar[str]
 
     def options(self) -> list[str]:
-        """The task first."""
+        """Return the command-line options, starting with the task."""
         return ["--task", self.task, *super().options()]
 
 
 class PredictionResult(Result):
-    """Base of their answers."""
+    """Base class of the predictions."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the table should know, a sentence each."""
+        """Sentences that a reader of the table should know."""
         return ()
 
 
 def softmax(logits: Array) -> Array:
-    """Shares that sum to 1 along the last axis, in float64."""
+    """Return the softmax over the last axis, in float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     weights = np.exp(shifted)
-    shares: Array = weights / weights.sum(axis=-1, keepdims=True)
-    return shares
+    probabilities: Array = weights / weights.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def sigmoid(logits: Array) -> Array:
-    """1 / (1 + exp(-x)) of each, in float64; far from 0 without overflow."""
-    share: Array = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
-    return share
+    """Return 1 / (1 + exp(-x)) for each value, in float64, without overflow for large values."""
+    probability: Array = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
+    return probability

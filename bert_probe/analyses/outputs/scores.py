@@ -1,7 +1,7 @@
-"""How well answers agree with what is right: the measures of an evaluation, from arrays alone.
+"""Evaluation measures, computed from arrays of true and predicted labels.
 
-Precision, recall and F1 are scikit-learn's, entities are seqeval's; both are imported where they are used, as
-each takes a second. Where a measure is a division by nothing it is 0, as there.
+Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
+import takes a second. A measure with a zero denominator is 0, as in these libraries.
 """
 
 from __future__ import annotations
@@ -15,66 +15,68 @@ import pandas as pd
 
 from bert_probe.model.trace import Array
 
-CERTAIN = 1.959963984540054
-"""Standard errors on either side that hold 95 % of a normal distribution."""
+Z_95 = 1.959963984540054
+"""Half-width of the central 95 % of a normal distribution, in standard deviations."""
 
 OUTSIDE = "O"
 
 
-def interval(right: int, count: int) -> tuple[float, float]:
-    """Where the share lies that ``right`` of ``count`` was drawn from, at 95 %; Wilson 1927.
+def wilson_interval(correct: int, count: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a proportion; Wilson 1927.
 
-    It never leaves 0 to 1, and is not empty where all or none are right.
+    The interval stays within 0 and 1, and is not empty if all or none are correct.
     """
-    share, extra = right / count, CERTAIN**2 / count
-    middle = (share + extra / 2) / (1 + extra)
-    half = CERTAIN / (1 + extra) * math.sqrt(share * (1 - share) / count + extra / (4 * count))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    share, correction = correct / count, Z_95**2 / count
+    middle = (share + correction / 2) / (1 + correction)
+    margin = Z_95 / (1 + correction) * math.sqrt(share * (1 - share) / count + correction / (4 * count))
+    return max(0.0, middle - margin), min(1.0, middle + margin)
 
 
-def of_classes(true: Array, predicted: Array) -> dict[str, float]:
-    """Of one class a text, [text]: accuracy with its interval, and F1 as a mean over the classes.
+def score_classes(true: Array, predicted: Array) -> dict[str, float]:
+    """Return the measures of single-label predictions, [text]: accuracy with its 95 % interval, and macro F1.
 
-    The mean is over the classes that are right for a text, or answered for one.
+    Macro F1 is the mean over the classes that are true or predicted for at least one text.
     """
     from sklearn.metrics import f1_score
 
-    right = int((true == predicted).sum())
-    low, high = interval(right, len(true))
+    correct = int((true == predicted).sum())
+    low, high = wilson_interval(correct, len(true))
     return {
-        "accuracy": right / len(true),
+        "accuracy": correct / len(true),
         "accuracy_low": low,
         "accuracy_high": high,
         "macro_f1": float(f1_score(true, predicted, average="macro", zero_division=0)),
     }
 
 
-def of_several(true: Array, predicted: Array) -> dict[str, float]:
-    """Of any number of labels a text, bool [text, label].
+def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
+    """Return the measures of multi-label predictions, bool [text, label].
 
-    Subset accuracy is the share of the texts that have exactly the right labels; F1 is over all pairs of a
-    text and a label (micro), and as a mean over the labels that are right for a text or answered (macro).
+    Subset accuracy is the share of texts with exactly the true labels. Micro F1 is over all pairs of text and
+    label; macro F1 is the mean over the labels that are true or predicted for at least one text.
     """
     from sklearn.metrics import f1_score
 
-    met = (true | predicted).any(axis=0)
-    right = int((true == predicted).all(axis=1).sum())
-    low, high = interval(right, len(true))
+    occurring = (true | predicted).any(axis=0)
+    correct = int((true == predicted).all(axis=1).sum())
+    low, high = wilson_interval(correct, len(true))
     return {
-        "subset_accuracy": right / len(true),
+        "subset_accuracy": correct / len(true),
         "subset_accuracy_low": low,
         "subset_accuracy_high": high,
         "micro_f1": float(f1_score(true, predicted, average="micro", zero_division=0)),
-        "macro_f1": _mean(f1_score(true[:, met], predicted[:, met], average=None, zero_division=0))
-        if met.any()
+        "macro_f1": _mean(
+            f1_score(true[:, occurring], predicted[:, occurring], average=None, zero_division=0)
+        )
+        if occurring.any()
         else 0.0,
     }
 
 
-def of_numbers(true: Array, predicted: Array) -> dict[str, float]:
-    """Of a number a text, [text]: squared and absolute error, and how the two rise together.
+def score_numbers(true: Array, predicted: Array) -> dict[str, float]:
+    """Return the measures of predicted numbers, [text]: squared and absolute error, and correlations.
 
-    A correlation is NaN where one of them is the same for every text.
+    A correlation is NaN if the true or the predicted numbers are constant.
     """
     from scipy.stats import rankdata
 
@@ -87,50 +89,52 @@ def of_numbers(true: Array, predicted: Array) -> dict[str, float]:
     }
 
 
-def of_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Of a tag a word, a list for each sentence: accuracy by word, and where tags are BIO, by entity."""
-    right = sum(
-        one == answer
-        for sentence, answers in zip(true, predicted, strict=True)
-        for one, answer in zip(sentence, answers, strict=True)
+def score_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the measures of predicted tags, one list per sentence: accuracy by word, and for BIO tags
+    by entity.
+    """
+    correct = sum(
+        tag == predicted_tag
+        for tags, predicted_tags in zip(true, predicted, strict=True)
+        for tag, predicted_tag in zip(tags, predicted_tags, strict=True)
     )
-    found = {"accuracy": right / sum(map(len, true))}
+    measures = {"accuracy": correct / sum(map(len, true))}
     if not is_bio(true):
-        return found
-    every = by_entity(true, predicted).iloc[-1]
-    return found | {f"entity_{name}": float(every[name]) for name in ("precision", "recall", "f1")}
+        return measures
+    total = entity_report(true, predicted).iloc[-1]
+    return measures | {f"entity_{name}": float(total[name]) for name in ("precision", "recall", "f1")}
 
 
 def is_bio(tags: Sequence[Sequence[str]]) -> bool:
-    """Whether tags tell where parts of a sentence begin (B-) and go on (I-): Ramshaw and Marcus 1995."""
-    known = {tag for sentence in tags for tag in sentence} - {OUTSIDE}
-    return bool(known) and all(tag.startswith(("B-", "I-")) for tag in known)
+    """Return whether tags mark where entities begin (B-) and continue (I-): Ramshaw and Marcus 1995."""
+    entity_tags = {tag for sentence in tags for tag in sentence} - {OUTSIDE}
+    return bool(entity_tags) and all(tag.startswith(("B-", "I-")) for tag in entity_tags)
 
 
-def by_entity(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> pd.DataFrame:
-    """For each type of entity, last for all: label, precision, recall, f1, count; as seqeval has it.
+def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> pd.DataFrame:
+    """Return one row per entity type and a last one for all: label, precision, recall, f1, count.
 
-    An entity is found where first word, last word and type are right; what conlleval reads as one is one.
+    An entity is correct if its first word, last word and type are; entities are delimited as in conlleval.
     """
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a type that is never answered has the precision 0
+        warnings.simplefilter("ignore")  # a type that is never predicted has precision 0
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
-    named = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
-    named["all"] = named.pop("micro avg")
+    rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
+    rows_by_label["all"] = rows_by_label.pop("micro avg")
     rows = [
         (name, float(row["precision"]), float(row["recall"]), float(row["f1-score"]), int(row["support"]))
-        for name, row in named.items()
+        for name, row in rows_by_label.items()
     ]
     return pd.DataFrame(rows, columns=["label", "precision", "recall", "f1", "count"])
 
 
-def by_class(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFrame:
-    """For each label: label, precision, recall, f1, and the count of those it is right for.
+def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFrame:
+    """Return one row per label: label, precision, recall, f1, and the number of true occurrences as count.
 
     Args:
-        true, predicted: indices of labels, [text]; or bool [text, label].
+        true, predicted: label indices, [text]; or bool [text, label].
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -149,16 +153,16 @@ def by_class(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFra
 
 
 def confusion(true: Array, predicted: Array, count: int) -> Array:
-    """How many of each class were answered as each, int64 [true, predicted]."""
-    found = np.zeros((count, count), dtype=np.int64)
-    np.add.at(found, (true, predicted), 1)
-    return found
+    """Return the confusion matrix, int64 [true, predicted]."""
+    matrix = np.zeros((count, count), dtype=np.int64)
+    np.add.at(matrix, (true, predicted), 1)
+    return matrix
 
 
-def _correlation(one: Array, other: Array) -> float:
-    one, other = one - one.mean(), other - other.mean()
-    size = math.sqrt(float((one**2).sum()) * float((other**2).sum()))
-    return float((one * other).sum()) / size if size else math.nan
+def _correlation(x: Array, y: Array) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    norm = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
+    return float((x * y).sum()) / norm if norm else math.nan
 
 
 def _mean(values: Array) -> float:

@@ -1,4 +1,4 @@
-"""How alike two texts are, as a checkpoint that was trained for it says: the cosine of their vectors."""
+"""Similarity of two texts: the cosine of their sentence vectors."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from bert_probe.model.checkpoint import COMPARING
 from bert_probe.model.outputs import missing
 from bert_probe.model.trace import Array, Trace, read_only
 
-SHOWN = "The cosine, or what each pair of tokens adds to it."
+SHOWN = "The cosine, or the contribution of each pair of tokens."
 
 
 @question(COMPARING, command="predict")
 class SentenceSimilarity(Prediction):
-    """The cosine of two texts' vectors, each read by itself and pooled as the checkpoint says.
+    """The cosine of the sentence vectors of two texts, each pooled as the checkpoint was trained.
 
     Attributes:
-        show: the "cosine", or the "contributions" to it of each token of one text with each of the other.
+        show: the "cosine", or the "contributions" of each pair of tokens, one from each text.
     """
 
     inputs = TwoTraces("--pair")
@@ -47,53 +47,63 @@ class SentenceSimilarity(Prediction):
     )
 
     def of(self, a: Trace, b: Trace) -> SentenceSimilarityResult:
-        """The answer for two texts.
+        """Compare two traced texts.
 
         Raises:
-            UnavailableError: the checkpoint says of no pooling, or of one that is not done here.
-            TextError: texts that were read as pairs.
-            SelectionError: texts that different models read.
+            UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
+            TextError: a trace has a pair.
+            SelectionError: the traces are from different models.
         """
         if not a.checkpoint.pools:
             raise UnavailableError(missing(a.checkpoint, COMPARING))
-        how, subject = recipe(a.checkpoint, "model"), InputRecord.of(a, b)
-        read = as_trained(a, how), as_trained(b, how)
-        vectors = [pooled_text(trace, how) for trace in read]
+        pooling, inputs = recipe(a.checkpoint, "model"), InputRecord.of(a, b)
+        traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
+        vectors = [text_vector(trace, pooling) for trace in traces]
         return SentenceSimilarityResult(
-            self, subject, *read, how, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
+            self, inputs, *traces, pooling, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
         )
 
 
-def as_trained(trace: Trace, how: PoolingConfig) -> Trace:
-    """The trace of the same text as the checkpoint was trained to read it: a prefix before it, cut sooner."""
+def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
+    """Return the trace of a text as the checkpoint was trained to read it: with its prompt and maximum
+    length.
+    """
     encoding = trace.encoding
     if encoding.pair is not None:
-        raise TextError("Each text has a vector of its own. Trace the two one by one, not as a pair.")
-    text = how.text(encoding.text)
-    if text == encoding.text and not encoding.dropped and len(encoding) <= (how.max_tokens or len(encoding)):
+        raise TextError("Similarity compares two separate texts. Trace each text on its own, not as a pair.")
+    text = pooling.text(encoding.text)
+    if (
+        text == encoding.text
+        and not encoding.dropped
+        and len(encoding) <= (pooling.max_tokens or len(encoding))
+    ):
         return trace
     checkpoint = trace.checkpoint
     return checkpoint.trace_encodings(
-        [checkpoint.encoder.encode(text, truncate=how.max_tokens is not None, max_tokens=how.max_tokens)]
+        [
+            checkpoint.encoder.encode(
+                text, truncate=pooling.max_tokens is not None, max_tokens=pooling.max_tokens
+            )
+        ]
     )[0]
 
 
-def pooled_text(trace: Trace, how: PoolingConfig) -> Array:
-    """A text's vector, [hidden × modes], in float64."""
+def text_vector(trace: Trace, pooling: PoolingConfig) -> Array:
+    """Return the sentence vector of a traced text, float64 [hidden × pooling modes]."""
     states = torch.tensor(trace.vectors(-1)).double()[None]
     pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
-    found: Array = pool_unpadded(states, how, pooler)[0].numpy()
-    return found
+    vector: Array = pool_unpadded(states, pooling, pooler)[0].numpy()
+    return vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceSimilarityResult(PredictionResult):
-    """Two texts and the cosine of their vectors.
+    """Two texts and the cosine of their sentence vectors.
 
     Attributes:
         a, b: the traces that were pooled.
-        recipe: how a text's tokens became one vector.
-        cosine: -1 to 1; NaN where a vector is all zeros.
+        recipe: how token vectors were pooled into a sentence vector.
+        cosine: -1 to 1; NaN if a vector is zero.
     """
 
     question: SentenceSimilarity
@@ -104,53 +114,55 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def adds_up(self) -> bool:
-        """Whether the cosine is a sum over pairs of tokens: where the vector is the mean of the tokens."""
+        """Whether the cosine is a sum over pairs of tokens, which is so for mean pooling."""
         return self.recipe.modes == ("mean",)
 
     @property
     def contributions(self) -> Array:
-        """What each token of one text with each of the other adds to the cosine, float64 [token, token].
+        """Contribution of each pair of tokens to the cosine, float64 [token of a, token of b].
 
         With A = mean of a_i and B = mean of b_j: cos(A, B) = Σ_ij a_i · b_j / (n m |A| |B|), exactly.
 
         Raises:
-            UnavailableError: another pooling than the mean, or a vector that is all zeros.
+            UnavailableError: the pooling is not the mean, or a vector is zero.
         """
         if not self.adds_up:
             raise UnavailableError(
-                f"The vector of a text is not the mean of its tokens here ({self.recipe}), so the cosine "
-                "is no sum over pairs of tokens."
+                f"Contributions need mean pooling, but this model's pooling is {self.recipe}. "
+                "Choose the cosine instead."
             )
         a, b = (trace.vectors(-1).astype(np.float64) for trace in (self.a, self.b))
-        lengths = np.linalg.norm(a.mean(axis=0)) * np.linalg.norm(b.mean(axis=0))
-        if not lengths:
-            raise UnavailableError("A text's vector is all zeros, so it is similar to nothing.")
-        return read_only(a @ b.T / (len(a) * len(b) * lengths))
+        norm = np.linalg.norm(a.mean(axis=0)) * np.linalg.norm(b.mean(axis=0))
+        if not norm:
+            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        return read_only(a @ b.T / (len(a) * len(b) * norm))
 
     @property
     def hundredths(self) -> Array:
-        """The contributions times 100, of which a cell of a picture has room for two decimals."""
+        """The contributions times 100, which fit in a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 
     @property
     def off(self) -> float:
-        """How far the sum of all contributions is from the cosine."""
+        """The absolute difference between the sum of the contributions and the cosine."""
         return abs(float(self.contributions.sum()) - self.cosine)
 
     @property
     def specials_share(self) -> float:
-        """What the pairs with a special token add to the cosine."""
-        words = [[not token.special for token in trace.tokens] for trace in (self.a, self.b)]
-        cells = self.contributions
-        return float(cells.sum() - cells[np.ix_(*words)].sum())
+        """The sum of the contributions of pairs with a special token."""
+        are_words = [[not token.special for token in trace.tokens] for trace in (self.a, self.b)]
+        contributions = self.contributions
+        return float(contributions.sum() - contributions[np.ix_(*are_words)].sum())
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling; the cosine that the contributions add up to."""
+        """The pooling and the cosine."""
         return {"pooling": self.recipe.about, "cosine": self.cosine}
 
     def frame(self) -> pd.DataFrame:
-        """One number, cosine; or of contributions a row for each token of A and a column for each of B."""
+        """Return one row with the cosine; for contributions a row per token of a and a column per token
+        of b.
+        """
         if self.question.show == "contributions":
             return frames.matrix(self.contributions, self.a.tokens, self.b.tokens)
         return pd.DataFrame({"cosine": [self.cosine]})

@@ -1,4 +1,4 @@
-"""The tuned lens: a map a layer, learned from the reader's lines, that puts it into the last one's terms."""
+"""The tuned lens: one trained affine map per layer, from its hidden states to the last layer's."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import save as to_bytes
 
-from bert_probe.analyses.outputs.fill_mask import mask_of
+from bert_probe.analyses.outputs.fill_mask import mask_token
 from bert_probe.analyses.outputs.lens_training import (
-    BATCH,
+    BATCH_SIZE,
     WordHead,
-    inputs_of,
-    losses,
-    read,
-    readings,
-    trained,
+    collect_targets,
+    encode_lines,
+    mask_lines,
+    measure_losses,
+    train_maps,
 )
 from bert_probe.core import files, writing
 from bert_probe.core.field_types import Number
@@ -41,25 +41,25 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
 ENDING = ".safetensors"
-"""Of a file that holds a lens."""
-RECORD = "bert_probe"
-"""Key of the lens's provenance among the metadata of its file."""
+"""File suffix of a saved lens."""
+METADATA_KEY = "bert_probe"
+"""Key of the lens's provenance in the metadata of its file."""
 
 
 @question("tuned lens", command="tune-lens")
 class TuneLens(Question):
     """Train a tuned lens for masked words; Belrose et al. 2023.
 
-    Layer l's vector h becomes h + A h + b before the model's own head reads it. A and b begin as 0, so that
-    the lens begins as the plain one, and learn to lower the Kullback-Leibler divergence of what the head then
-    gives from what it gives for the last layer, which stays as it is. The paper learns at all tokens, since
-    its models foretell a word at each of them; a model with a head for masked words does so at masks alone,
-    so masks are where this learns, and what it is for.
+    Before the model's head reads the vector h of a layer, the lens maps it to h + A h + b. A and b start at
+    0, so the lens starts as the logit lens; training lowers the Kullback-Leibler divergence of the head's
+    prediction from its prediction for the last layer, which is not mapped. The paper trains at all tokens
+    because its models predict the next word at each of them; a masked-language model predicts words at masks
+    only, so the lens is trained and used at masks.
 
     Attributes:
-        steps: of training.
-        seed: of the masks, the order of the steps, and which lines are held out.
-        held_out: share of the lines that nothing is learned from, by which the lens is judged.
+        steps: training steps.
+        seed: random seed of the masks, the order of the steps, and the held-out lines.
+        held_out: share of the lines held out for evaluation.
     """
 
     inputs = SentenceList()
@@ -77,7 +77,9 @@ class TuneLens(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.held_out < 1:
-            raise SelectionError(f"held_out is {self.held_out:g}; it lies between 0 and 1. Give 0.2.")
+            raise SelectionError(
+                f"held_out must be between 0 and 1, not {self.held_out:g}. The default is 0.2."
+            )
 
     def of(
         self,
@@ -86,63 +88,80 @@ class TuneLens(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> TuneLensResult:
-        """Train it on lines, and judge it by those held out.
+        """Train a lens on lines and evaluate it on held-out lines.
 
         Args:
-            sentences: one an entry; blank ones do not count, and equal ones count once.
-            truncate: cut lines that are too long instead of refusing them.
-            report: told how much is done, and of how much.
+            sentences: one line each; blank lines and duplicates are skipped.
+            truncate: truncate lines that are too long instead of raising an error.
+            report: called with the number of steps done and the total.
 
         Raises:
-            UnavailableError: no head for masked words, a tokenizer without masks, an architecture that does
-                not show its layers, numbers that are not finite.
-            EmptyTextError, TextError: fewer than two lines, or some that cannot be read, all of them named.
-            OutOfMemoryError: the machine is too small for so many lines.
+            UnavailableError: the checkpoint has no masked-language-modeling head, mask token or access to its
+                layers, or its hidden states are not finite.
+            EmptyTextError, TextError: fewer than two lines, or lines that cannot be encoded; the message
+                names all of them.
+            OutOfMemoryError: there is not enough memory for so many lines.
         """
         checkpoint = checkpoint.now()
         output = output_of(checkpoint, FILLING)
-        mask_of(checkpoint)
+        mask_token(checkpoint)
         lines = numbered(sentences, "line")
         report(0, 0)
-        inputs = inputs_of(checkpoint, lines, truncate)
-        # Equal lines once, lest one be held out and learned from.
+        inputs = encode_lines(checkpoint, lines, truncate)
+        # Without duplicates: otherwise a line could be both trained on and held out.
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
-            raise TextError("There is one line; a lens learns from some and is judged by others. Give more.")
-        held = _held_out(len(texts), self.held_out, self.seed)
-        given = readings(checkpoint, texts, self.seed)
-        held_places = sum(len(own) for own, line in zip(given.places, given.lines, strict=True) if held[line])
-        tick = _StepReporter(report, len(given.groups) + self.steps + math.ceil(held_places / BATCH))
-        known = read(checkpoint, given, tick)
-        apart = held[known.lines]
-        learned, kept = known.of(~apart), known.of(apart)
-        if not len(learned) or not len(kept):
+            raise TextError(
+                "Training a lens needs at least two different lines: some to train on, others to evaluate "
+                "with. Give more lines."
+            )
+        is_held_out = _held_out(len(texts), self.held_out, self.seed)
+        masked = mask_lines(checkpoint, texts, self.seed)
+        held_out_masks = sum(
+            len(positions)
+            for positions, line in zip(masked.places, masked.lines, strict=True)
+            if is_held_out[line]
+        )
+        on_step = _StepReporter(
+            report, len(masked.groups) + self.steps + math.ceil(held_out_masks / BATCH_SIZE)
+        )
+        targets = collect_targets(checkpoint, masked, on_step)
+        rows_held_out = is_held_out[targets.lines]
+        training, held_out = targets.of(~rows_held_out), targets.of(rows_held_out)
+        if not len(training) or not len(held_out):
             raise TextError("Too few of these lines have words that can be masked. Give more lines.")
         with checkpoint.running():
             with torch.no_grad():
                 head = WordHead(output, passing(checkpoint.trace(lines[0][1], truncate=True)))
             with torch.enable_grad():
-                weights, biases = trained(head, learned, self.steps, self.seed, tick)
-            plain, tuned = losses(head, kept, weights, biases, tick)
+                weights, biases = train_maps(head, training, self.steps, self.seed, on_step)
+            logit_lens, tuned = measure_losses(head, held_out, weights, biases, on_step)
         dropped = sum(text.dropped for text in texts)
-        subject = InputRecord.of_sentences(checkpoint, [text for _, text in lines], dropped)
-        maps, told = (read_only(weights), read_only(biases)), (read_only(plain), read_only(tuned))
-        return TuneLensResult(self, subject, *maps, *told, len(learned), len(kept))
+        return TuneLensResult(
+            self,
+            InputRecord.of_sentences(checkpoint, [text for _, text in lines], dropped),
+            read_only(weights),
+            read_only(biases),
+            read_only(logit_lens),
+            read_only(tuned),
+            len(training),
+            len(held_out),
+        )
 
 
 def _held_out(count: int, share: float, seed: int) -> Array:
-    """Which lines nothing is learned from, bool [line]: one at least, and not all."""
-    number = min(count - 1, max(1, round(share * count)))
-    held: Array = np.random.default_rng(seed).permutation(count) < number
-    return held
+    """Return which lines are held out, bool [line]: at least one, and not all."""
+    held_out_count = min(count - 1, max(1, round(share * count)))
+    is_held_out: Array = np.random.default_rng(seed).permutation(count) < held_out_count
+    return is_held_out
 
 
 class _StepReporter:
-    """Counts parts of work, and reports."""
+    """Reports progress after each step of the work."""
 
-    def __init__(self, report: Progress, total: int) -> None:
-        self._report, self._total, self._done = report, total, 0
-        report(0, total)
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._report, self._total, self._done = progress, total, 0
+        progress(0, total)
 
     def __call__(self) -> None:
         self._done += 1
@@ -151,14 +170,14 @@ class _StepReporter:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TuneLensResult(Result):
-    """A lens, and how well it does on lines that it has not learned from.
+    """A tuned lens and its losses on held-out lines.
 
     Attributes:
-        weights, biases: A and b of every layer but the last, from that of the embeddings on,
-            [layer, hidden, hidden] and [layer, hidden].
-        logit_lens, tuned: the divergence of the layer output from the model's answer, mean over the
-            masked words held out, by the plain lens and by this one, in bits, float64 [layer].
-        learned, kept: masked words that it has learned from, and by which it is judged.
+        weights, biases: A and b of every layer but the last, starting with the embeddings, [layer, hidden,
+            hidden] and [layer, hidden].
+        logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
+            logit lens and for this lens, float64 [layer].
+        learned, kept: number of masked words used for training and for evaluation.
     """
 
     question: TuneLens
@@ -174,42 +193,42 @@ class TuneLensResult(Result):
         fits = self.weights.shape == (layers, size, size)
         if not fits or not self.logit_lens.shape == self.tuned.shape == (layers,):
             raise ShapeError(
-                f"maps {self.weights.shape} and {self.biases.shape}, losses {self.logit_lens.shape} and "
-                f"{self.tuned.shape} do not fit together."
+                f"weights {self.weights.shape}, biases {self.biases.shape}, logit_lens "
+                f"{self.logit_lens.shape} and tuned {self.tuned.shape} do not fit together."
             )
 
     @property
     def worse(self) -> tuple[int, ...]:
-        """Layers at which it is no nearer to the model's answer than the plain lens."""
+        """Layers at which the lens is not closer to the model's prediction than the logit lens."""
         return tuple(np.flatnonzero(~(self.tuned < self.logit_lens)).tolist())
 
     @property
     def verdict(self) -> str:
-        """Whether it is nearer to the model's answer than the plain lens, in a sentence that names layers."""
-        words = f"{self.kept:,} masked words held out"
+        """A sentence that says whether the lens is closer to the model's prediction than the logit lens."""
+        words = f"{self.kept:,} held-out masked words"
         if not self.worse:
-            return f"On {words} it is nearer to the model's answer than the plain lens at every inner layer."
+            return f"On {words}, it is closer to the model's prediction than the logit lens at all layers."
         layers = ", ".join(map(str, self.worse))
-        where = f"layer {layers}" if len(self.worse) == 1 else f"layers {layers}"
-        return f"On {words} it is no nearer to the model's answer than the plain lens at {where}."
+        layer_names = f"layer {layers}" if len(self.worse) == 1 else f"layers {layers}"
+        return f"On {words}, it is not closer to the model's prediction than the logit lens at {layer_names}."
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the maps."""
+        """SHA-256 digest of weights and biases."""
         return hashlib.sha256(self.weights.tobytes() + self.biases.tobytes()).hexdigest()
 
     def on(self, layer: int, states: torch.Tensor) -> torch.Tensor:
-        """A layer's vectors [..., hidden] in the last layer's terms."""
+        """Return the mapped vectors of a layer, [..., hidden]."""
         weight, bias = (
-            torch.tensor(part[layer], device=states.device) for part in (self.weights, self.biases)
+            torch.tensor(array[layer], device=states.device) for array in (self.weights, self.biases)
         )
-        kind = torch.promote_types(states.dtype, weight.dtype)
-        wide = states.to(kind)
-        return (wide + F.linear(wide, weight.to(kind), bias.to(kind))).to(states.dtype)
+        dtype = torch.promote_types(states.dtype, weight.dtype)
+        vectors = states.to(dtype)
+        return (vectors + F.linear(vectors, weight.to(dtype), bias.to(dtype))).to(states.dtype)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The losses, and of how many masked words."""
+        """The losses and the numbers of masked words."""
         return {
             "plain_loss_bits": self.logit_lens.tolist(),
             "tuned_loss_bits": self.tuned.tolist(),
@@ -217,25 +236,27 @@ class TuneLensResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each layer but the last: layer, plain_loss_bits, tuned_loss_bits, on held-out lines."""
+        """Return one row per layer but the last: layer, plain_loss_bits, tuned_loss_bits, on held-out
+        lines.
+        """
         layers = np.arange(len(self.logit_lens))
         return pd.DataFrame(
             {"layer": layers, "plain_loss_bits": self.logit_lens, "tuned_loss_bits": self.tuned}
         )
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
-        """Write the lens itself where the ending is .safetensors, else the table; see `Result.save`.
+        """Save the lens itself if the suffix is .safetensors, else the table; see `Result.save`.
 
-        The file holds all that there is to know of the lens; a .json beside it says the same to people.
+        The .safetensors file includes the provenance; a .json file next to it has the same for people.
         """
         path = Path(path)
         if path.suffix.lower() != ENDING:
             return super().save(path, csv_safe, overwrite)
-        places = files.described(path)
+        paths = files.described(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        # Half a surrogate pair, as in a folder's undecodable name, is escaped.
-        for_people = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
-        contents = to_bytes(arrays, {RECORD: json.dumps(record)}), for_people
-        writing.write(dict(zip(places, contents, strict=True)), overwrite)
-        return places
+        # backslashreplace: an undecodable folder name contains lone surrogates, which UTF-8 cannot encode.
+        readable = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+        contents = to_bytes(arrays, {METADATA_KEY: json.dumps(record)}), readable
+        writing.write(dict(zip(paths, contents, strict=True)), overwrite)
+        return paths

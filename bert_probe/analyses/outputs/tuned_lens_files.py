@@ -1,4 +1,4 @@
-"""Where tuned lenses are kept, and how one is opened: for the checkpoint that it was trained on alone."""
+"""Files of tuned lenses: where they are saved, and how one is loaded for the checkpoint it was trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_probe.analyses.outputs.tuned_lens import ENDING, RECORD, TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens import ENDING, METADATA_KEY, TuneLens, TuneLensResult
 from bert_probe.core.files import described
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ProbeError, WeightsError
@@ -19,137 +19,142 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
 
-_BEGINS = "tuned-lens-"
-_SENTENCES = ("sentences", "sentences_sha256", "tokens_dropped")
-_KINDS = ("F32", "F64")
-_AGAIN = "Train one with bert-probe tune-lens FILE."
+_PREFIX = "tuned-lens-"
+_SENTENCE_KEYS = ("sentences", "sentences_sha256", "tokens_dropped")
+_DTYPES = ("F32", "F64")
+_TRAIN_AGAIN = "Train one with bert-probe tune-lens FILE."
 
 
-def opened(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
-    """The lens in a file.
+def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
+    """Load a lens from a file.
 
     Raises:
-        WeightsError: no such file, no lens, a broken one, or one of another checkpoint.
+        WeightsError: there is no such file, or it is not a lens, is damaged, or was trained for another
+            checkpoint.
     """
     path = Path(file)
     if not path.is_file():
-        raise WeightsError(f"There is no file {path}. {_AGAIN}")
+        raise WeightsError(f"There is no file {path}. {_TRAIN_AGAIN}")
     try:
         with safe_open(path, framework="np") as lens:
-            record = _record(path, (lens.metadata() or {}).get(RECORD))
+            record = _record(path, (lens.metadata() or {}).get(METADATA_KEY))
             _check_checkpoint(path, record, checkpoint)
-            arrays = {name: read_only(lens.get_tensor(name)) for name in _checked(path, lens, checkpoint)}
+            arrays = {name: read_only(lens.get_tensor(name)) for name in _array_names(path, lens, checkpoint)}
     except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path.name} is broken or truncated ({error}). {_AGAIN}") from None
+        raise WeightsError(f"{path.name} is damaged or truncated ({error}). {_TRAIN_AGAIN}") from None
     if not all(np.isfinite(part).all() for part in arrays.values()):
-        raise WeightsError(f"{path.name} holds numbers that are not finite. {_AGAIN}")
+        raise WeightsError(f"{path.name} contains values that are not finite. {_TRAIN_AGAIN}")
     try:
         return _lens(record, arrays)
     except (KeyError, TypeError, ValueError, ProbeError):
-        raise WeightsError(f"{path.name} does not say how well it does. {_AGAIN}") from None
+        raise WeightsError(f"The metadata of {path.name} is incomplete or invalid. {_TRAIN_AGAIN}") from None
 
 
-def _record(path: Path, written: str | None) -> dict[str, Any]:
-    """What the file says of itself."""
+def _record(path: Path, text: str | None) -> dict[str, Any]:
+    """Return the provenance in a file's metadata."""
     try:
-        record = strict_json.loads(written or "")
+        record = strict_json.loads(text or "")
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or "weights_sha256" not in record:
-        raise WeightsError(f"{path.name} is no tuned lens. {_AGAIN}")
+        raise WeightsError(f"{path.name} is not a tuned lens. {_TRAIN_AGAIN}")
     return record
 
 
 def _check_checkpoint(path: Path, record: dict[str, Any], checkpoint: Checkpoint) -> None:
-    about = checkpoint.description
-    theirs = record["weights_sha256"], record.get("outputs_sha256", "")
-    if theirs != (about.weights_sha256, about.outputs_sha256):
+    description = checkpoint.description
+    digests = record["weights_sha256"], record.get("outputs_sha256", "")
+    if digests != (description.weights_sha256, description.outputs_sha256):
         raise WeightsError(
-            f"{path.name} was trained for {str(record.get('model'))[:200]} with other weights than those of "
-            f"{about.name}, and fits no others. {_AGAIN}"
+            f"{path.name} was trained for {str(record.get('model'))[:200]}, whose weights differ from those "
+            "of "
+            f"{description.name}. {_TRAIN_AGAIN}"
         )
 
 
-def _checked(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Names of the arrays, if they have the shapes that the model needs; before any of them is read."""
+def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the names of the arrays after checking their shapes and types, before any is loaded."""
     layers, size = checkpoint.description.layers, checkpoint.description.hidden_size
     needed = {"weights": [layers, size, size], "biases": [layers, size]}
-    there = {name: lens.get_slice(name) for name in lens.keys()}  # noqa: SIM118 - no mapping
-    found = {name: part.get_shape() for name, part in there.items()}
-    if found != needed or not {part.get_dtype() for part in there.values()} <= {*_KINDS}:
+    slices = {name: lens.get_slice(name) for name in lens.keys()}  # noqa: SIM118 - not a mapping
+    shapes = {name: array.get_shape() for name, array in slices.items()}
+    if shapes != needed or not {array.get_dtype() for array in slices.values()} <= {*_DTYPES}:
         raise WeightsError(
-            f"{path.name} holds arrays of shapes {found}; {needed} are needed, in float32 or float64. "
-            f"{_AGAIN}"
+            f"{path.name} has arrays of shapes {shapes}, but {needed} in float32 or float64 are needed. "
+            f"{_TRAIN_AGAIN}"
         )
     return tuple(needed)
 
 
 def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
-    facts, asked = record["facts"], dict(record["question"])
-    asked.pop("analysis")
-    model = {name: value for name, value in record.items() if name not in ("question", "facts", *_SENTENCES)}
+    metadata, fields = record["facts"], dict(record["question"])
+    fields.pop("analysis")
+    model = {
+        name: value for name, value in record.items() if name not in ("question", "facts", *_SENTENCE_KEYS)
+    }
     for name, value in model.items():
         if not isinstance(value, dict if name == "libraries" else str | None):
             raise TypeError(name)
-    kinds = zip(_SENTENCES, (int, str, int), strict=True)
-    subject = InputRecord(model, (), {name: kind(record[name]) for name, kind in kinds})
-    plain, tuned = (
-        read_only(np.array(facts[f"{which}_loss_bits"], dtype=np.float64)) for which in ("plain", "tuned")
+    types = zip(_SENTENCE_KEYS, (int, str, int), strict=True)
+    inputs = InputRecord(model, (), {name: type_(record[name]) for name, type_ in types})
+    logit_lens, tuned = (
+        read_only(np.array(metadata[f"{lens}_loss_bits"], dtype=np.float64)) for lens in ("plain", "tuned")
     )
-    words = facts["masked_words"]
+    words = metadata["masked_words"]
     counts = int(words["learned_from"]), int(words["held_out"])
     return TuneLensResult(
-        TuneLens(**asked), subject, arrays["weights"], arrays["biases"], plain, tuned, *counts
+        TuneLens(**fields), inputs, arrays["weights"], arrays["biases"], logit_lens, tuned, *counts
     )
 
 
 def usual_folder(checkpoint: Checkpoint) -> Path:
-    """Where lenses of a checkpoint are kept: beside it in the reader's own folder, else in one of theirs.
+    """Return the folder for the lenses of a checkpoint: its own if it is local and writable, else a data
+    folder.
 
-    The hub's cache and installed packages are no place for what somebody made, and may be emptied.
+    Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any time.
     """
-    about, folder = checkpoint.description, checkpoint.folder
-    if about.origin == "local folder" and folder is not None and os.access(folder, os.W_OK):
+    description, folder = checkpoint.description, checkpoint.folder
+    if description.origin == "local folder" and folder is not None and os.access(folder, os.W_OK):
         return folder
     data = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
     home = Path(data) if data else Path.home() / ".local" / "share"
-    return home / "bert-probe" / "tuned-lenses" / about.weights_sha256[:16]
+    return home / "bert-probe" / "tuned-lenses" / description.weights_sha256[:16]
 
 
 def keep(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
-    """Save a lens in the usual folder. Its name is of its numbers, so none takes the place of another.
+    """Save a lens in the default folder under a name with its digest, so that no two lenses share a file.
 
     Raises:
-        ExportError: it cannot be written.
+        ExportError: the file cannot be written.
     """
     folder = usual_folder(checkpoint)
-    place = folder / f"{_BEGINS}{lens.digest[:12]}{ENDING}"
-    with suppress(OSError):  # told where the file is written
+    path = folder / f"{_PREFIX}{lens.digest[:12]}{ENDING}"
+    with suppress(OSError):  # writing the file reports the error
         folder.mkdir(parents=True, exist_ok=True)
-    lens.save(place)
-    return place
+    lens.save(path)
+    return path
 
 
 def lens_files(folder: Path) -> set[Path]:
-    """Return the files that `keep` saved in a folder, whatever checkpoint they are for."""
-    found: set[Path] = set()
-    for file in _by_age(folder):
+    """Return the files that `keep` saved in a folder, for any checkpoint."""
+    paths: set[Path] = set()
+    for file in _newest_first(folder):
         with suppress(SafetensorError, OSError, WeightsError), safe_open(file, framework="np") as lens:
-            _record(file, (lens.metadata() or {}).get(RECORD))
-            found |= {*described(file)}
-    return found
+            _record(file, (lens.metadata() or {}).get(METADATA_KEY))
+            paths |= {*described(file)}
+    return paths
 
 
 def newest(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
-    """The lens in the usual folder that was saved last, and its file; None where there is none that fits."""
-    for file in _by_age(usual_folder(checkpoint)):
+    """Return the most recently saved lens that fits the checkpoint, and its file; None if there is none."""
+    for file in _newest_first(usual_folder(checkpoint)):
         try:
-            return file, opened(file, checkpoint)
-        except WeightsError:  # of other weights, which stood in this folder before
+            return file, load_lens(file, checkpoint)
+        except WeightsError:  # trained for weights that this folder had before
             continue
     return None
 
 
-def _by_age(folder: Path) -> Iterator[Path]:
-    files = [file for file in folder.glob(f"{_BEGINS}*{ENDING}") if file.is_file()]
+def _newest_first(folder: Path) -> Iterator[Path]:
+    files = [file for file in folder.glob(f"{_PREFIX}*{ENDING}") if file.is_file()]
     return iter(sorted(files, key=lambda file: file.stat().st_mtime, reverse=True))

@@ -1,1 +1,1 @@
-"""What layers and heads know of sentences whose words have tags or heads: a file each."""
+"""Probes: what layers and heads encode about labels, relations and trees."""

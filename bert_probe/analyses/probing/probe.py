@@ -1,4 +1,4 @@
-"""What each layer knows: a linear probe of its vectors for every label of words, or of sentences."""
+"""Linear probes: which labels of words or sentences can be predicted from each layer's vectors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.probing import reading, vectors
-from bert_probe.analyses.probing.linear import ProbeSpace, fit, learn, log_probabilities
+from bert_probe.analyses.probing import vectors
+from bert_probe.analyses.probing.linear import ProbeSpace, fit, fit_online, log_probabilities
 from bert_probe.analyses.vectors.pooling import recipe
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
@@ -27,129 +27,136 @@ from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.validation import ValidationErrors
 
 RESAMPLES = 1000
-MOST_LABELS = 500
-"""A text column taken for labels would have more."""
-LABEL = "Comment whose value is to be told of each sentence, such as genre; else the tag of each word."
-POOLING = "What is a sentence's vector.  [default: mean]"
+MAX_LABELS = 500
+"""More labels than this suggest a column of text."""
+LABEL_HELP = "Comment with the label of each sentence, such as genre; default: the tags of words."
+POOLING_HELP = "How tokens are pooled to a sentence vector.  [default: mean]"
 
 
 @question("probe")
 class Probe(Question):
-    """How well labels can be read off a layer's frozen vectors by a linear map; layer 0 is the embeddings'.
+    """How well a linear map predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
 
-    A probe says what can be read off, not what the model uses. Beside its accuracy stand the most frequent
-    tag of each word form, a control task, in which each form has a random tag (Hewitt and Liang 2019), and
-    the length of an online code for the labels (Voita and Titov 2020).
+    A probe shows what a layer encodes, not what the model uses. For comparison, the result has the accuracy
+    of the most frequent tag of each word form, of a control task in which each form has a random tag (Hewitt
+    and Liang 2019), and the length of an online code for the labels (Voita and Titov 2020).
 
-    The data say what has the labels: the words of tagged sentences, or the texts of a table. A text is a form
-    of its own: no control can be told of a text that was never seen, see docs/methods.md.
+    Labels belong to the words of tagged sentences, or to the texts of a table. A text is its own word form,
+    so no control label of a held-out text can be predicted; see docs/methods.md.
 
     Attributes:
-        label: comment that labels sentences, such as "genre"; None for the tags of words, or for a table.
-        pooling: what makes the vector of a sentence or text, one of `POOLINGS`; words are means of pieces.
-        layers: from 0, the output of the embeddings; None for all.
-        confidence: of the interval, a percentile bootstrap over the held-out sentences.
-        seed: of the order of the data, the control task and the bootstrap.
+        label: comment with the labels of sentences, such as "genre"; None for the tags of words, or for a
+            table.
+        pooling: how tokens are pooled to the vector of a sentence or text, one of `POOLINGS`; words use the
+            mean.
+        layers: from 0, the embeddings; None for all.
+        confidence: level of the interval, a percentile bootstrap over the held-out sentences.
+        seed: random seed of the order of the data, the control task and the bootstrap.
     """
 
     inputs = Files(
         {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT)}
     )
 
-    label: str | None = param(Optional(FieldType()), default=None, about=LABEL)
-    pooling: str | None = param(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)
+    label: str | None = param(Optional(FieldType()), default=None, about=LABEL_HELP)
+    pooling: str | None = param(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING_HELP)
     layers: Sequence[int] | None = param(
-        Indices(Index("layer", first=0)), default=None, about="From 0, the output of the embeddings."
+        Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
-    confidence: float = param(Number(0, 1, whole=False), default=0.95, about="Of the interval.")
-    seed: int = param(Number(0), default=0, about="Of order, control task and bootstrap.")
+    confidence: float = param(
+        Number(0, 1, whole=False), default=0.95, about="Confidence level of the interval."
+    )
+    seed: int = param(Number(0), default=0, about="Seed of the order, control task and bootstrap.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.confidence < 1:
             raise SelectionError(
-                f"The confidence {self.confidence:g} is not between 0 and 1. Give for example 0.95."
+                f"confidence must be between 0 and 1, not {self.confidence:g}. The default is 0.95."
             )
 
     def of(
         self,
         checkpoint: Checkpoint,
-        data: reading.Texts,
-        held_out: reading.Texts | None = None,
+        data: vectors.LabeledData,
+        held_out: vectors.LabeledData | None = None,
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> ProbeResult:
-        """The probes of every layer, each fitted to the data and measured on what is held out.
+        """Fit a probe to each layer and measure it on held-out data.
 
         Args:
-            data: of `read_tagged_sentences`, or of `read_labeled_texts` with a class for each text.
-            held_out: of the same kind, to measure on; None holds out a fifth of the data.
-            truncate: cut sentences that are too long instead of refusing them; words cut off do not count.
-            report: told how many steps are done, and of how many: batches that are read, and fits.
+            data: from `read_tagged_sentences`, or from `read_labeled_texts` with a class for each text.
+            held_out: held-out data of the same type; None holds out a fifth of the data.
+            truncate: truncate sentences that are too long instead of raising an error; truncated words are
+                ignored.
+            report: called with the steps done and the total: batches that are encoded, and fits.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no sentence, one that cannot be read or has no such
-                label, by its line; one label only, or more than `MOST_LABELS`.
-            SelectionError: a layer that the model does not have; a comment of texts that have none; a pooling
-                where words have the labels.
-            OutOfMemoryError: the machine is too small for the vectors of one layer.
-            UnavailableError: an input without a first token to be the vector; a model in memory that changes
-                meanwhile.
+            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded or has
+                no such label (the message names its line), only one label, or more than `MAX_LABELS`.
+            SelectionError: the model has no such layer, the texts have no such comment, or a pooling is given
+                for words.
+            OutOfMemoryError: the vectors of one layer do not fit in memory.
+            UnavailableError: the input has no first token for the pooling "cls", or an in-memory model
+                changed in the meantime.
         """
         checkpoint = checkpoint.now()
-        self._check_whose(checkpoint, isinstance(data, LabeledTexts))
+        self._check_labels(checkpoint, isinstance(data, LabeledTexts))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
-        every = reading.read(checkpoint, files, truncate, report, tables=True)
+        encoded = vectors.encode_files(checkpoint, files, truncate, report, tables=True)
         rng = np.random.default_rng(self.seed)
-        texts = isinstance(data, LabeledTexts)
-        parts = [_rows(part, self.label, texts, self.pooling) for part in reading.parted(every, rng)]
-        task = _task(*parts)
-        layers = vectors.chosen(checkpoint, self.layers)
-        pooled = [part.pooled for part in parts]
-        passes = vectors.planned(checkpoint, pooled, layers)
-        control = _control(task, parts, rng)
-        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + 2 * len(layers))
-        found = [
-            _probed(task, control, of_data, of_held_out, steps)
-            for of_data, of_held_out in vectors.by_layer(checkpoint, pooled, passes, steps)
+        is_table = isinstance(data, LabeledTexts)
+        splits = [
+            _rows(split, self.label, is_table, self.pooling) for split in vectors.split_data(encoded, rng)
         ]
-        right = np.stack([one.right for one in found])
-        low, high = _interval(right, parts[1].sentences, self.confidence, rng)
-        chosen = None if self.layers is None else layers
+        task = _task(*splits)
+        layers = vectors.resolve_layers(checkpoint, self.layers)
+        pooled = [split.pooled for split in splits]
+        passes = vectors.plan_passes(checkpoint, pooled, layers)
+        control = _control(task, splits, rng)
+        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + 2 * len(layers))
+        fits = [
+            _fit_layer(task, control, data_vectors, held_out_vectors, steps)
+            for data_vectors, held_out_vectors in vectors.vectors_by_layer(checkpoint, pooled, passes, steps)
+        ]
+        is_correct = np.stack([layer_fit.right for layer_fit in fits])
+        low, high = _interval(is_correct, splits[1].sentences, self.confidence, rng)
+        question_layers = None if self.layers is None else layers
         return ProbeResult(
-            replace(self, layers=chosen),
-            reading.subject(checkpoint, files, every),
+            replace(self, layers=question_layers),
+            vectors.input_record(checkpoint, files, encoded),
             layers,
             task.labels,
-            (len(parts[0].labels), len(parts[1].labels)),
-            read_only(right.mean(axis=1)),
+            (len(splits[0].labels), len(splits[1].labels)),
+            read_only(is_correct.mean(axis=1)),
             read_only(low),
             read_only(high),
             task.baseline,
-            read_only(np.array([one.control for one in found])),
-            read_only(np.array([one.bits for one in found])),
+            read_only(np.array([layer_fit.control for layer_fit in fits])),
+            read_only(np.array([layer_fit.bits for layer_fit in fits])),
         )
 
-    def _check_whose(self, checkpoint: Checkpoint, texts: bool) -> None:
-        """Refuse what does not go with whose labels these are."""
+    def _check_labels(self, checkpoint: Checkpoint, texts: bool) -> None:
+        """Check that label and pooling fit the data."""
         if texts and self.label is not None:
-            raise SelectionError("A table has one label for each text, and no comments. Leave out the label.")
+            raise SelectionError("A table has no comments: each text has one label. Leave out the label.")
         if self.pooling and self.label is None and not texts:
-            raise SelectionError("The vector of a word is the mean of its pieces. Leave out the pooling.")
+            raise SelectionError("Words always use mean pooling. Leave out the pooling.")
         if self.pooling == "cls":
             recipe(checkpoint, self.pooling)
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """What is to be told of some sentences.
+    """Vectors and their labels.
 
     Attributes:
-        pooled: whose vectors.
-        labels: one for each vector.
-        forms: words, by which labels are guessed without a model; one and the same for all sentences.
-        kinds: of which each has a random label in the control task: words, or whole texts.
-        sentences: of each vector.
+        pooled: the pooled tokens.
+        labels: one per vector.
+        forms: word forms for the baseline; all the same for sentences.
+        kinds: units with a random label each in the control task: word forms, or whole texts.
+        sentences: sentence index of each vector.
     """
 
     pooled: vectors.PooledTokens
@@ -161,11 +168,11 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Labels as numbers.
+    """Labels as indices.
 
     Attributes:
         labels: those of the data, sorted.
-        data, held_out: of each vector its label's number; -1 for one that the data does not have.
+        data, held_out: label index of each vector; -1 for a label that the data do not have.
         baseline: accuracy of the most frequent label of each form.
     """
 
@@ -175,93 +182,96 @@ class _Task:
     baseline: float
 
 
-def _rows(part: reading.EncodedTexts, label: str | None, texts: bool, pooling: str | None) -> _Rows:
-    if label is None and not texts:
-        pooled, sentences, words = vectors.of_words(part)
-        places = list(zip(sentences.tolist(), words.tolist(), strict=True))
-        tags = tuple(part.sentences[sentence].tags[word] for sentence, word in places)
-        forms = tuple(part.sentences[sentence].words[word] for sentence, word in places)
+def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, pooling: str | None) -> _Rows:
+    if label is None and not is_table:
+        pooled, sentences, words = vectors.pool_words(split)
+        positions = list(zip(sentences.tolist(), words.tolist(), strict=True))
+        tags = tuple(split.sentences[sentence].tags[word] for sentence, word in positions)
+        forms = tuple(split.sentences[sentence].words[word] for sentence, word in positions)
         return _Rows(pooled, tags, forms, forms, sentences)
-    count = len(part.sentences)
+    count = len(split.sentences)
     labels = (
-        tuple(str(sentence.label) for sentence in part.sentences) if label is None else _said(part, label)
+        tuple(str(sentence.label) for sentence in split.sentences)
+        if label is None
+        else _comment_values(split, label)
     )
-    kinds = tuple(map(repr, part.texts))
-    pooled = vectors.of_sentences(part, pooling or "mean")
+    kinds = tuple(map(repr, split.texts))
+    pooled = vectors.pool_sentences(split, pooling or "mean")
     return _Rows(pooled, labels, ("",) * count, kinds, np.arange(count))
 
 
-def _said(part: reading.EncodedTexts, label: str) -> tuple[str, ...]:
-    """What the comment of each sentence says.
-
-    Raises:
-        TextError: it has none of this name; by its line.
-    """
-    faults = ValidationErrors("The file")
-    for one in part.sentences:
-        if label not in one.about:
-            known = ", ".join(one.about) or "none at all"
-            faults.add(one.line, f"no comment “{label}” before this sentence; there is {known}")
-    faults.check()
-    return tuple(sentence.about[label] for sentence in part.sentences)
+def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
+    """Return the value of a comment of each sentence, or raise an error that names the lines without it."""
+    errors = ValidationErrors("The file")
+    for sentence in split.sentences:
+        if label not in sentence.about:
+            names = ", ".join(sentence.about) or "none"
+            errors.add(sentence.line, f"this sentence has no comment “{label}”; its comments: {names}")
+    errors.check()
+    return tuple(sentence.about[label] for sentence in split.sentences)
 
 
 def _task(data: _Rows, held_out: _Rows) -> _Task:
     labels = sorted({*data.labels})
     if not held_out.labels:
-        raise TextError("Nothing is held out: no word of those sentences becomes a token. Give others.")
+        raise TextError("No word of the held-out sentences has a token. Give other sentences.")
     if len(labels) < 2:
-        named = f"is {labels[0]}" if labels else "is missing"
-        raise TextError(f"Every label {named}: there is nothing to tell apart. Give data with two or more.")
-    if len(labels) > MOST_LABELS:
+        description = f"is {labels[0]}" if labels else "is missing"
+        raise TextError(f"Every label {description}. Give data with at least two labels.")
+    if len(labels) > MAX_LABELS:
         raise TextError(
-            f"There are {len(labels):,} different labels; at most {MOST_LABELS} can be probed. Look which "
-            "column is the label."
+            f"There are {len(labels):,} different labels, but at most {MAX_LABELS} can be probed. Check "
+            "which "
+            "column has the labels."
         )
-    number = {label: index for index, label in enumerate(labels)}
+    indices = {label: index for index, label in enumerate(labels)}
     by_form: dict[str, Counter[str]] = {}
     for form, label in zip(data.forms, data.labels, strict=True):
         by_form.setdefault(form, Counter())[label] += 1
-    usual = _most(Counter(data.labels))
-    guesses = {form: _most(counts) for form, counts in by_form.items()}
-    right = [
-        guesses.get(form, usual) == label for form, label in zip(held_out.forms, held_out.labels, strict=True)
+    default = _most_common(Counter(data.labels))
+    predictions = {form: _most_common(counts) for form, counts in by_form.items()}
+    is_correct = [
+        predictions.get(form, default) == label
+        for form, label in zip(held_out.forms, held_out.labels, strict=True)
     ]
     return _Task(
         tuple(labels),
-        torch.tensor([number[label] for label in data.labels]),
-        torch.tensor([number.get(label, -1) for label in held_out.labels]),
-        float(np.mean(right)),
+        torch.tensor([indices[label] for label in data.labels]),
+        torch.tensor([indices.get(label, -1) for label in held_out.labels]),
+        float(np.mean(is_correct)),
     )
 
 
-def _most(counts: Counter[str]) -> str:
-    """The most frequent; of equal ones the first in the alphabet."""
+def _most_common(counts: Counter[str]) -> str:
+    """Return the most frequent label; the alphabetical first of several."""
     return min(counts, key=lambda label: (-counts[label], label))
 
 
 def _control(
-    task: _Task, parts: Sequence[_Rows], rng: np.random.Generator
+    task: _Task, splits: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A random label for each word form, or text, drawn as those of the data are distributed: for data, held
-    out."""
-    kinds = sorted({kind for part in parts for kind in part.kinds})
-    labels = rng.choice(task.data.numpy(), size=len(kinds))
-    drawn = dict(zip(kinds, labels.tolist(), strict=True))
-    data, held_out = (torch.tensor([drawn[kind] for kind in part.kinds]) for part in parts)
+    """Return a random label for each word form or text, from the distribution of the data: for data and
+    held-out data.
+    """
+    units = sorted({unit for split in splits for unit in split.kinds})
+    labels = rng.choice(task.data.numpy(), size=len(units))
+    random_labels = dict(zip(units, labels.tolist(), strict=True))
+    data, held_out = (torch.tensor([random_labels[unit] for unit in split.kinds]) for split in splits)
     return data, held_out
 
 
 @dataclass(frozen=True, eq=False)
 class _LayerFit:
-    """A layer: whether each held-out label was told rightly, accuracy of the control task, code length."""
+    """The probe of a layer: correctness of each held-out prediction, accuracy of the control task, code
+    length.
+    """
 
     right: Array
     control: float
     bits: float
 
 
-def _probed(
+def _fit_layer(
     task: _Task,
     control: tuple[torch.Tensor, torch.Tensor],
     data: torch.Tensor,
@@ -270,44 +280,49 @@ def _probed(
 ) -> _LayerFit:
     count = len(task.labels)
     space = ProbeSpace.of(data, count)
-    rows, asked_of = space.within(data), space.within(held_out)
-    learned = learn(rows, task.data, count, space, steps.tell)
-    right = log_probabilities(asked_of, learned.weights).argmax(dim=1) == task.held_out
-    steps.done()
-    of_forms = fit(rows, control[0], np.zeros_like(learned.weights), space.penalties, steps.tell)
-    by_control = log_probabilities(asked_of, of_forms).argmax(dim=1) == control[1]
-    steps.done()
-    return _LayerFit(right.numpy(), float(by_control.double().mean()), learned.bits)
+    rows, held_out_rows = space.within(data), space.within(held_out)
+    fitted = fit_online(rows, task.data, count, space, steps.report)
+    is_correct = log_probabilities(held_out_rows, fitted.weights).argmax(dim=1) == task.held_out
+    steps.advance()
+    control_weights = fit(rows, control[0], np.zeros_like(fitted.weights), space.penalties, steps.report)
+    is_control_correct = log_probabilities(held_out_rows, control_weights).argmax(dim=1) == control[1]
+    steps.advance()
+    return _LayerFit(is_correct.numpy(), float(is_control_correct.double().mean()), fitted.bits)
 
 
 def _interval(
-    right: Array, sentences: Array, confidence: float, rng: np.random.Generator
+    is_correct: Array, sentences: Array, confidence: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Percentile bootstrap of each layer's accuracy: whole sentences are drawn, as words of one are alike."""
-    places = np.unique(sentences, return_inverse=True)[1]
-    sizes = np.bincount(places).astype(np.float64)
-    hits = np.stack([np.bincount(places, one) for one in right], axis=1)
+    """Return a percentile bootstrap of each layer's accuracy, which resamples whole sentences.
+
+    Words of a sentence are not independent.
+    """
+    sentence_indices = np.unique(sentences, return_inverse=True)[1]
+    sizes = np.bincount(sentence_indices).astype(np.float64)
+    hits = np.stack([np.bincount(sentence_indices, layer) for layer in is_correct], axis=1)
     count = len(sizes)
-    drawn = np.stack(
+    weights = np.stack(
         [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)]
     )
-    shares = (drawn @ hits) / (drawn @ sizes)[:, None]
-    low, high = np.percentile(shares, [50 * (1 - confidence), 50 * (1 + confidence)], axis=0)
+    accuracies = (weights @ hits) / (weights @ sizes)[:, None]
+    low, high = np.percentile(accuracies, [50 * (1 - confidence), 50 * (1 + confidence)], axis=0)
     return low, high
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProbeResult(Result):
-    """What can be read off each layer; all arrays are float64 [layer probed].
+    """Accuracy of the probes of each layer; all arrays are float64 [probed layer].
 
     Attributes:
-        layers: that were probed, from 0, the output of the embeddings.
-        labels: what was told apart.
-        counts: of vectors that were learned from, and that were held out.
-        accuracies: share of the held-out labels that the probe tells; low, high: ends of its interval.
-        baseline: accuracy of the most frequent label of each word form; of sentences, of the most frequent.
+        layers: probed layers, from 0, the embeddings.
+        labels: the predicted labels.
+        counts: number of vectors for training, and of held-out ones.
+        accuracies: accuracy on held-out vectors.
+        low, high: bounds of its interval.
+        baseline: accuracy of the most frequent label of each word form; for sentences, of the most frequent
+            label.
         controls: accuracy of the control task.
-        code_lengths: of the online code for the labels that were learned from, in bits.
+        code_lengths: length of the online code for the training labels, in bits.
     """
 
     question: Probe
@@ -322,38 +337,36 @@ class ProbeResult(Result):
     code_lengths: Array
 
     def __post_init__(self) -> None:
-        shapes = {
-            one.shape for one in (self.accuracies, self.low, self.high, self.controls, self.code_lengths)
-        }
-        if shapes != {(len(self.layers),)}:
-            raise ShapeError(f"{len(self.layers)} layers were probed; a number for each is needed.")
+        arrays = (self.accuracies, self.low, self.high, self.controls, self.code_lengths)
+        if {array.shape for array in arrays} != {(len(self.layers),)}:
+            raise ShapeError(f"All arrays must have the shape [{len(self.layers)} layers].")
 
     @property
     def of_sentences(self) -> bool:
-        """Whether whole sentences or texts have the labels, and not words."""
+        """Whether labels belong to sentences or texts, not to words."""
         files: Mapping[str, Any] = self.inputs.sentences["files"]
         return self.question.label is not None or "kind" in files["data"]
 
     @property
     def selectivities(self) -> Array:
-        """By how much the probe is better at its task than at the control task."""
+        """Accuracy minus accuracy of the control task."""
         difference: Array = self.accuracies - self.controls
         return difference
 
     @property
     def uniform_length(self) -> float:
-        """Bits of the labels that were learned from, were all equally likely."""
+        """Length in bits of a uniform code for the training labels."""
         return float(self.counts[0] * np.log2(len(self.labels)))
 
     @property
     def compressions(self) -> Array:
-        """How many times shorter the online code is than the uniform one."""
-        times: Array = self.uniform_length / self.code_lengths
-        return times
+        """Uniform code length divided by online code length."""
+        ratio: Array = self.uniform_length / self.code_lengths
+        return ratio
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many there were, and what the code lengths are to be compared with."""
+        """Pooling, labels, numbers of vectors, and the uniform code length."""
         pooling = {"pooling": self.question.pooling or "mean"} if self.of_sentences else {}
         return pooling | {
             "labels": list(self.labels),
@@ -363,7 +376,9 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each layer."""
+        """Return one row per layer: layer, accuracy, low, high, baseline, control, selectivity,
+        codelength.
+        """
         return pd.DataFrame(
             {
                 "layer": self.layers,

@@ -1,4 +1,6 @@
-"""Which heads attend from a word to its syntactic head, or from there to it."""
+"""Syntactic relations in attention: which heads attend from a word to its syntactic head, or the other
+way.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.probing import reading
+from bert_probe.analyses.probing import vectors
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.inputs import TAGGED, FileInput, Files
 from bert_probe.core.question import Question, param, question
@@ -24,27 +26,27 @@ from bert_probe.text.tag_alignment import NOWHERE, AlignedWords, placed
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 BATCH_TOKENS = 2048
-"""Padded tokens whose traces are held at once."""
+"""Maximum number of tokens in a batch of traces, with padding."""
 DIRECTIONS = ("dependent to head", "head to dependent")
-UNIVERSAL = "Take nsubj:pass for nsubj: leave out what follows a colon."
+UNIVERSAL_HELP = "Drop subtypes of relations: count nsubj:pass as nsubj."
 
 
 @question("relations")
 class Relations(Question):
-    """Heads against a treebank; Clark et al. 2019, section 4.2.
+    """How well attention heads find syntactic relations in a treebank; Clark et al. 2019, section 4.2.
 
-    Of a word's attention to the other words the strongest is the head's guess. For each relation the head and
-    the direction that are right most often in one file are reported on another, and so is the fixed offset
-    (the word before, the second one after, …) that is right most often in the first.
+    A head's guess for a word is the other word with most of its attention. For each relation, the head and
+    direction with the highest accuracy in one file are evaluated on another, as is the fixed offset (previous
+    word, next but one, …) with the highest accuracy in the first.
 
     Attributes:
-        universal: leave out what follows a colon, so that nsubj:pass counts as nsubj.
-        show: of each relation the "best" head, or all of them.
+        universal: drop subtypes of relations, so that nsubj:pass counts as nsubj.
+        show: the "best" head of each relation, or "all" heads.
     """
 
     inputs = Files({"chosen": FileInput(formats=(TAGGED,)), "reported": FileInput(formats=(TAGGED,))})
 
-    universal: bool = param(Flag(), default=False, about=UNIVERSAL)
+    universal: bool = param(Flag(), default=False, about=UNIVERSAL_HELP)
     show: str = param(
         Choice(("best", "all")),
         default="best",
@@ -61,36 +63,40 @@ class Relations(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> RelationsResult:
-        """The heads that find each relation. Attention to special tokens and to the word itself is no guess.
+        """Measure how often each head finds each relation; special tokens and the word itself are never
+        guesses.
 
         Args:
-            chosen: sentences by which head, direction and offset are chosen.
-            reported: those that the accuracies are of.
-            truncate: cut sentences that are too long instead of refusing them. Relations of words that no
-                token covers do not count.
-            report: told how many sentences are done, and of how many.
+            chosen: sentences for selecting head, direction and offset.
+            reported: sentences for reporting accuracies.
+            truncate: truncate sentences that are too long instead of raising an error. Relations of words
+                without a token are ignored.
+            report: called with the number of sentences done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no sentence, one that cannot be read, by its line, or no
-                relations in a file.
-            OutOfMemoryError: the machine is too small for one batch.
-            UnavailableError: a model in memory that changes meanwhile.
+            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
+                message names its line), or a file without relations.
+            OutOfMemoryError: one batch does not fit in memory.
+            UnavailableError: an in-memory model changed in the meantime.
         """
         checkpoint = checkpoint.now()
         files = {"chosen": chosen, "reported": reported}
-        every = reading.read(checkpoint, files, truncate, report)
+        encoded = vectors.encode_files(checkpoint, files, truncate, report)
         pairs = [
-            [_pairs(*one, self.universal) for one in zip(part.sentences, part.encodings, strict=True)]
-            for part in every
+            [
+                _pairs(sentence, encoding, self.universal)
+                for sentence, encoding in zip(part.sentences, part.encodings, strict=True)
+            ]
+            for part in encoded
         ]
-        relations, left_out = _in_both(dict(zip(files, pairs, strict=True)))
-        first, second = _count(checkpoint, every, pairs, relations, report)
+        relations, left_out = _common_relations(dict(zip(files, pairs, strict=True)))
+        first, second = _count_matches(checkpoint, encoded, pairs, relations, report)
         offsets = [first.best_offset(relation) for relation in range(len(relations))]
         at_offset = [second.at_offset(relation, offset) for relation, offset in enumerate(offsets)]
         order = np.argsort(-second.count, kind="stable")
         return RelationsResult(
             self,
-            reading.subject(checkpoint, files, every),
+            vectors.input_record(checkpoint, files, encoded),
             tuple(relations[index] for index in order),
             read_only(second.count[order]),
             read_only(first.accuracy[order]),
@@ -103,13 +109,13 @@ class Relations(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Words of a sentence and their syntactic heads, where both are read.
+    """Pairs of a word and its syntactic head in a sentence, if both have tokens.
 
     Attributes:
-        names: of their relations.
+        names: relation of each pair.
         offsets: from word to head, in words.
-        dependents, heads: their places among the units.
-        words: where these are.
+        dependents, heads: unit indices of both.
+        words: alignment of words and units.
     """
 
     names: tuple[str, ...]
@@ -121,15 +127,15 @@ class _Pairs:
 
 def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pairs:
     words = placed(sentence, encoding)
-    found = [
+    pairs = [
         (word, head)
         for word, head in enumerate(sentence.heads)
         if head != ROOT and words.units[word] != NOWHERE and words.units[head] != NOWHERE
     ]
-    names = [sentence.relations[word] for word, _ in found]
-    of, to = np.array(found, dtype=np.intp).reshape(-1, 2).T
+    names = [sentence.relations[word] for word, _ in pairs]
+    of, to = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     return _Pairs(
-        tuple(_named(name, universal) for name in names),
+        tuple(_relation_name(name, universal) for name in names),
         to - of,
         words.units[of],
         words.units[to],
@@ -137,55 +143,57 @@ def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pa
     )
 
 
-def _in_both(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[str, ...]]:
-    """Relations that are in both files, and those of the second that the first does not have.
+def _common_relations(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the relations in both files, and those that only the second has.
 
     Raises:
-        TextError: a file has none, or none is in both.
+        TextError: a file has no relations, or they have none in common.
     """
-    named = {name: {relation for pair in pairs for relation in pair.names} for name, pairs in files.items()}
-    for name, found in named.items():
-        if not found:
+    relations_by_file = {
+        name: {relation for pair in pairs for relation in pair.names} for name, pairs in files.items()
+    }
+    for name, relations in relations_by_file.items():
+        if not relations:
             raise TextError(
-                f"There is no relation between two words in {name}. Give a treebank: a CoNLL-U file whose "
-                "words have heads."
+                f"{name} has no relations between words. Give a treebank: a CoNLL-U file in which words have "
+                "heads."
             )
-    first, second = named.values()
+    first, second = relations_by_file.values()
     if not first & second:
-        raise TextError("No relation is in both files, so no head can be chosen. Give files that are alike.")
+        raise TextError("The files have no relation in common. Give files with the same annotation scheme.")
     return sorted(first & second), tuple(sorted(second - first))
 
 
-def _count(
+def _count_matches(
     checkpoint: Checkpoint,
-    every: Sequence[reading.EncodedTexts],
+    encoded: Sequence[vectors.EncodedTexts],
     pairs: Sequence[Sequence[_Pairs]],
     relations: Sequence[str],
-    report: Progress,
-) -> list[_Counted]:
-    """Run the model on each file, and count of each relation how often each head finds it."""
-    about = checkpoint.description
-    total, done = sum(len(part.sentences) for part in every), 0
-    found = []
-    for part, of_part in zip(every, pairs, strict=True):
-        counted = _Counted(relations, about.layers, about.heads)
+    progress: Progress,
+) -> list[_HeadCounts]:
+    """Run the model on each file and count how often each head finds each relation."""
+    description = checkpoint.description
+    total, done = sum(len(part.sentences) for part in encoded), 0
+    counts = []
+    for part, part_pairs in zip(encoded, pairs, strict=True):
+        part_counts = _HeadCounts(relations, description.layers, description.heads)
         for group in batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads):
-            report(done, total)
+            progress(done, total)
             traces = checkpoint.trace_encodings([part.encodings[index] for index in group])
             for index, trace in zip(group, traces, strict=True):
-                counted.add(of_part[index], trace)
+                part_counts.add(part_pairs[index], trace)
             done += len(group)
-        found.append(counted)
-    report(done, total)
-    return found
+        counts.append(part_counts)
+    progress(done, total)
+    return counts
 
 
-def _named(relation: str, universal: bool) -> str:
+def _relation_name(relation: str, universal: bool) -> str:
     return relation.partition(":")[0] if universal else relation
 
 
-class _Counted:
-    """How often heads and offsets are right, over the sentences of a file."""
+class _HeadCounts:
+    """Counts of correct guesses of heads and offsets, over the sentences of a file."""
 
     def __init__(self, relations: Sequence[str], layers: int, heads: int) -> None:
         self._place = {name: index for index, name in enumerate(relations)}
@@ -195,57 +203,61 @@ class _Counted:
 
     @property
     def accuracy(self) -> Array:
-        """Share of the pairs in which a head is right, [relation, direction, layer, head]."""
-        share: Array = self._right / self.count[:, None, None, None]
-        return share
+        """Accuracy of each head, [relation, direction, layer, head]."""
+        accuracy: Array = self._right / self.count[:, None, None, None]
+        return accuracy
 
     def add(self, pairs: _Pairs, trace: Trace) -> None:
-        """Count a sentence."""
-        kept = np.array([name in self._place for name in pairs.names], dtype=bool)
-        if not kept.any():
+        """Count the pairs of a sentence."""
+        is_counted = np.array([name in self._place for name in pairs.names], dtype=bool)
+        if not is_counted.any():
             return
         relations = np.array([self._place[name] for name in pairs.names if name in self._place])
         self.count += np.bincount(relations, minlength=len(self.count))
-        for relation, offset in zip(relations, pairs.offsets[kept].tolist(), strict=True):
-            of = self._offsets[relation]
-            of[offset] = of.get(offset, 0) + 1
-        dependents, heads = pairs.dependents[kept], pairs.heads[kept]
+        for relation, offset in zip(relations, pairs.offsets[is_counted].tolist(), strict=True):
+            offsets = self._offsets[relation]
+            offsets[offset] = offsets.get(offset, 0) + 1
+        dependents, heads = pairs.dependents[is_counted], pairs.heads[is_counted]
         for layer in range(trace.layers):
-            guessed = _strongest(trace.attention(layer), pairs.words)
-            right = np.stack([guessed[:, dependents] == heads, guessed[:, heads] == dependents])
-            np.add.at(self._right[:, :, layer], relations, right.transpose(2, 0, 1))
+            guesses = _strongest(trace.attention(layer), pairs.words)
+            is_correct = np.stack([guesses[:, dependents] == heads, guesses[:, heads] == dependents])
+            np.add.at(self._right[:, :, layer], relations, is_correct.transpose(2, 0, 1))
 
     def best_offset(self, relation: int) -> int:
-        """From word to head; of equally good ones the smallest, before it rather than after."""
-        found = self._offsets[relation]
-        return min(found, key=lambda offset: (-found[offset], abs(offset), offset))
+        """Return the most frequent offset from word to head; of several the smallest, negative before
+        positive.
+        """
+        counts = self._offsets[relation]
+        return min(counts, key=lambda offset: (-counts[offset], abs(offset), offset))
 
     def at_offset(self, relation: int, offset: int) -> float:
-        """Share of the pairs that are so far apart."""
+        """Return the share of the pairs with this offset."""
         return self._offsets[relation].get(offset, 0) / int(self.count[relation])
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Of each unit the other word that most of its attention goes to, [head, unit]; -1 where none is left."""
+    """Return for each unit the other word with most of its attention, [head, unit]; -1 if there is none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NOWHERE]] = True
-    guesses = are_words[None] & ~np.eye(len(are_words), dtype=bool)
-    strongest: Array = np.where(guesses, merged, -1.0).argmax(axis=-1)
-    strongest[:, ~guesses.any(axis=-1)] = -1
+    is_candidate = are_words[None] & ~np.eye(len(are_words), dtype=bool)
+    strongest: Array = np.where(is_candidate, merged, -1.0).argmax(axis=-1)
+    strongest[:, ~is_candidate.any(axis=-1)] = -1
     return strongest
 
 
 @dataclass(frozen=True)
 class BestHead:
-    """The head that finds a relation, as one file chose it and another reports it.
+    """The best head for a relation, selected on one file and evaluated on another.
 
     Attributes:
-        relation: its name; count: how often it was looked for.
+        relation: name of the relation.
+        count: number of its pairs.
         layer, head: from 0.
         direction: one of `DIRECTIONS`.
-        accuracy: share in which it was right.
-        offset: the best fixed one, in words from the dependent; offset_accuracy: its share.
+        accuracy: share of the pairs in which the head's guess is correct.
+        offset: the best fixed offset, in words from the dependent.
+        offset_accuracy: its accuracy.
     """
 
     relation: str
@@ -263,13 +275,13 @@ class RelationsResult(Result):
     """How well every head finds each relation.
 
     Attributes:
-        relations: those that are in both files; the most frequent first.
-        counts: of each in the reported file, [relation].
-        chosen, accuracies: share in which a head is right, float64 [relation, direction, layer, head], in the
-            file that chooses and in the one that is reported.
-        offsets: of each relation the best fixed one in the first file.
-        offset_accuracies: their share in the second, [relation].
-        left_out: relations of the second file that the first does not have.
+        relations: those in both files, most frequent first.
+        counts: number of pairs in the reported file, [relation].
+        chosen, accuracies: accuracy of each head in the file for selection and in the one for reporting,
+            float64 [relation, direction, layer, head].
+        offsets: the best fixed offset of each relation in the first file.
+        offset_accuracies: their accuracy in the second, [relation].
+        left_out: relations that only the second file has.
     """
 
     question: Relations
@@ -288,21 +300,23 @@ class RelationsResult(Result):
         if {len(self.accuracies), len(self.counts), len(self.offsets), len(self.offset_accuracies)} != {
             count
         }:
-            raise ShapeError(f"{count} relations need as many counts, accuracies and offsets.")
+            raise ShapeError(
+                f"Counts, accuracies and offsets must have one value for each of {count} relations."
+            )
 
     @property
     def best(self) -> tuple[BestHead, ...]:
-        """Of each relation the head that the first file chooses; of equal ones the first."""
+        """The head of each relation with the highest accuracy in the first file; the first of several."""
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """In the reported file the accuracy of every head in a direction, [relation, layer × head]."""
-        of = self.accuracies[:, direction]
-        return of.reshape(len(of), -1)
+        """Return the accuracy of every head in a direction in the reported file, [relation, layer × head]."""
+        accuracies = self.accuracies[:, direction]
+        return accuracies.reshape(len(accuracies), -1)
 
     def _best(self, relation: int) -> BestHead:
-        chosen = self.chosen[relation]
-        direction, layer, head = map(int, np.unravel_index(chosen.argmax(), chosen.shape))
+        accuracies = self.chosen[relation]
+        direction, layer, head = map(int, np.unravel_index(accuracies.argmax(), accuracies.shape))
         return BestHead(
             self.relations[relation],
             int(self.counts[relation]),
@@ -316,14 +330,14 @@ class RelationsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Relations that could not be looked for."""
+        """Relations that the first file does not have."""
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each relation: its best head; or one for each relation, direction and head."""
+        """Return one row per relation with its best head, or one per relation, direction and head."""
         if self.question.show == "all":
             return self._every()
-        frame = pd.DataFrame([vars(one) for one in self.best])
+        frame = pd.DataFrame([vars(best) for best in self.best])
         frame[["layer", "head"]] += 1
         return frame
 
@@ -344,11 +358,11 @@ class RelationsResult(Result):
 
 @dataclass(frozen=True)
 class RelationExample:
-    """A sentence in which two words stand in a relation.
+    """A pair of words with a relation.
 
     Attributes:
-        sentence: its place in the file.
-        dependent, head: places of the words, from 0.
+        sentence: index of the sentence in the file.
+        dependent, head: word indices, from 0.
     """
 
     sentence: int
@@ -359,16 +373,18 @@ class RelationExample:
 def examples(
     sentences: Sequence[TaggedSentence], relation: str, universal: bool = False
 ) -> Iterator[RelationExample]:
-    """Where a relation occurs, in the order of the file.
+    """Yield the occurrences of a relation, in the order of the file.
 
     Raises:
-        SelectionError: nowhere.
+        SelectionError: it does not occur.
     """
-    found = False
+    has_examples = False
     for index, sentence in enumerate(sentences):
         for word, name in enumerate(sentence.relations):
-            if _named(name, universal) == relation and sentence.heads[word] != ROOT:
-                found = True
+            if _relation_name(name, universal) == relation and sentence.heads[word] != ROOT:
+                has_examples = True
                 yield RelationExample(index, word, sentence.heads[word])
-    if not found:
-        raise SelectionError(f"There is no relation {relation} in these sentences.")
+    if not has_examples:
+        raise SelectionError(
+            f"The relation {relation} does not occur in these sentences. Choose another one."
+        )

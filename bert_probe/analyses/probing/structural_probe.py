@@ -1,4 +1,4 @@
-"""What each layer knows of syntactic trees: the structural probe, and the trees that it sees."""
+"""The structural probe: whether distances between vectors encode syntactic trees."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.probing import reading, vectors
-from bert_probe.analyses.probing.tree_map import MOST_EPOCHS, STOPPING, batched, learned
-from bert_probe.analyses.probing.tree_paths import (
+from bert_probe.analyses.probing import vectors
+from bert_probe.analyses.probing.tree_map import (
+    MAX_EPOCHS,
+    VALIDATION_SHARE,
     Tree,
+    batch_trees,
     distances,
     rank_correlations,
     spanning_tree,
     squared_distances,
+    train_map,
 )
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
@@ -34,23 +37,24 @@ from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from bert_probe.text.words import Unit, word_lens
 
 PUNCTUATION = "PUNCT"
-LENGTHS = (5, 50)
-"""Words of the trees whose order of distances is reported, as in the paper."""
-MOST_WORDS = 255
-"""Of a sentence; no distance in it is larger than a byte holds."""
+SENTENCE_LENGTHS = (5, 50)
+"""Minimum and maximum number of words of the sentences for Spearman's correlation, as in the paper."""
+MAX_WORDS = 255
+"""Maximum number of words in a sentence, so that distances fit in a byte."""
 
 
 @question("trees")
 class StructuralProbe(Question):
-    """The structural probe: whether a linear map B of a layer's frozen vectors holds syntactic trees.
+    """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
 
-    ‖B (h_i − h_j)‖² is learned to be the number of steps between two words in the tree of their sentence;
-    Hewitt and Manning 2019, sections 2 and 3. What a linear map can read off is not what the model uses.
+    B is trained so that ‖B (h_i − h_j)‖² is the number of steps between two words in the tree of their
+    sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what the
+    model uses.
 
     Attributes:
         rank: of B; at most the size of the vectors.
-        layers: from 0, the output of the embeddings; None for all.
-        seed: of the first B, and of what is held out and in which order it is learned from.
+        layers: from 0, the embeddings; None for all.
+        seed: random seed of the initial B, of the split, and of the training order.
     """
 
     inputs = Files(
@@ -60,11 +64,11 @@ class StructuralProbe(Question):
         }
     )
 
-    rank: int = param(Number(1), default=64, about="Of the map; at most the vectors' size.  [default: 64]")
+    rank: int = param(Number(1), default=64, about="Rank of the map.  [default: 64]")
     layers: Sequence[int] | None = param(
-        Indices(Index("layer", first=0)), default=None, about="From 0, the output of the embeddings."
+        Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
-    seed: int = param(Number(0), default=0, about="Of the first map, and of order.")
+    seed: int = param(Number(0), default=0, about="Seed of initial map, split and order.")
 
     def of(
         self,
@@ -74,58 +78,65 @@ class StructuralProbe(Question):
         truncate: bool = False,
         report: Progress = no_progress,
     ) -> StructuralProbeResult:
-        """The probes of every layer, each learned from the data and measured on what is held out.
+        """Train a probe on each layer and measure it on held-out sentences.
 
-        Words that no token covers do not count, nor do sentences of more than `MOST_WORDS`. A sentence of
-        several trees counts as so many.
+        Words without tokens and sentences of more than `MAX_WORDS` words are ignored. A sentence with several
+        trees counts several times.
 
         Args:
-            held_out: sentences to measure on; None holds out a fifth of the data.
-            truncate: cut sentences that are too long instead of refusing them; words cut off do not count.
-            report: told how many steps are done, and of how many: batches that are read, and epochs.
+            held_out: held-out sentences; None holds out a fifth of the data.
+            truncate: truncate sentences that are too long instead of raising an error; truncated words are
+                ignored.
+            report: called with the steps done and the total: batches that are encoded, and epochs.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: no sentence, one that cannot be read, by its line, or no
-                trees.
-            SelectionError: a layer that the model does not have.
-            OutOfMemoryError: the machine is too small for the vectors of one layer.
-            UnavailableError: vectors that are not finite; a model in memory that changes meanwhile.
+            EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
+                message names its line), or there are no trees.
+            SelectionError: the model has no such layer.
+            OutOfMemoryError: the vectors of one layer do not fit in memory.
+            UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
         """
         checkpoint = checkpoint.now()
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
-        every = reading.read(checkpoint, files, truncate, report)
-        names = ["data", "the fifth that is held out" if held_out is None else "held_out"]
-        parted = reading.parted(every, np.random.default_rng(self.seed))
-        learn, judge = (_trees(*one) for one in zip(names, parted, strict=True))
-        layers = vectors.chosen(checkpoint, self.layers)
-        pooled = [learn.pooled, judge.pooled]
-        passes = vectors.planned(checkpoint, pooled, layers)
-        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + len(layers) * MOST_EPOCHS)
-        stop = max(1, round(STOPPING * len(learn.trees)))
-        if stop == len(learn.trees):
-            raise TextError("There is one tree; a probe learns from some and stops by others. Give more.")
-        parts = batched(learn.trees[stop:]), batched(learn.trees[:stop])
-        maps, found = [], []
-        for layer, rows in zip(layers, vectors.by_layer(checkpoint, pooled, passes, steps), strict=True):
-            if not all(torch.isfinite(part).all() for part in rows):
+        encoded = vectors.encode_files(checkpoint, files, truncate, report)
+        names = ["data", "the held-out fifth" if held_out is None else "held_out"]
+        splits = vectors.split_data(encoded, np.random.default_rng(self.seed))
+        training, evaluation = (_trees(name, split) for name, split in zip(names, splits, strict=True))
+        layers = vectors.resolve_layers(checkpoint, self.layers)
+        pooled = [training.pooled, evaluation.pooled]
+        passes = vectors.plan_passes(checkpoint, pooled, layers)
+        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + len(layers) * MAX_EPOCHS)
+        validation_count = max(1, round(VALIDATION_SHARE * len(training.trees)))
+        if validation_count == len(training.trees):
+            raise TextError(
+                "Training needs at least two trees, one of them for early stopping. Give more sentences."
+            )
+        batches = (
+            batch_trees(training.trees[validation_count:]),
+            batch_trees(training.trees[:validation_count]),
+        )
+        maps, scores = [], []
+        for layer, rows in zip(
+            layers, vectors.vectors_by_layer(checkpoint, pooled, passes, steps), strict=True
+        ):
+            if not all(torch.isfinite(layer_vectors).all() for layer_vectors in rows):
                 raise UnavailableError(
-                    f"Layer {layer} has vectors that are not finite for these sentences, so there is nothing "
-                    "to learn from. Use float32."
+                    f"Layer {layer} has vectors that are not finite for these sentences. Use float32."
                 )
-            # Of its own, so that a layer's probe is the same whatever others are asked for.
+            # Seed per layer, so that a layer's probe does not depend on the other layers.
             rng = np.random.default_rng([self.seed, layer])
-            maps.append(learned(rows[0], *parts, min(self.rank, rows[0].shape[1]), rng, steps.done))
-            found.append(judge.judged(maps[-1], rows[1].numpy()))
-        uuas, spearman = (read_only(np.array(column)) for column in zip(*found, strict=True))
+            maps.append(train_map(rows[0], *batches, min(self.rank, rows[0].shape[1]), rng, steps.advance))
+            scores.append(evaluation.score(maps[-1], rows[1].numpy()))
+        uuas, spearman = (read_only(np.array(column)) for column in zip(*scores, strict=True))
         return StructuralProbeResult(
             replace(self, rank=len(maps[0]), layers=None if self.layers is None else layers),
-            reading.subject(checkpoint, files, every),
+            vectors.input_record(checkpoint, files, encoded),
             layers,
-            (len(learn.trees) - stop, stop, len(judge.trees)),
-            judge.edges,
-            learn.left_out + judge.left_out,
+            (len(training.trees) - validation_count, validation_count, len(evaluation.trees)),
+            evaluation.edges,
+            training.left_out + evaluation.left_out,
             uuas,
-            judge.baseline,
+            evaluation.baseline,
             spearman,
             tuple(map(read_only, maps)),
         )
@@ -136,8 +147,9 @@ class _Trees:
     """The trees of some sentences.
 
     Attributes:
-        pooled: whose vectors.
-        left_out: sentences without a tree of two words.
+        pooled: the pooled tokens.
+        trees: of at least two words.
+        left_out: sentences without such a tree.
     """
 
     pooled: vectors.PooledTokens
@@ -146,73 +158,77 @@ class _Trees:
 
     @property
     def edges(self) -> int:
-        """How many join words that are no punctuation."""
+        """Number of edges between words other than punctuation."""
         return sum(len(tree.edges) for tree in self.trees)
 
     @property
     def baseline(self) -> float:
-        """UUAS of joining each word with the next."""
+        """UUAS of a baseline that joins each word with the next."""
         return sum(len(tree.edges & tree.in_a_row) for tree in self.trees) / self.edges
 
-    def judged(self, weights: Array, rows: Array) -> tuple[float, float]:
-        """UUAS, and Spearman's correlation, of what a map [rank, hidden] makes of vectors [row, hidden]."""
+    def score(self, weights: Array, rows: Array) -> tuple[float, float]:
+        """Return UUAS and Spearman's correlation of a map [rank, hidden] on vectors [row, hidden]."""
         points = rows.astype(np.float64) @ weights.T.astype(np.float64)
-        right, of_length = 0, defaultdict[int, list[Array]](list)
+        correct, correlations_by_length = 0, defaultdict[int, list[Array]](list)
         for tree in self.trees:
-            apart = squared_distances(points[tree.rows])
-            right += len(tree.edges & spanning_tree(apart, tree.counted))
-            if LENGTHS[0] <= len(tree.rows) <= LENGTHS[1]:
-                of_length[len(tree.rows)].append(rank_correlations(apart, tree.distances))
-        words = [np.concatenate(of_words) for of_words in of_length.values()]
-        means = [word[~np.isnan(word)].mean() for word in words if not np.isnan(word).all()]
-        return right / self.edges, float(np.mean(means)) if means else float("nan")
+            distances = squared_distances(points[tree.rows])
+            correct += len(tree.edges & spanning_tree(distances, tree.counted))
+            if SENTENCE_LENGTHS[0] <= len(tree.rows) <= SENTENCE_LENGTHS[1]:
+                correlations_by_length[len(tree.rows)].append(rank_correlations(distances, tree.distances))
+        by_length = [np.concatenate(correlations) for correlations in correlations_by_length.values()]
+        means = [values[~np.isnan(values)].mean() for values in by_length if not np.isnan(values).all()]
+        return correct / self.edges, float(np.mean(means)) if means else float("nan")
 
 
-def _trees(name: str, part: reading.EncodedTexts) -> _Trees:
-    pooled, _, words = vectors.of_words(part)
-    found: list[Tree] = []
+def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
+    pooled, _, words = vectors.pool_words(texts)
+    trees: list[Tree] = []
     left_out = 0
-    for index, sentence in enumerate(part.sentences):
+    for index, sentence in enumerate(texts.sentences):
         rows = pooled.starts[index] + np.arange(len(pooled.tokens[index]))
-        before = len(found)
-        if len(sentence.heads) <= MOST_WORDS:
-            found += _of_sentence(sentence, rows, words[rows])
-        left_out += len(found) == before
-    trees = _Trees(pooled, tuple(found), left_out)
-    if not trees.edges:
+        count = len(trees)
+        if len(sentence.heads) <= MAX_WORDS:
+            trees += _trees_of_sentence(sentence, rows, words[rows])
+        left_out += len(trees) == count
+    result = _Trees(pooled, tuple(trees), left_out)
+    if not result.edges:
         raise TextError(
-            f"There is no tree in {name} that joins two words other than punctuation. Give a treebank: a "
-            "CoNLL-U file whose words have heads."
+            f"{name} has no tree with two words other than punctuation. Give a treebank: a CoNLL-U file in "
+            "which words have heads."
         )
-    return trees
+    return result
 
 
-def _of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterator[Tree]:
-    """Its trees over words that have vectors, and two of them at least."""
-    apart = distances(sentence.heads)
-    more = np.array([tag != PUNCTUATION for tag in sentence.tags])
+def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterator[Tree]:
+    """Yield the trees of a sentence over words with vectors; at least two words each."""
+    steps = distances(sentence.heads)
+    is_word = np.array([tag != PUNCTUATION for tag in sentence.tags])
     for root in [word for word, head in enumerate(sentence.heads) if head == ROOT]:
-        there = np.isfinite(apart[root, words])
-        own = words[there]
-        if len(own) > 1:
-            yield Tree(rows[there], apart[np.ix_(own, own)].astype(np.uint8), more[own])
+        is_reachable = np.isfinite(steps[root, words])
+        tree_words = words[is_reachable]
+        if len(tree_words) > 1:
+            yield Tree(
+                rows[is_reachable],
+                steps[np.ix_(tree_words, tree_words)].astype(np.uint8),
+                is_word[tree_words],
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralProbeResult(Result):
-    """What each layer holds of the trees; all arrays are float64 [layer probed].
+    """How well each layer encodes trees; all arrays are float64 [probed layer].
 
     Attributes:
-        layers: that were probed, from 0, the output of the embeddings.
-        counts: of trees that were learned from, that told when to stop, and that are held out.
-        edges: of the held-out trees, without those of punctuation.
-        left_out: sentences without a tree of two words, or of more than `MOST_WORDS`.
-        uuas: share of the edges that are in the tree of least predicted distances; undirected, unlabelled.
-        baseline: the same where each word is joined with the next one.
-        spearman: correlation of predicted and true distances from a word to all of its sentence: its mean
-            over the words of sentences of one length, and of these over lengths from 5 to 50; NaN without
-            any.
-        maps: what was learned, of each layer [rank, hidden].
+        layers: probed layers, from 0, the embeddings.
+        counts: number of trees for training, for early stopping, and held out.
+        edges: edges of the held-out trees, without punctuation.
+        left_out: sentences without a tree of two words, or with more than `MAX_WORDS`.
+        uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
+            of the predicted distances.
+        baseline: UUAS of joining each word with the next.
+        spearman: Spearman's correlation of predicted and true distances from a word to all others, averaged
+            over the words of sentences of one length, and then over lengths from 5 to 50; NaN without any.
+        maps: the trained maps, [rank, hidden] for each layer.
     """
 
     question: StructuralProbe
@@ -227,56 +243,66 @@ class StructuralProbeResult(Result):
 
     def __post_init__(self) -> None:
         if {self.uuas.shape, self.spearman.shape, (len(self.maps),)} != {(len(self.layers),)}:
-            raise ShapeError(f"{len(self.layers)} layers were probed; a number and a map for each is needed.")
+            raise ShapeError(
+                f"uuas, spearman and maps must have one value for each of {len(self.layers)} layers."
+            )
 
     @property
     def best(self) -> int:
-        """The layer whose trees are right most often; of equal ones the first."""
+        """The layer with the highest UUAS; the first of several."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
-        """The tree that a layer's probe sees in a sentence; of a pair, in its first text.
+        """Predict the tree of a sentence; of a text pair, of its first text.
 
-        Words are the tokenizer's. What has neither letter nor digit is taken for punctuation, and is not
+        Words are those of the tokenizer. Words without letters and digits are treated as punctuation and not
         joined.
 
         Args:
             layer: one of `layers`; None for the best.
 
         Raises:
-            SelectionError: a layer that was not probed, or another model's trace.
-            TextError: more than `MOST_WORDS` words.
+            SelectionError: the layer was not probed, or the trace is from another model.
+            TextError: the sentence has more than `MAX_WORDS` words.
         """
-        chosen = self.best if layer is None else resolve(layer, trace.layers + 1, "layer")
-        if chosen not in self.layers:
+        selected = self.best if layer is None else resolve(layer, trace.layers + 1, "layer")
+        if selected not in self.layers:
             probed = ", ".join(map(str, self.layers))
-            raise SelectionError(f"Layer {chosen} was not probed; these were: {probed}. Give one of them.")
-        subject = InputRecord.of(trace)
-        if subject.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
-            raise SelectionError("The sentence was read by another model than the probe. Trace it with that.")
+            raise SelectionError(
+                f"Layer {selected} was not probed. Choose one of the probed layers: {probed}."
+            )
+        inputs = InputRecord.of(trace)
+        if inputs.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
+            raise SelectionError(
+                "The trace is from another model than the probe. Trace the sentence with the probe's model."
+            )
         lens = word_lens(trace)
-        own = [place for place, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
-        if len(own) > MOST_WORDS:
-            raise TextError(f"{len(own):,} words; a tree has at most {MOST_WORDS}. Give one sentence.")
-        means = lens.average(trace.vectors(chosen))[own].astype(np.float64)
-        apart = squared_distances(means @ self.maps[self.layers.index(chosen)].T.astype(np.float64))
-        words = tuple(lens.units[place] for place in own)
-        counted = np.array([any(map(str.isalnum, word)) for word in words], dtype=bool)
-        edges = tuple(sorted(spanning_tree(apart, counted)))
-        return PredictedTree(chosen, words, edges, read_only(apart), {**self.provenance, **subject.record})
+        indices = [index for index, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
+        if len(indices) > MAX_WORDS:
+            raise TextError(
+                f"{len(indices):,} words, but at most {MAX_WORDS} are allowed. Give one sentence."
+            )
+        means = lens.average(trace.vectors(selected))[indices].astype(np.float64)
+        distances = squared_distances(means @ self.maps[self.layers.index(selected)].T.astype(np.float64))
+        words = tuple(lens.units[index] for index in indices)
+        is_word = np.array([any(map(str.isalnum, word)) for word in words], dtype=bool)
+        edges = tuple(sorted(spanning_tree(distances, is_word)))
+        return PredictedTree(
+            selected, words, edges, read_only(distances), {**self.provenance, **inputs.record}
+        )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How many there were."""
-        learned_from, stopped_by, held_out = self.counts
+        """Numbers of trees, edges and ignored sentences."""
+        training, validation, held_out = self.counts
         return {
-            "trees": {"learned_from": learned_from, "stopped_by": stopped_by, "held_out": held_out},
+            "trees": {"learned_from": training, "stopped_by": validation, "held_out": held_out},
             "edges": self.edges,
             "sentences_left_out": self.left_out,
         }
 
     def frame(self) -> pd.DataFrame:
-        """A row for each layer."""
+        """Return one row per layer: layer, uuas, baseline, spearman."""
         return pd.DataFrame(
             {
                 "layer": self.layers,
@@ -289,12 +315,13 @@ class StructuralProbeResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class PredictedTree:
-    """The tree that a probe sees in a sentence.
+    """The tree that a probe predicts for a sentence.
 
     Attributes:
-        layer: whose probe.
-        words: of the sentence; `edges` joins all of them that are no punctuation.
-        distances: squared, as the probe has them, float64 [word, word].
+        layer: of the probe.
+        words: of the sentence.
+        edges: word indices of each edge; all words except punctuation are joined.
+        distances: predicted squared distances, float64 [word, word].
         provenance: of the probe and the sentence.
     """
 
@@ -305,7 +332,9 @@ class PredictedTree:
     provenance: Mapping[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """A row for each edge: both words with their places in the sentence, from 1, and their distance."""
+        """Return one row per edge: both words with their positions in the sentence, from 1, and their
+        distance.
+        """
         frame = pd.DataFrame(
             [
                 (first + 1, self.words[first], second + 1, self.words[second], self.distances[first, second])

@@ -1,37 +1,41 @@
-"""Vectors of words and of sentences at every layer, for as many layers at a time as there is room for."""
+"""Labeled words and sentences as vectors of every layer, in as few forward passes as memory allows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
-from bert_probe.analyses.probing.reading import EncodedTexts
-from bert_probe.errors import memory_errors
+from bert_probe.analyses.vectors.encoded import encoded
+from bert_probe.core.provenance import InputRecord
+from bert_probe.errors import EmptyTextError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches, forward
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledTexts
 from bert_probe.text.tag_alignment import NOWHERE, placed
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 PASS_BYTES = 1_600_000_000
-"""Of vectors that are held at once; for more layers than that the model runs again."""
+"""Maximum size of the vectors in memory; for more layers the model runs again."""
 BATCH_TOKENS = 4096
-"""Padded tokens in one pass; each keeps a state for every layer meanwhile."""
+"""Maximum number of tokens in a forward pass, with padding; hidden states of all layers are in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class PooledTokens:
-    """Which tokens of each sentence make a vector.
+    """Which tokens of each sentence are averaged to a vector.
 
     Attributes:
         encodings: of the sentences.
-        tokens: of each sentence, for each of its vectors, the positions that are averaged.
-        starts: of each sentence, the row of its first vector.
-        count: of all vectors.
+        tokens: for each sentence and each of its vectors, the averaged token positions.
+        starts: index of the first vector of each sentence.
+        count: number of vectors.
     """
 
     encodings: tuple[Encoding, ...]
@@ -40,101 +44,111 @@ class PooledTokens:
     count: int
 
 
-def of_words(part: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
-    """The mean over each word's pieces, and for each row its sentence and its word."""
+def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
+    """Return the mean of each word's tokens, and the sentence and word index of each vector."""
     tokens, sentences, words = [], [], []
-    for index, (sentence, encoding) in enumerate(zip(part.sentences, part.encodings, strict=True)):
-        found = placed(sentence, encoding)
-        there = np.flatnonzero(found.units != NOWHERE)
-        tokens.append(tuple(found.lens.units[found.units[word]].positions for word in there))
-        sentences += [index] * len(there)
-        words += there.tolist()
-    return _pooled(part.encodings, tokens), np.array(sentences, dtype=np.intp), np.array(words, dtype=np.intp)
+    for index, (sentence, encoding) in enumerate(zip(texts.sentences, texts.encodings, strict=True)):
+        aligned = placed(sentence, encoding)
+        words_with_tokens = np.flatnonzero(aligned.units != NOWHERE)
+        tokens.append(tuple(aligned.lens.units[aligned.units[word]].positions for word in words_with_tokens))
+        sentences += [index] * len(words_with_tokens)
+        words += words_with_tokens.tolist()
+    return (
+        _make_pooled(texts.encodings, tokens),
+        np.array(sentences, dtype=np.intp),
+        np.array(words, dtype=np.intp),
+    )
 
 
 POOLINGS: Mapping[str, str] = {
     "mean": "The mean of all tokens, special ones included.",
     "cls": "The first token, [CLS] or <s>.",
 }
-"""What makes the vector of a sentence, in every layer alike."""
+"""Pooling of the tokens of a sentence, in every layer."""
 
 
-def of_sentences(part: EncodedTexts, pooling: str) -> PooledTokens:
-    """One of `POOLINGS` for each sentence."""
-    ends = [1 if pooling == "cls" else len(encoding) for encoding in part.encodings]
-    return _pooled(part.encodings, [(tuple(range(end)),) for end in ends])
+def pool_sentences(texts: EncodedTexts, pooling: str) -> PooledTokens:
+    """Return one vector per sentence, with one of `POOLINGS`."""
+    ends = [1 if pooling == "cls" else len(encoding) for encoding in texts.encodings]
+    return _make_pooled(texts.encodings, [(tuple(range(end)),) for end in ends])
 
 
-def _pooled(encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]) -> PooledTokens:
+def _make_pooled(
+    encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]
+) -> PooledTokens:
     sizes = np.array([len(token) for token in tokens])
     return PooledTokens(encodings, tuple(tokens), np.cumsum(sizes) - sizes, int(sizes.sum()))
 
 
 class StepCounter:
-    """Tells how many steps of work are done."""
+    """Counts steps and reports progress."""
 
-    def __init__(self, report: Progress, total: int) -> None:
-        self._report, self._total, self._done = report, total, 0
-        self.tell()
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self.report()
 
-    def tell(self) -> None:
-        """Say it again, which is where the work can be ended."""
-        self._report(self._done, self._total)
+    def report(self) -> None:
+        """Report the current progress, which is also the point at which the work can be cancelled."""
+        self._progress(self._done, self._total)
 
-    def done(self, count: int = 1) -> None:
-        """One more is, or several."""
+    def advance(self, count: int = 1) -> None:
+        """Count finished steps and report progress."""
         self._done += count
-        self.tell()
+        self.report()
 
 
 @dataclass(frozen=True)
 class ForwardPasses:
-    """How often the model runs, and what is kept of each time.
+    """Forward passes over the data, each for some of the layers.
 
     Attributes:
-        layers: those of each time, from 0 for the embeddings' output.
-        batches: in each time, over all parts.
+        layers: the layers of each pass, from 0 for the embeddings.
+        batches: number of batches per pass.
     """
 
     layers: tuple[tuple[int, ...], ...]
     batches: int
 
 
-def chosen(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, ...]:
-    """Layers from 0, each once; None for all.
+def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Return layers from 0, without duplicates; None selects all.
 
     Raises:
-        SelectionError: one that the model does not have.
+        SelectionError: the model has no such layer.
     """
     count = checkpoint.description.layers + 1
-    asked = range(count) if layers is None else layers
-    return tuple(dict.fromkeys(resolve(one, count, "layer") for one in asked))
+    selected = range(count) if layers is None else layers
+    return tuple(dict.fromkeys(resolve(layer, count, "layer") for layer in selected))
 
 
-def planned(checkpoint: Checkpoint, parts: Sequence[PooledTokens], layers: Sequence[int]) -> ForwardPasses:
-    """As few passes as there is room for."""
+def plan_passes(
+    checkpoint: Checkpoint, parts: Sequence[PooledTokens], layers: Sequence[int]
+) -> ForwardPasses:
+    """Return as few passes as fit in memory."""
     width = checkpoint.description.hidden_size * (8 if checkpoint.description.dtype == "float64" else 4)
-    most = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
-    groups = tuple(tuple(layers[start : start + most]) for start in range(0, len(layers), most))
+    layers_per_pass = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
+    groups = tuple(
+        tuple(layers[start : start + layers_per_pass]) for start in range(0, len(layers), layers_per_pass)
+    )
     return ForwardPasses(groups, sum(len(_batches(checkpoint, part)) for part in parts))
 
 
-def by_layer(
+def vectors_by_layer(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], passes: ForwardPasses, steps: StepCounter
 ) -> Iterator[list[torch.Tensor]]:
-    """Of each layer in turn the vectors of each part, [vector, hidden]: float32, or float64 where the model
-    computes in it.
+    """Yield for each layer the vectors of each part, [vector, hidden], in float32, or float64 if the model
+    uses it.
 
     Raises:
-        OutOfMemoryError: the machine is too small for the vectors of one layer.
+        OutOfMemoryError: the vectors of one layer do not fit in memory.
     """
     for layers in passes.layers:
-        held = [_of_part(checkpoint, part, layers, steps) for part in parts]
-        for place in range(len(layers)):
-            yield [vectors[place] for vectors in held]
+        vectors_by_part = [_run_part(checkpoint, part, layers, steps) for part in parts]
+        for index in range(len(layers)):
+            yield [vectors[index] for vectors in vectors_by_part]
 
 
-def _of_part(
+def _run_part(
     checkpoint: Checkpoint, part: PooledTokens, layers: Sequence[int], steps: StepCounter
 ) -> list[torch.Tensor]:
     vectors: list[torch.Tensor] = []
@@ -142,20 +156,20 @@ def _of_part(
         output, _ = forward(checkpoint, [part.encodings[index] for index in group], states=True)
         states = [output.hidden_states[layer] for layer in layers]
         if not vectors:
-            kind = torch.float64 if states[0].dtype == torch.float64 else torch.float32
+            dtype = torch.float64 if states[0].dtype == torch.float64 else torch.float32
             with memory_errors(
-                f"Vectors of {part.count:,} words or sentences need more memory than is free."
+                f"The vectors of {part.count:,} words or sentences do not fit in memory. Give fewer."
             ):
-                vectors = [torch.empty(part.count, state.shape[-1], dtype=kind) for state in states]
+                vectors = [torch.empty(part.count, state.shape[-1], dtype=dtype) for state in states]
         width = states[0].shape[1]
         bags = [bag for index in group for bag in part.tokens[index]]
         if bags:
-            _keep(states, bags, part, group, width, vectors)
-        steps.done()
+            _store_means(states, bags, part, group, width, vectors)
+        steps.advance()
     return vectors
 
 
-def _keep(
+def _store_means(
     states: Sequence[torch.Tensor],
     bags: Sequence[tuple[int, ...]],
     part: PooledTokens,
@@ -163,7 +177,7 @@ def _keep(
     width: int,
     vectors: Sequence[torch.Tensor],
 ) -> None:
-    """Put the means over some tokens of a batch where they belong."""
+    """Store the means over tokens of a batch in the rows of their vectors."""
     firsts = np.repeat(np.arange(len(group)) * width, [len(part.tokens[index]) for index in group])
     sizes = np.array([len(bag) for bag in bags])
     tokens = torch.from_numpy(np.concatenate(bags) + np.repeat(firsts, sizes))
@@ -178,3 +192,99 @@ def _keep(
 
 def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
     return batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads)
+
+
+LabeledData = Sequence[TaggedSentence] | LabeledTexts
+Files = Mapping[str, LabeledData]
+"""Data by the names of the arguments that they were given as."""
+
+_LABEL_DESCRIPTIONS = {SEVERAL: "any number of labels", NUMBER: "a number"}
+
+HELD_OUT_SHARE = 0.2
+"""Share of the sentences that is held out if no held-out data are given."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedTexts:
+    """Sentences, or rows of a table, and their encodings."""
+
+    sentences: tuple[Any, ...]
+    encodings: tuple[Encoding, ...]
+
+    @property
+    def texts(self) -> tuple[tuple[str, str | None], ...]:
+        """Each text and its pair."""
+        return tuple((sentence.text, getattr(sentence, "pair", None)) for sentence in self.sentences)
+
+
+def encode_files(
+    checkpoint: Checkpoint, files: Files, truncate: bool, progress: Progress, tables: bool = False
+) -> tuple[EncodedTexts, ...]:
+    """Encode the sentences of all files before the model runs, so that all errors are found first.
+
+    Args:
+        tables: whether labeled texts are allowed.
+
+    Raises:
+        EmptyTextError: a file has no sentence.
+        TextError, TooLongError: the data are of an unsupported type, the labels are not classes, the files
+            are of different types, or a sentence cannot be encoded; the message names its line.
+    """
+    parts = []
+    if len({isinstance(file, LabeledTexts) for file in files.values()}) > 1:
+        raise TextError("One file has labels of texts, the other tags of words. Give two files of one type.")
+    for name, data in files.items():
+        sentences = _sentences(name, data, tables)
+        if not sentences:
+            raise EmptyTextError(f"There is no sentence in {name}. Give at least one.")
+        lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
+        parts.append(EncodedTexts(sentences, tuple(encoded(checkpoint, lines, truncate, progress, name))))
+    return tuple(parts)
+
+
+def _sentences(name: str, data: LabeledData, tables: bool) -> tuple[Any, ...]:
+    if tables and isinstance(data, LabeledTexts):
+        if data.kind != CLASSES:
+            raise TextError(
+                f"{name} has {_LABEL_DESCRIPTIONS[data.kind]} per text, but a probe predicts one class. "
+                "Read it "
+                "as classes, or give other labels."
+            )
+        return data.rows
+    if isinstance(data, LabeledTexts) or not all(isinstance(row, TaggedSentence) for row in data):
+        alternative = " or labeled texts from read_labeled_texts" if tables else ""
+        raise TextError(f"{name} must be tagged sentences from read_tagged_sentences{alternative}.")
+    return tuple(data)
+
+
+def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[EncodedTexts]:
+    """Return training sentences, in random order, and held-out ones: the second file, or a part of the first.
+
+    Equal texts of one file are all in the same part.
+
+    Raises:
+        TextError: there is only one text and no second file.
+    """
+    order = rng.permutation(len(files[0].sentences)).tolist()
+    if len(files) == 2:
+        return [_select(files[0], order), files[1]]
+    count = max(1, round(HELD_OUT_SHARE * len(order)))
+    texts = files[0].texts
+    held_out_texts = {texts[index] for index in order[:count]}
+    training = [index for index in order[count:] if texts[index] not in held_out_texts]
+    if not training:
+        raise TextError("A single text cannot be split. Give more texts, or held-out data.")
+    held_out = [index for index in order if texts[index] in held_out_texts]
+    return [_select(files[0], training), _select(files[0], held_out)]
+
+
+def _select(part: EncodedTexts, order: Sequence[int]) -> EncodedTexts:
+    return EncodedTexts(
+        tuple(part.sentences[index] for index in order), tuple(part.encodings[index] for index in order)
+    )
+
+
+def input_record(checkpoint: Checkpoint, files: Files, parts: Sequence[EncodedTexts]) -> InputRecord:
+    """Return the provenance."""
+    dropped = sum(encoding.dropped for part in parts for encoding in part.encodings)
+    return InputRecord.of_tagged(checkpoint, files, dropped)

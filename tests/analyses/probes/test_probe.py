@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 from bert_probe import Probe, StructuralProbe
 from bert_probe.analyses.probing import vectors
-from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, learn, log_probabilities
+from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, fit_online, log_probabilities
 from bert_probe.analyses.probing.probe import _control, _rows, _task
-from bert_probe.analyses.probing.reading import EncodedTexts, Texts, parted, read
+from bert_probe.analyses.probing.vectors import EncodedTexts, LabeledData, encode_files, split_data
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
@@ -58,40 +58,40 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
-def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
-    given, classes = told_often(90, 4)
-    space = ProbeSpace.of(given, 4, penalty)
-    rows = space.within(given)
+def test_fit_equals_scikit_learn(penalty: float) -> None:
+    inputs, classes = told_often(90, 4)
+    space = ProbeSpace.of(inputs, 4, penalty)
+    rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
-    standard = (given - given.mean(dim=0)) / given.std(dim=0, correction=0)
-    whole = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
+    standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
+    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
-    expected = theirs.fit(whole, classes).predict_proba(whole)
+    expected = theirs.fit(full, classes).predict_proba(full)
     np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("faint", [0.0, 1e-32])
-def test_a_dead_dimension_does_no_harm(faint: float) -> None:
-    given, classes = told_often(40, 3)
-    given = given.float()
-    alone = ProbeSpace.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
-    given[:, 2] *= faint
-    space = ProbeSpace.of(given, 3)
-    rows = space.within(given)
+def test_constant_dimension_is_ignored(faint: float) -> None:
+    inputs, classes = told_often(40, 3)
+    inputs = inputs.float()
+    alone = ProbeSpace.of(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1), 3)
+    inputs[:, 2] *= faint
+    space = ProbeSpace.of(inputs, 3)
+    rows = space.within(inputs)
     assert torch.isfinite(rows).all()
-    others = alone.within(torch.cat([given[:, :2], given[:, 3:]], dim=1))
-    found, expected = (
-        log_probabilities(part, fit(part, classes, np.zeros((part.shape[1], 3)), one.penalties)).exp()
-        for part, one in ((rows, space), (others, alone))
+    remaining = alone.within(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1))
+    result, expected = (
+        log_probabilities(part, fit(part, classes, np.zeros((part.shape[1], 3)), item.penalties)).exp()
+        for part, item in ((rows, space), (remaining, alone))
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.01)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0.01)
 
 
-def test_the_code_is_as_long_as_its_blocks_cost() -> None:
-    given, classes = told_often(300, 3)
-    space = ProbeSpace.of(given, 3)
-    rows = space.within(given)
-    learned = learn(rows, classes, 3, space, lambda: None)
+def test_code_length_is_the_sum_over_blocks() -> None:
+    inputs, classes = told_often(300, 3)
+    space = ProbeSpace.of(inputs, 3)
+    rows = space.within(inputs)
+    learned = fit_online(rows, classes, 3, space, lambda: None)
     ends = sorted({max(1, round(share * 300)) for share in BLOCKS})
     assert ends[0] == 1
     assert ends[-1] == 300
@@ -108,16 +108,18 @@ def test_the_code_is_as_long_as_its_blocks_cost() -> None:
     assert learned.bits < 300 * np.log2(3)
 
 
-def test_words_are_the_mean_of_their_pieces_at_every_layer(
+def test_word_vectors_are_token_means_at_every_layer(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    part = EncodedTexts(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
-    pooled, sentences, words = vectors.of_words(part)
+    part = EncodedTexts(SAILING, tuple(checkpoint.encode(item.text) for item in SAILING))
+    pooled, sentences, words = vectors.pool_words(part)
     layers = range(4)
-    passes = vectors.planned(checkpoint, [pooled], layers)
+    passes = vectors.plan_passes(checkpoint, [pooled], layers)
     steps = vectors.StepCounter(no_progress, 1)
-    for layer, (found,) in zip(layers, vectors.by_layer(checkpoint, [pooled], passes, steps), strict=True):
+    for layer, (result,) in zip(
+        layers, vectors.vectors_by_layer(checkpoint, [pooled], passes, steps), strict=True
+    ):
         for row, (sentence, word) in enumerate(zip(sentences, words, strict=True)):
             encoding, (start, end) = part.encodings[sentence], SAILING[sentence].spans[word]
             states = raw.run(encoding).hidden_states[layer][0]
@@ -126,26 +128,26 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
                 for i, token in enumerate(encoding.tokens)
                 if not token.special and start <= token.start < end
             ]
-            torch.testing.assert_close(found[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
+            torch.testing.assert_close(result[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_text_is_the_mean_of_its_tokens_or_its_first(
+def test_text_vectors_are_mean_or_first_token(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint], pooling: str
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    (part,) = read(checkpoint, {"data": PAIRS}, False, no_progress, tables=True)
-    pooled = vectors.of_sentences(part, pooling)
-    passes = vectors.planned(checkpoint, [pooled], range(4))
-    by_layer = vectors.by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
-    for layer, (found,) in enumerate(by_layer):
-        for vector, row in zip(found, PAIRS.rows, strict=True):
+    (part,) = encode_files(checkpoint, {"data": PAIRS}, False, no_progress, tables=True)
+    pooled = vectors.pool_sentences(part, pooling)
+    passes = vectors.plan_passes(checkpoint, [pooled], range(4))
+    by_layer = vectors.vectors_by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
+    for layer, (result,) in enumerate(by_layer):
+        for vector, row in zip(result, PAIRS.rows, strict=True):
             states = raw.run(checkpoint.encode(row.text, row.pair)).hidden_states[layer][0]
             expected = states[0] if pooling == "cls" else states.mean(dim=0)
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
-def test_more_passes_give_the_same(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_passes_does_not_matter(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
     again = Probe().of(minilm, TAGGED, SLEEPING)
@@ -160,28 +162,28 @@ def words(text: str) -> tuple[TaggedSentence, ...]:
     )
 
 
-def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
+def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
-    found = Probe(layers=[1]).of(minilm, data, held_out)
+    result = Probe(layers=[1]).of(minilm, data, held_out)
     # run is N, far is A; what was never seen is the most frequent tag, A; there is no Z to be told.
-    assert found.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
-    assert found.counts == (6, 8)
-    assert found.labels == ("A", "N", "V")
-    assert found.low[0] <= found.accuracies[0] <= found.high[0] <= 7 / 8
+    assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
+    assert result.counts == (6, 8)
+    assert result.labels == ("A", "N", "V")
+    assert result.low[0] <= result.accuracies[0] <= result.high[0] <= 7 / 8
     alone = Probe(layers=[1]).of(minilm, data, held_out[:1])
     assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
 
 
-def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
-    found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
-    assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
-    assert found.uniform_length == 3
-    assert found.metadata["pooling"] == "mean"
-    assert found.layers == tuple(range(7))
+def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
+    result = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
+    assert (result.labels, result.counts, result.baseline) == (("letter", "log"), (3, 2), 1.0)
+    assert result.uniform_length == 3
+    assert result.metadata["pooling"] == "mean"
+    assert result.layers == tuple(range(7))
 
 
-def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
+def test_table_texts_and_control_task(minilm: Checkpoint) -> None:
     """A text that was learned from has its random label again; of others nothing can tell it."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
@@ -197,49 +199,49 @@ def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
     assert {*data.tolist()} == {0, 1}
 
 
-def test_a_text_is_never_on_both_sides() -> None:
+def test_equal_texts_are_in_one_split() -> None:
     rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 3, 2)]
     for seed in range(5):
         numbers: Any = tuple(range(len(rows)))
         numbered = EncodedTexts(tuple(rows), numbers)
-        learned, held_out = parted([numbered], np.random.default_rng(seed))
+        learned, held_out = split_data([numbered], np.random.default_rng(seed))
         assert not {*learned.texts} & {*held_out.texts}
         assert {*learned.encodings, *held_out.encodings} == {*numbers}
         assert len(learned.encodings) + len(held_out.encodings) == len(rows)
         assert len(held_out.sentences) >= 7
 
 
-def test_a_fifth_is_held_out_where_no_file_is(minilm: Checkpoint) -> None:
+def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
     data = TAGGED * 5
-    found = Probe(layers=[-1]).of(minilm, data)
-    assert found.layers == found.question.layers == (6,)
-    assert sum(found.counts) == sum(len(one.words) for one in data)
+    result = Probe(layers=[-1]).of(minilm, data)
+    assert result.layers == result.question.layers == (6,)
+    assert sum(result.counts) == sum(len(item.words) for item in data)
     again = Probe(layers=[6]).of(minilm, data)
-    assert again.table().equals(found.table())
+    assert again.table().equals(result.table())
 
 
-def test_a_layer_that_holds_the_labels_is_read_and_random_tags_are_not(minilm: Checkpoint) -> None:
+def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
     # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
-    found = Probe(layers=[0]).of(minilm, data, held_out)
-    assert found.accuracies[0] > 0.85
-    assert found.selectivities[0] == found.accuracies[0] - found.controls[0]
-    assert found.code_lengths[0] < found.uniform_length
-    assert found.compressions[0] == found.uniform_length / found.code_lengths[0]
+    result = Probe(layers=[0]).of(minilm, data, held_out)
+    assert result.accuracies[0] > 0.85
+    assert result.selectivities[0] == result.accuracies[0] - result.controls[0]
+    assert result.code_lengths[0] < result.uniform_length
+    assert result.compressions[0] == result.uniform_length / result.code_lengths[0]
 
 
-def test_it_can_be_ended_within_a_fit(minilm: Checkpoint) -> None:
-    seen = []
+def test_progress_can_cancel_a_fit(minilm: Checkpoint) -> None:
+    observed = []
 
     def report(done: int, total: int) -> None:
-        seen.append((done, total))
+        observed.append((done, total))
         if total and done >= 2:
             raise Cancelled
 
     with pytest.raises(Cancelled):
         Probe(layers=[0]).of(minilm, TAGGED, SLEEPING, report=report)
-    assert seen[-1] == (2, 4)
+    assert observed[-1] == (2, 4)
 
 
 BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
@@ -249,18 +251,18 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
     ("asked", "data", "held_out", "error", "told"),
     [
         (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
-        (Probe(), TAGGED[:1], None, TextError, "One sentence cannot be both"),
-        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X: there is nothing to tell apart"),
-        (Probe("genre"), TAGGED, SAILING, TextError, "line 1: no comment “genre” before this sentence"),
+        (Probe(), TAGGED[:1], None, TextError, "A single text cannot be split"),
+        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X. Give data with at least two"),
+        (Probe("genre"), TAGGED, SAILING, TextError, "line 1: this sentence has no comment “genre”"),
         (Probe(), words("|".join(f"a/{n}" for n in range(501))), TAGGED, TextError, "501 different labels"),
         (Probe(), TAGGED, words("\u200b/X"), EmptyTextError, "held_out, line 1: The text holds no character"),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
-        (Probe(), WEATHER, TAGGED, TextError, "Give two of one kind"),
-        (Probe("genre"), WEATHER, None, SelectionError, "has one label for each text, and no comments"),
-        (Probe(pooling="cls"), TAGGED, None, SelectionError, "is the mean of its pieces"),
-        (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number of each text"),
-        (StructuralProbe(), WEATHER, None, TextError, "must be a list of tagged sentences"),
+        (Probe(), WEATHER, TAGGED, TextError, "Give two files of one type"),
+        (Probe("genre"), WEATHER, None, SelectionError, "A table has no comments"),
+        (Probe(pooling="cls"), TAGGED, None, SelectionError, "Words always use mean pooling"),
+        (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number per text"),
+        (StructuralProbe(), WEATHER, None, TextError, "must be tagged sentences from"),
         (
             Probe(),
             (replace(SAILING[0], text="go " * 600),),
@@ -273,23 +275,23 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
 def test_what_cannot_be_asked(
     minilm: Checkpoint,
     asked: Probe,
-    data: Texts,
-    held_out: Texts | None,
+    data: LabeledData,
+    held_out: LabeledData | None,
     error: type[Exception],
     told: str,
 ) -> None:
     with pytest.raises(error) as refused:
         asked.of(minilm, data, held_out)
     assert told in str(refused.value)
-    with pytest.raises(SelectionError, match="is not between 0 and 1"):
+    with pytest.raises(SelectionError, match="must be between 0 and 1"):
         Probe(confidence=1.0)
 
 
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conll"
     file.write_text(TAGGED_FILE, encoding="utf-8")
-    given = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]
-    ended = bert_probe(*given, built_in=minilm)
+    inputs = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]
+    ended = bert_probe(*inputs, built_in=minilm)
     assert ended.text == files.to_csv(Probe(layers=[0, -1]).of(minilm, TAGGED, TAGGED).table())
     header = "layer,accuracy,low,high,baseline,control,selectivity,codelength"
     assert ended.text.splitlines()[0] == header
@@ -297,5 +299,5 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file.write_text("text,label\n" + "".join(f"{row.text},{row.label}\n" for row in WEATHER.rows))
     ended = bert_probe("probe", str(file), "--pooling", "cls", "--layers", "1", built_in=minilm)
     assert ended.text == files.to_csv(Probe(pooling="cls", layers=[1]).of(minilm, WEATHER).table())
-    told = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
-    assert "none.conll cannot be opened: No such file" in told
+    reports = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
+    assert "none.conll cannot be opened: No such file" in reports

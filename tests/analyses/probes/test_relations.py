@@ -36,108 +36,108 @@ PIECES = read(
 )
 
 
-def guess(weights: np.ndarray, tokens: tuple[Token, ...], of: TaggedSentence, asking: int) -> int:
+def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
     """The word that most attention of a word goes to: summed over pieces, averaged over its own."""
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
-        for start, end in of.spans
+        for start, end in owner.spans
     ]
     sums = [
         np.mean([sum(weights[query, key] for key in keys) for query in pieces[asking]]) for keys in pieces
     ]
-    return max((word for word in range(len(of.words)) if word != asking), key=lambda word: sums[word])
+    return max((word for word in range(len(owner.words)) if word != asking), key=lambda word: sums[word])
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
-def test_every_head_is_right_as_often_as_the_raw_model_says(
+def test_accuracies_equal_raw_attention(
     name: str, family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
-    found = Relations().of(checkpoint, PIECES, PIECES)
-    for index, relation in enumerate(found.relations):
-        right = np.zeros(found.accuracies.shape[1:])
+    result = Relations().of(checkpoint, PIECES, PIECES)
+    for index, relation in enumerate(result.relations):
+        right = np.zeros(result.accuracies.shape[1:])
         count = 0
-        for one in PIECES:
-            encoding = checkpoint.encode(one.text)
+        for item in PIECES:
+            encoding = checkpoint.encode(item.text)
             attentions = raw.run(encoding).attentions
-            for word, head in enumerate(one.heads):
-                if one.relations[word] != relation:
+            for word, head in enumerate(item.heads):
+                if item.relations[word] != relation:
                     continue
                 count += 1
                 for layer, weights in enumerate(attentions):
                     for number, of_head in enumerate(weights[0].numpy()):
-                        right[0, layer, number] += guess(of_head, encoding.tokens, one, word) == head
-                        right[1, layer, number] += guess(of_head, encoding.tokens, one, head) == word
-        assert found.counts[index] == count
-        np.testing.assert_array_equal(found.accuracies[index], right / count)
+                        right[0, layer, number] += guess(of_head, encoding.tokens, item, word) == head
+                        right[1, layer, number] += guess(of_head, encoding.tokens, item, head) == word
+        assert result.counts[index] == count
+        np.testing.assert_array_equal(result.accuracies[index], right / count)
 
 
-def test_what_one_file_chooses_the_other_reports(minilm: Checkpoint) -> None:
-    found = Relations().of(minilm, SAILING, SLEEPING)
-    assert found.relations == ("det", "nsubj", "obj", "punct")
-    assert found.counts.tolist() == [2, 2, 1, 1]
-    assert found.left_out == ("advmod",)
+def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) -> None:
+    result = Relations().of(minilm, SAILING, SLEEPING)
+    assert result.relations == ("det", "nsubj", "obj", "punct")
+    assert result.counts.tolist() == [2, 2, 1, 1]
+    assert result.left_out == ("advmod",)
     swapped = Relations().of(minilm, SLEEPING, SAILING)
-    for name, best in zip(found.relations, found.best, strict=True):
-        here, there = found.relations.index(name), swapped.relations.index(name)
-        np.testing.assert_array_equal(found.chosen[here], swapped.accuracies[there])
+    for name, best in zip(result.relations, result.best, strict=True):
+        here, present = result.relations.index(name), swapped.relations.index(name)
+        np.testing.assert_array_equal(result.chosen[here], swapped.accuracies[present])
         place = DIRECTIONS.index(best.direction), best.layer, best.head
-        assert found.chosen[here][place] == found.chosen[here].max()
-        assert best.accuracy == found.accuracies[here][place]
+        assert result.chosen[here][place] == result.chosen[here].max()
+        assert best.accuracy == result.accuracies[here][place]
 
 
 def test_offsets_by_hand(minilm: Checkpoint) -> None:
-    found = Relations().of(minilm, SAILING, SLEEPING)
-    offsets = {one.relation: (one.offset, one.offset_accuracy) for one in found.best}
+    result = Relations().of(minilm, SAILING, SLEEPING)
+    offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
     # The determiner before its noun, the noun before its verb, the object two words after it.
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 
-def test_subtypes_are_apart_unless_taken_together(minilm: Checkpoint) -> None:
+def test_subtypes_are_separate_unless_universal(minilm: Checkpoint) -> None:
     apart = Relations().of(minilm, SAILING, SAILING)
     together = Relations(universal=True).of(minilm, SAILING, SAILING)
     assert dict(zip(apart.relations, apart.counts, strict=True))["nsubj:outer"] == 1
     assert dict(zip(together.relations, together.counts, strict=True))["nsubj"] == 3
 
 
-def test_all_heads_are_a_row_each_and_the_best_is_among_them(minilm: Checkpoint) -> None:
-    found = Relations().of(minilm, SAILING, SLEEPING)
-    every = found.showing(show="all").table().set_index(["relation", "direction", "layer", "head"])
+def test_table_of_all_heads_contains_the_best(minilm: Checkpoint) -> None:
+    result = Relations().of(minilm, SAILING, SLEEPING)
+    every = result.showing(show="all").table().set_index(["relation", "direction", "layer", "head"])
     assert len(every) == 4 * 2 * 72
-    for row in found.table().itertuples():
-        of = every.loc[(row.relation, row.direction, row.layer, row.head)]
-        assert of["accuracy"] == row.accuracy
-        assert of["chosen_accuracy"] == every.loc[row.relation]["chosen_accuracy"].max()
+    for row in result.table().itertuples():
+        owner = every.loc[(row.relation, row.direction, row.layer, row.head)]
+        assert owner["accuracy"] == row.accuracy
+        assert owner["chosen_accuracy"] == every.loc[row.relation]["chosen_accuracy"].max()
 
 
-def test_words_that_cannot_be_told_apart_are_no_pair_and_lone_words_have_no_guess(minilm: Checkpoint) -> None:
+def test_merged_words_and_single_words_have_no_guess(minilm: Checkpoint) -> None:
     two = (("can", "AUX", 2, "aux"), ("\u200b", "X", 0, "root"))
     alone = (("Can", "AUX", 2, "aux"), ("go", "VERB", 0, "root"), ("\u200b", "X", 2, "dep"))
     bank = read(conllu(alone, two))
-    found = Relations().of(minilm, bank, bank)
-    assert (found.relations, found.counts.tolist()) == (("aux",), [1])
-    assert (found.accuracies == 1).all(), "there is but one other word"
+    result = Relations().of(minilm, bank, bank)
+    assert (result.relations, result.counts.tolist()) == (("aux",), [1])
+    assert (result.accuracies == 1).all(), "there is but one other word"
 
 
-def test_examples_are_found_in_the_file() -> None:
+def test_examples_have_the_relation() -> None:
     assert list(examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
     assert list(examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
-    with pytest.raises(SelectionError, match="There is no relation goeswith in these sentences"):
+    with pytest.raises(SelectionError, match="The relation goeswith does not occur in these"):
         list(examples(SAILING, "goeswith"))
 
 
 @pytest.mark.parametrize(
     ("chosen", "reported", "error", "told"),
     [
-        (SAILING, TAGGED, TextError, "no relation between two words in reported. Give a treebank"),
+        (SAILING, TAGGED, TextError, "reported has no relations between words. Give a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
         (
             "text",
             SAILING,
             TextError,
-            "chosen must be a list of tagged sentences, as read_tagged_sentences gives it",
+            "chosen must be tagged sentences from read_tagged_sentences",
         ),
-        (SAILING[2:], SLEEPING[1:], TextError, "No relation is in both files"),
+        (SAILING[2:], SLEEPING[1:], TextError, "The files have no relation in common"),
         ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
     ],
 )

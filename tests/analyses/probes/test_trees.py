@@ -15,13 +15,14 @@ from scipy.stats import spearmanr
 from bert_probe import StructuralProbe
 from bert_probe.analyses.probing import tree_map, vectors
 from bert_probe.analyses.probing.structural_probe import StructuralProbeResult
-from bert_probe.analyses.probing.tree_map import batched, learned
-from bert_probe.analyses.probing.tree_paths import (
+from bert_probe.analyses.probing.tree_map import (
     Tree,
+    batch_trees,
     distances,
     rank_correlations,
     spanning_tree,
     squared_distances,
+    train_map,
 )
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -60,7 +61,7 @@ def test_distances_by_hand() -> None:
     assert distances(()).shape == (0, 0)
 
 
-def test_spanning_trees_by_hand_and_by_another_program() -> None:
+def test_spanning_trees_by_hand_and_scipy() -> None:
     points = np.array([[0.0], [1.0], [7.0], [3.0]])
     apart = squared_distances(points)
     assert apart.tolist() == [[0, 1, 49, 9], [1, 0, 36, 4], [49, 36, 0, 16], [9, 4, 16, 0]]
@@ -87,19 +88,19 @@ def test_edges_and_neighbours_leave_out_punctuation() -> None:
     assert between.in_a_row == {(0, 1), (1, 2), (2, 4)}
 
 
-def test_rank_correlations_are_scipys() -> None:
+def test_rank_correlations_equal_scipy() -> None:
     generator = np.random.default_rng(2)
-    one, other = generator.integers(4, size=(2, 5, 7))
-    expected = [spearmanr(*rows).statistic for rows in zip(one, other, strict=True)]
-    np.testing.assert_allclose(rank_correlations(one, other), expected)
+    item, other = generator.integers(4, size=(2, 5, 7))
+    expected = [spearmanr(*rows).statistic for rows in zip(item, other, strict=True)]
+    np.testing.assert_allclose(rank_correlations(item, other), expected)
     assert np.isnan(rank_correlations(np.zeros((1, 3)), np.array([[0, 1, 2]]))).all()
 
 
 def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
     """Vectors that hold trees: of each word a direction for every edge up to the root, all turned with others
     that say nothing and are longer."""
-    size, others = 7, 5
-    mixed = np.linalg.qr(rng.normal(size=(size + others, size + others))).Q
+    size, remaining = 7, 5
+    mixed = np.linalg.qr(rng.normal(size=(size + remaining, size + remaining))).Q
     rows, trees = [], []
     for place in range(count):
         heads = [ROOT, *(int(rng.integers(word)) for word in range(1, size))]
@@ -108,23 +109,28 @@ def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tr
             ways[word] = ways[heads[word]]
             ways[word, word] = 1
         shuffled = rng.permutation(size)
-        noise = 3 * rng.normal(size=(size, others))
+        noise = 3 * rng.normal(size=(size, remaining))
         rows.append(np.hstack([ways, noise])[shuffled] @ mixed)
         apart = distances(heads)[np.ix_(shuffled, shuffled)].astype(np.uint8)
         trees.append(Tree(place * size + np.arange(size), apart, np.ones(size, dtype=bool)))
     return torch.from_numpy(np.concatenate(rows)), trees
 
 
-def test_a_map_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
-    given, trees = planted(300, np.random.default_rng(3))
-    told: list[int] = []
-    found = learned(
-        given, batched(trees[60:]), batched(trees[30:60]), 7, np.random.default_rng(4), told.append
+    inputs, trees = planted(300, np.random.default_rng(3))
+    reports: list[int] = []
+    result = train_map(
+        inputs,
+        batch_trees(trees[60:]),
+        batch_trees(trees[30:60]),
+        7,
+        np.random.default_rng(4),
+        reports.append,
     )
-    assert found.shape == (7, 12)
-    assert sum(told) == tree_map.MOST_EPOCHS
-    points = given.numpy() @ found.T
+    assert result.shape == (7, 12)
+    assert sum(reports) == tree_map.MAX_EPOCHS
+    points = inputs.numpy() @ result.T
     for tree in trees[:30]:
         apart = squared_distances(points[tree.rows])
         assert spanning_tree(apart, tree.counted) == tree.edges
@@ -137,7 +143,7 @@ def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) 
     assert found.edges == 6
     assert found.counts == (2, 1, 2)
     # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
-    clause, short = (minilm.trace(one.text) for one in SLEEPING)
+    clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(found.layers):
         first, second = (
             squared_distances(trace.vectors(layer)[1:-1] @ found.maps[place].T) for trace in (clause, short)
@@ -150,16 +156,16 @@ def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) 
         assert found.spearman[place] == pytest.approx(np.mean(of_words))
 
 
-def test_a_layer_is_the_same_whatever_others_are_asked_for(
+def test_layer_result_does_not_depend_on_other_layers(
     minilm: Checkpoint, found: StructuralProbeResult
 ) -> None:
     alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
     assert_alike(alone.maps[0], found.maps[1])
     other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
-    whole = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
-    assert whole.question.rank == 384
-    assert sum(whole.counts) == 6
+    full = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
+    assert full.question.rank == 384
+    assert sum(full.counts) == 6
 
 
 def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult) -> None:
@@ -171,7 +177,7 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
     apart = squared_distances(trace.vectors(4)[1:-1] @ found.maps[1].T)
     assert_alike(tree.distances, apart)
     joined = reference_tree(apart[np.ix_(places, places)])
-    assert set(tree.edges) == {(places[one], places[other]) for one, other in joined}
+    assert set(tree.edges) == {(places[item], places[other]) for item, other in joined}
     table = tree.table()
     assert list(table) == ["place", "word", "other_place", "other_word", "distance"]
     assert list(table["word"]) == [tree.words[place - 1] for place in table["place"]]
@@ -182,14 +188,14 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
     assert found.tree(minilm.trace("?!")).edges == ()
 
 
-def test_the_tree_of_what_was_not_probed(
+def test_tree_of_unprobed_layer_or_model_raises_error(
     found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
-    with pytest.raises(SelectionError, match="Layer 2 was not probed; these were: 0, 4"):
+    with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
         found.tree(minilm.trace(SENTENCE), 2)
-    with pytest.raises(SelectionError, match="by another model"):
+    with pytest.raises(SelectionError, match="from another model"):
         found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
-    with pytest.raises(TextError, match="256 words; a tree has at most 255"):
+    with pytest.raises(TextError, match="256 words, but at most 255"):
         found.tree(minilm.trace("go " * 256))
 
 
@@ -199,13 +205,13 @@ def heads(*given: int) -> TaggedSentence:
     return treebank.read(treebank.conllu(rows))[0]
 
 
-def test_what_has_no_tree_is_left_out_and_a_forest_is_several(minilm: Checkpoint) -> None:
+def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint) -> None:
     alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
-    asked = StructuralProbe(rank=2, layers=[0])
-    found = asked.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
-    assert sum(found.counts) == 3 + 2 + 2
-    assert found.left_out == 3
-    measured = asked.of(minilm, SAILING, (forest, alone))
+    question = StructuralProbe(rank=2, layers=[0])
+    result = question.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
+    assert sum(result.counts) == 3 + 2 + 2
+    assert result.left_out == 3
+    measured = question.of(minilm, SAILING, (forest, alone))
     assert (measured.edges, measured.baseline) == (2, 1.0)
     assert measured.uuas[0] == 1.0
     assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
@@ -218,12 +224,12 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
 @pytest.mark.parametrize(
     ("data", "held_out", "told"),
     [
-        (TAGGED, SLEEPING, "no tree in data that joins two words"),
-        (SAILING, TAGGED, "no tree in held_out that joins two words"),
+        (TAGGED, SLEEPING, "data has no tree with two words"),
+        (SAILING, TAGGED, "held_out has no tree with two words"),
         (SAILING, (heads(0),), "Give a treebank: a CoNLL-U file"),
-        (SAILING, YES, "no tree in held_out that joins two words other than punctuation"),
-        (SAILING[:1], SLEEPING, "There is one tree; a probe learns from some"),
-        (SAILING[:1], None, "One sentence cannot be both"),
+        (SAILING, YES, "held_out has no tree with two words other than punctuation"),
+        (SAILING[:1], SLEEPING, "Training needs at least two trees"),
+        (SAILING[:1], None, "A single text cannot be split"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -237,16 +243,20 @@ def test_what_cannot_be_asked(
     assert told in str(refused.value)
 
 
-def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
+def test_infinite_vectors_raise_unavailable_error(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "vectors_by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
     with pytest.raises(UnavailableError, match="Layer 0 has vectors that are not finite"):
         StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
 
 
-def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
-    seen: list[tuple[int, int]] = []
-    StructuralProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
-    assert seen[-1] == (2 + tree_map.MOST_EPOCHS,) * 2
+def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
+    observed: list[tuple[int, int]] = []
+    StructuralProbe(rank=2, layers=[0]).of(
+        minilm, SAILING, SLEEPING, report=lambda *one: observed.append(one)
+    )
+    assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
     def report(done: int, total: int) -> None:
         if total and done >= 4:
@@ -259,11 +269,11 @@ def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conllu"
     file.write_text(SAILING_FILE, encoding="utf-8")
-    given = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
-    ended = bert_probe(*given, built_in=minilm)
+    inputs = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
+    ended = bert_probe(*inputs, built_in=minilm)
     assert ended.text == files.to_csv(StructuralProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
     assert ended.text.splitlines()[0] == "layer,uuas,baseline,spearman"
-    assert "no tree in data" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
+    assert "data has no tree" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
 
 
 def write(folder: Path) -> str:

@@ -1,7 +1,7 @@
-"""Ways to say what an answer depends on: one file each, found by being here.
+"""Attribution methods: one module each, which defines ``METHOD``.
 
-A file sets ``METHOD``. Everything else follows: library, command line, page, files, and the check of each by
-what removing words really does.
+A new module is discovered automatically: the library, command line, pages, exports and the faithfulness check
+all use `methods`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BASELINES = ("pad", "mask", "unknown")
 
 @dataclass(frozen=True, eq=False)
 class AttributionTarget:
-    """A number, and in which parts of the text it is to be explained.
+    """What is explained: one number of a prediction, as a function of the units of a text.
 
     Attributes:
-        number: of the answer.
-        units: tokens, or words, of the text as the model reads it.
-        removal: what takes the place of a unit that is taken away: "removed" or "masked".
-        baseline: the token that stands for no information; see `BASELINES`.
+        number: the number to explain.
+        units: tokens or words of the text as the model reads it.
+        removal: how a unit is taken away: "removed" or "masked".
+        baseline: the token of the uninformative baseline; one of `BASELINES`.
     """
 
     number: TargetOutput
@@ -48,23 +48,27 @@ class AttributionTarget:
 
     @property
     def trace(self) -> Trace:
-        """Of the text as the model reads it."""
+        """The text as the model reads it."""
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
-        """Scores of tokens → of units, the sum over the tokens of each."""
+        """Return scores of units as sums over the scores of their tokens."""
         scores: Array = np.array([tokens[list(positions(unit))].sum() for unit in self.units])
         return scores
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Units that can be taken away: none that is special, none without which there is no such number."""
+        """Indices of the units that can be removed.
+
+        Special tokens are always kept. So are the tokens from which the number is read; if units are masked
+        instead of removed, only those that are masks.
+        """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
-        stay = {place for place in self.number.places if self._stays(place, mask)}
+        fixed = {position for position in self.number.places if self._stays(position, mask)}
         return tuple(
             index
             for index, unit in enumerate(self.units)
-            if not unit.special and stay.isdisjoint(positions(unit))
+            if not unit.special and fixed.isdisjoint(positions(unit))
         )
 
     def _stays(self, place: int, mask: int | None) -> bool:
@@ -72,30 +76,32 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """How much the answer reads of each token's last vector, float64 [token], summing to 1.
+        """How much the prediction depends on each token's last vector, float64 [token], summing to 1.
 
-        The length of the gradient there: all at [CLS] for a class, all at the mask for a word.
+        Proportional to the norm of the gradient: all at [CLS] for a class, all at the mask for a word.
         """
-        with onward(self.trace) as way:
-            states, _ = way.to_end(way.start())
+        with onward(self.trace) as forward_pass:
+            states, _ = forward_pass.to_end(forward_pass.start())
             last = states.detach().requires_grad_()
-            number = self.number.on(way.inputs, last, way.passed.pooled(last))
+            number = self.number.on(forward_pass.inputs, last, forward_pass.passed.pooled(last))
             (gradient,) = torch.autograd.grad(number.sum(), last)
-        lengths = np.linalg.norm(as_array(gradient[0]).astype(np.float64), axis=-1)
-        if not lengths.sum() > 0:
+        norms = np.linalg.norm(as_array(gradient[0]).astype(np.float64), axis=-1)
+        if not norms.sum() > 0:
             raise UnavailableError(f"The {self.number.name} does not depend on any token's vector.")
-        shares: Array = lengths / lengths.sum()
-        return shares
+        weights: Array = norms / norms.sum()
+        return weights
 
     def ids_without(self) -> torch.Tensor:
-        """The baseline in place of all but special tokens and masks that are asked about, [1, token]."""
+        """Return the ids of the baseline text, [1, token]: only special tokens and predicted masks are
+        kept.
+        """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id
-        instead = baseline_id(checkpoint, self.baseline)
+        baseline = baseline_id(checkpoint, self.baseline)
         ids = [
             token.id
             if token.special or (token.position in self.number.places and token.id == mask)
-            else instead
+            else baseline
             for token in self.trace.tokens
         ]
         return torch.tensor([ids], device=checkpoint.device)
@@ -103,11 +109,11 @@ class AttributionTarget:
 
 @dataclass(frozen=True, eq=False)
 class AttributionScores:
-    """What a method says.
+    """The scores of a method.
 
     Attributes:
-        units: how much the number depends on each, float64 [unit]; NaN where the method has no say.
-        facts: what a reader should know beside them.
+        units: how much the number depends on each unit, float64 [unit]; NaN where the method has no score.
+        metadata: details such as the number of steps.
     """
 
     units: Array
@@ -116,14 +122,14 @@ class AttributionScores:
 
 @dataclass(frozen=True)
 class AttributionMethod:
-    """A way to say what a number depends on.
+    """An attribution method.
 
     Attributes:
-        name: in questions, addresses and on the command line.
-        label: of a row or a button.
-        meaning: what a score is, in a sentence or two, with the paper.
-        order: its place among the methods.
-        of: what is explained, report → scores.
+        name: in questions, URLs and on the command line.
+        label: for tables and buttons.
+        meaning: one or two sentences that explain a score, with the paper.
+        order: sort key among the methods.
+        of: function from target and progress callback to scores.
     """
 
     name: str
@@ -134,56 +140,62 @@ class AttributionMethod:
 
 
 def positions(unit: Token | Unit) -> tuple[int, ...]:
-    """The tokens of a unit."""
+    """Return the token positions of a unit."""
     return unit.positions if isinstance(unit, Unit) else (unit.position,)
 
 
-def explained(
+def attribution_target(
     number: TargetOutput, words: bool = False, removal: str | None = None, baseline: str | None = None
 ) -> AttributionTarget:
-    """What is explained, with what is usual where nothing is said.
+    """Return what is explained, with defaults filled in.
 
     Args:
-        removal: tokens are removed unless the answer stands at some of them, and there is a mask.
+        removal: "removed" by default; "masked" if the number is read at tokens and there is a mask token.
         baseline: the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint
     units = word_lens(number.trace).units if words else number.trace.tokens
     maskable = checkpoint.tokenizer.mask_token_id is not None
-    usual = MASKED if number.places and maskable else REMOVED
-    return AttributionTarget(number, units, removal or usual, baseline or _usual_baseline(checkpoint))
+    default_removal = MASKED if number.places and maskable else REMOVED
+    return AttributionTarget(
+        number, units, removal or default_removal, baseline or _default_baseline(checkpoint)
+    )
 
 
 def baseline_id(checkpoint: Checkpoint, name: str) -> int:
-    """The token of the vocabulary that stands for no information.
+    """Return the id of a baseline token.
 
     Raises:
         UnavailableError: the tokenizer has no such token.
     """
-    found = _baseline(checkpoint, name)
-    if found is None:
-        raise UnavailableError(f"The tokenizer of {checkpoint.description.name} has no token for {name!r}.")
-    return found
+    token_id = _baseline(checkpoint, name)
+    if token_id is None:
+        raise UnavailableError(
+            f"The tokenizer of {checkpoint.description.name} has no {name!r} token. Choose another baseline."
+        )
+    return token_id
 
 
 def _baseline(checkpoint: Checkpoint, name: str) -> int | None:
-    named = {"pad": "pad_token_id", "mask": "mask_token_id", "unknown": "unk_token_id"}[name]
-    found: int | None = getattr(checkpoint.tokenizer, named)
-    return found
+    attribute = {"pad": "pad_token_id", "mask": "mask_token_id", "unknown": "unk_token_id"}[name]
+    token_id: int | None = getattr(checkpoint.tokenizer, attribute)
+    return token_id
 
 
-def _usual_baseline(checkpoint: Checkpoint) -> str:
+def _default_baseline(checkpoint: Checkpoint) -> str:
     return next((name for name in BASELINES if _baseline(checkpoint, name) is not None), BASELINES[0])
 
 
 def methods() -> Mapping[str, AttributionMethod]:
-    """All methods by name, in their order."""
-    return _found()
+    """Return all methods by name, in their order."""
+    return _load_methods()
 
 
 @cache
-def _found() -> Mapping[str, AttributionMethod]:
-    found: list[AttributionMethod] = [
+def _load_methods() -> Mapping[str, AttributionMethod]:
+    loaded: list[AttributionMethod] = [
         import_module(f"{__name__}.{module.name}").METHOD for module in iter_modules(__path__)
     ]
-    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.order)})
+    return MappingProxyType(
+        {method.name: method for method in sorted(loaded, key=lambda method: method.order)}
+    )

@@ -1,4 +1,4 @@
-"""The last layer's attention alone, for comparison."""
+"""Attention of the last layer, for comparison with attribution methods."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from bert_probe.analyses.attribution.methods import AttributionMethod, Attributi
 from bert_probe.model.progress import Progress
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    weights = asked.trace.attention(-1).mean(axis=0, dtype="float64")
-    report(1, 1)
-    return AttributionScores(asked.summed(asked.read_at @ weights))
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    weights = target.trace.attention(-1).mean(axis=0, dtype="float64")
+    progress(1, 1)
+    return AttributionScores(target.summed(target.read_at @ weights))
 
 
 METHOD = AttributionMethod(
     name="attention",
-    label="Attention alone",
-    meaning="The last layer's attention, mean over its heads, from where the answer is read. It is shown for "
-    "comparison: it knows of no values, of no other layer, and of no answer.",
+    label="Attention only",
+    meaning="The last layer's attention, averaged over its heads, from where the prediction is read. For "
+    "comparison only: it ignores values, earlier layers, and the prediction.",
     order=6,
-    of=_of,
+    of=_scores,
 )

@@ -1,4 +1,6 @@
-"""The answer as an exact sum over the input: everything that is not linear held as it was."""
+"""DecompX: the number as an exact sum over the input, with all nonlinear operations linearized at this
+text.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +15,38 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    trace = asked.trace
-    output = trace.checkpoint.outputs.get(asked.number.task)
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    trace = target.trace
+    output = trace.checkpoint.outputs.get(target.number.task)
     models = [trace.checkpoint.model, *([] if output is None else [output.whole])]
-    with onward(trace) as way:
-        start = way.start()
+    with onward(trace) as forward_pass:
+        start = forward_pass.start()
         with frozen(*models) as linear:
-            states, pooled = way.to_end(start)
-            number = asked.number.on(way.inputs, states, pooled)[0]
-        own, *added = torch.autograd.grad(number, [start, *linear.added], allow_unused=True)
-    tokens = _times(own, start).sum(axis=-1)[0]
-    rest = sum(
-        float(_times(gradient, part).sum())
-        for gradient, part in zip(added, linear.added, strict=True)
+            states, pooled = forward_pass.to_end(start)
+            number = target.number.on(forward_pass.inputs, states, pooled)[0]
+        start_gradient, *other_gradients = torch.autograd.grad(
+            number, [start, *linear.added], allow_unused=True
+        )
+    tokens = _product(start_gradient, start).sum(axis=-1)[0]
+    bias_sum = sum(
+        float(_product(gradient, values).sum())
+        for gradient, values in zip(other_gradients, linear.added, strict=True)
         if gradient is not None
     )
-    report(1, 1)
+    progress(1, 1)
     value = float(number.detach())
-    off = abs(float(tokens.sum()) + rest - value)
-    scale = float(np.abs(tokens).sum()) + abs(rest) + abs(value)
-    if not off <= max(1e-4, 64 * torch.finfo(start.dtype).eps) * scale:
+    error = abs(float(tokens.sum()) + bias_sum - value)
+    scale = float(np.abs(tokens).sum()) + abs(bias_sum) + abs(value)
+    if not error <= max(1e-4, 64 * torch.finfo(start.dtype).eps) * scale:
         raise UnavailableError(
-            f"{trace.architecture} has more between input and answer than DecompX knows of: the parts are "
-            f"{off:.2g} off the {asked.number.name}, {value:.4g}."
+            f"DecompX does not support {trace.architecture}: the contributions differ by {error:.2g} from "
+            "the "
+            f"{target.number.name}, {value:.4g}. Choose another method."
         )
-    return AttributionScores(asked.summed(tokens), {"biases": rest, "off": off})
+    return AttributionScores(target.summed(tokens), {"biases": bias_sum, "off": error})
 
 
-def _times(gradient: torch.Tensor, values: torch.Tensor) -> Array:
+def _product(gradient: torch.Tensor, values: torch.Tensor) -> Array:
     product: Array = as_array(gradient.detach()).astype(np.float64) * as_array(values.detach())
     return product
 
@@ -49,9 +54,9 @@ def _times(gradient: torch.Tensor, values: torch.Tensor) -> Array:
 METHOD = AttributionMethod(
     name="decompx",
     label="DecompX",
-    meaning="The number as an exact sum: what the input vector of each token carries to it, with attention, "
-    "norms and activations held as they are on this text (Modarressi et al. 2023). What the model's biases "
-    "add belongs to no token and is stated beside it.",
+    meaning="The number as an exact sum over the input vectors of the tokens, with attention, norms and "
+    "activations fixed at their values for this text (Modarressi et al. 2023). The contribution of the "
+    "model's biases belongs to no token and is stated separately.",
     order=4,
-    of=_of,
+    of=_scores,
 )

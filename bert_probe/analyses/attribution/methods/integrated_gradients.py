@@ -1,4 +1,4 @@
-"""Integrated gradients: the gradient along the straight way from a text without information to this one."""
+"""Integrated gradients: the gradient along the linear path from an uninformative baseline to the text."""
 
 from __future__ import annotations
 
@@ -13,66 +13,70 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.gradients import InputEmbeddings, from_vectors
 from bert_probe.model.progress import Progress
 
-FIRST_STEPS, MOST_STEPS = 32, 1024
-GAP = 0.01
-"""Of the way from the baseline's number to the text's, the share that the sum of the scores may miss."""
+INITIAL_STEPS, MAX_STEPS = 32, 1024
+MAX_GAP = 0.01
+"""Largest accepted difference between the sum of the scores and the change along the path, as a share
+of it.
+"""
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    # It brings a library for drawing along, which nobody should wait for who does not use it.
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    # Slow to import: captum imports matplotlib.
     from captum.attr import LayerIntegratedGradients
 
-    number, checkpoint = asked.number, asked.trace.checkpoint
+    number, checkpoint = target.number, target.trace.checkpoint
     with checkpoint.running() as model:
-        words = InputEmbeddings(model)
-        inputs = batch(checkpoint, [asked.trace.encoding])
+        embeddings = InputEmbeddings(model)
+        inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            report(steps, 2 * steps)  # where a reader can stop it
-            states, pooled = from_vectors(asked.trace, model, words(ids), inputs)
+            progress(steps, 2 * steps)  # also the point at which the work can be cancelled
+            states, pooled = from_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 
-        ids, without, steps = inputs["input_ids"], asked.ids_without(), FIRST_STEPS
+        ids, baseline_ids, steps = inputs["input_ids"], target.ids_without(), INITIAL_STEPS
         with torch.no_grad():
-            ends = [float(forward(one)[0]) for one in (ids, without)]
-        _check(asked, ends[0])
-        way = ends[0] - ends[1]
-        method: Any = LayerIntegratedGradients(forward, words)
+            ends = [float(forward(text)[0]) for text in (ids, baseline_ids)]
+        _check_forward(target, ends[0])
+        change = ends[0] - ends[1]
+        method: Any = LayerIntegratedGradients(forward, embeddings)
         while True:
             with torch.enable_grad():
-                found = method.attribute(
+                attributions = method.attribute(
                     ids,
-                    baselines=without,
+                    baselines=baseline_ids,
                     n_steps=steps,
                     internal_batch_size=max(1, BATCH_TOKENS // ids.shape[1]),
                 )
-            scores = as_array(found[0].detach()).astype(np.float64).sum(axis=-1)
-            gap = abs(float(scores.sum()) - way)
-            if gap <= GAP * abs(way) or steps >= MOST_STEPS:
+            scores = as_array(attributions[0].detach()).astype(np.float64).sum(axis=-1)
+            gap = abs(float(scores.sum()) - change)
+            if gap <= MAX_GAP * abs(change) or steps >= MAX_STEPS:
                 break
             steps *= 2
-    report(steps, steps)
-    facts = {"baseline": asked.baseline, "baseline_value": ends[1], "steps": steps, "gap": gap}
-    return AttributionScores(asked.summed(scores), facts | {"gap_share": gap / abs(way) if way else None})
+    progress(steps, steps)
+    facts = {"baseline": target.baseline, "baseline_value": ends[1], "steps": steps, "gap": gap}
+    return AttributionScores(
+        target.summed(scores), facts | {"gap_share": gap / abs(change) if change else None}
+    )
 
 
-def _check(asked: AttributionTarget, found: float) -> None:
-    """Vectors in place of words must make the same answer."""
-    expected = float(asked.number.of([asked.number.untouched])[0])
-    precision = max(1e-3, 64 * torch.finfo(next(asked.trace.checkpoint.model.parameters()).dtype).eps)
-    if not abs(found - expected) <= precision * max(1.0, abs(expected)):
+def _check_forward(target: AttributionTarget, value: float) -> None:
+    """Check that the model predicts the same from input embeddings as from token ids."""
+    expected = float(target.number.of([target.number.untouched])[0])
+    precision = max(1e-3, 64 * torch.finfo(next(target.trace.checkpoint.model.parameters()).dtype).eps)
+    if not abs(value - expected) <= precision * max(1.0, abs(expected)):
         raise UnavailableError(
-            f"{asked.trace.architecture} answers {found:.4g} for the vectors of words that it answers "
-            f"{expected:.4g} for, so no gradient of them would be of this answer."
+            f"Integrated gradients do not support {target.trace.architecture}: it predicts {value:.4g} from "
+            f"input embeddings, but {expected:.4g} from tokens. Choose another method."
         )
 
 
 METHOD = AttributionMethod(
     name="integrated-gradients",
     label="Integrated gradients",
-    meaning="The gradient, summed along the straight way from a text without information to this one. The "
-    "scores add up to the difference between the two, but for a gap that is stated "
+    meaning="The gradient, integrated along the linear path from an uninformative baseline to this text. The "
+    "scores add up to the difference between the two, up to a gap that is stated "
     "(Sundararajan et al. 2017).",
     order=2,
-    of=_of,
+    of=_scores,
 )

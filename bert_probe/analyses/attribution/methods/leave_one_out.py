@@ -1,4 +1,4 @@
-"""Leaving one out: how much the number falls when a token or word is taken away."""
+"""Leave-one-out: how much the number falls when a token or word is removed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from bert_probe.analyses.attribution.methods import (
     AttributionTarget,
     positions,
 )
-from bert_probe.analyses.outputs.target import without
+from bert_probe.analyses.outputs.target import remove_tokens
 from bert_probe.model.progress import Progress
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    number, free = asked.number, asked.free
-    variants = [without(number, positions(asked.units[index]), asked.removal) for index in free]
-    values = number.of([number.untouched, *variants], report)
-    scores = np.full(len(asked.units), np.nan)
-    scores[list(free)] = values[0] - values[1:]
-    return AttributionScores(scores, {"removal": asked.removal})
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    number, removable = target.number, target.free
+    variants = [remove_tokens(number, positions(target.units[index]), target.removal) for index in removable]
+    values = number.of([number.untouched, *variants], progress)
+    scores = np.full(len(target.units), np.nan)
+    scores[list(removable)] = values[0] - values[1:]
+    return AttributionScores(scores, {"removal": target.removal})
 
 
 METHOD = AttributionMethod(
     name="leave-one-out",
     label="Leave one out",
-    meaning="How much the number falls when this word alone is taken away and the model runs again: an "
-    "effect, not a guess at one. Two words that say the same can both look unimportant.",
+    meaning="How much the number falls when only this word is removed and the model runs again: a measured "
+    "effect, not an estimate. Redundant words can each look unimportant.",
     order=1,
-    of=_of,
+    of=_scores,
 )

@@ -1,4 +1,4 @@
-"""Attention times its gradient, followed through all layers."""
+"""Attention × gradient relevance, propagated through all layers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from bert_probe.model.gradients import AttentionWithWeights, onward
 from bert_probe.model.progress import Progress
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    trace = asked.trace
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    trace = target.trace
     if trace.queries is None:
-        raise UnavailableError(f"{trace.architecture} hides its attention, so none of its gradient is seen.")
-    weighing = AttentionWithWeights()
-    with onward(trace) as way:
-        with changing(weighing):
-            states, pooled = way.to_end(way.start())
-        number = asked.number.on(way.inputs, states, pooled)
-        gradients = torch.autograd.grad(number.sum(), weighing.weights)
+        raise UnavailableError(
+            f"{trace.architecture} gives no access to its attention, which this method needs. "
+            "Choose another method."
+        )
+    attention = AttentionWithWeights()
+    with onward(trace) as forward_pass:
+        with changing(attention):
+            states, pooled = forward_pass.to_end(forward_pass.start())
+        number = target.number.on(forward_pass.inputs, states, pooled)
+        gradients = torch.autograd.grad(number.sum(), attention.weights)
     relevance = np.eye(len(trace.tokens))
-    for weights, gradient in zip(weighing.weights, gradients, strict=True):
+    for weights, gradient in zip(attention.weights, gradients, strict=True):
         step = (weights * gradient)[0].clamp(min=0).mean(dim=0).detach()
         relevance = relevance + as_array(step).astype(np.float64) @ relevance
-    report(1, 1)
-    return AttributionScores(asked.summed(asked.read_at @ relevance - asked.read_at))
+    progress(1, 1)
+    return AttributionScores(target.summed(target.read_at @ relevance - target.read_at))
 
 
 METHOD = AttributionMethod(
     name="attention-gradient",
     label="Attention × gradient",
-    meaning="Attention weights times their gradient, only what is above 0, followed through all layers to "
-    "where the answer is read (Chefer et al. 2021).",
+    meaning="The positive part of attention weights times their gradient, propagated through all layers to "
+    "where the prediction is read (Chefer et al. 2021).",
     order=3,
-    of=_of,
+    of=_scores,
 )

@@ -1,4 +1,4 @@
-"""Value zeroing, followed through all layers."""
+"""Value zeroing, propagated through all layers."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from bert_probe.analyses.attribution.methods import AttributionMethod, Attributi
 from bert_probe.model.progress import Progress
 
 
-def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
-    trace, zeroing = asked.trace, measure("value-zeroing")
+def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
+    trace, zeroing = target.trace, measure("value-zeroing")
     layers = []
     for layer in range(trace.layers):
-        told = partial(_told, report, layer, trace.layers)
-        changes = zeroing.of_layer(trace, layer, 0.0, told).clip(min=0)
+        on_step = partial(_report_layer, progress, layer, trace.layers)
+        changes = zeroing.of_layer(trace, layer, 0.0, on_step).clip(min=0)
         totals = changes.sum(axis=-1, keepdims=True)
-        # A token that nothing changes keeps to itself.
+        # A token whose vector never changes has a row of zeros.
         changes[totals[:, 0] == 0] = 0
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)
-    report(trace.layers, trace.layers)
-    return AttributionScores(asked.summed(asked.read_at @ reached))
+    progress(trace.layers, trace.layers)
+    return AttributionScores(target.summed(target.read_at @ reached))
 
 
-def _told(report: Progress, layer: int, layers: int, *_within: int) -> None:
-    report(layer, layers)
+def _report_layer(progress: Progress, layer: int, layers: int, *_within: int) -> None:
+    progress(layer, layers)
 
 
 METHOD = AttributionMethod(
     name="value-zeroing",
     label="Value zeroing",
-    meaning="How much each token's next vector changes when another's value is zeroed, as shares, followed "
-    "through all layers to where the answer is read (Mohebbi et al. 2023). It knows of no class or word.",
+    meaning="How much each token's next vector changes when another token's value is zeroed, as shares, "
+    "propagated through all layers to where the prediction is read (Mohebbi et al. 2023). It does not depend "
+    "on the class or word.",
     order=5,
-    of=_of,
+    of=_scores,
 )
