@@ -53,7 +53,7 @@ def test_vectors_that_are_not_there_are_refused(pair: Trace, family: Callable[[s
 
 def test_names_that_do_not_fit_are_refused(pair: Trace) -> None:
     found = HiddenStates().of(pair)
-    with pytest.raises(ShapeError, match=r"must be \[11, hidden\]"):
+    with pytest.raises(ShapeError, match=r"\[11, hidden\] is needed"):
         replace(found, names=found.names[1:])
 
 
