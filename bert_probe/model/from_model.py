@@ -23,13 +23,13 @@ from bert_probe.model.checks import DTYPES, pads, projections, self_check, uses_
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
+    check_heads,
     describe,
     encoder_of,
     libraries,
     running_errors,
     unused_note,
 )
-from bert_probe.model.output_loading import check_heads
 from bert_probe.model.outputs import OutputHead, outputs_of
 from bert_probe.model.weights import check_finite
 

@@ -1,12 +1,17 @@
-"""Loading a checkpoint from files. Missing weights are never initialized; every failure is a `ProbeError`."""
+"""Loading a checkpoint and its output heads from files.
+
+Missing weights are never initialized: a head without all of its weights is not loaded. Every failure is a
+`ProbeError`.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -23,22 +28,45 @@ import bert_probe
 from bert_probe.errors import (
     ArchitectureError,
     CheckpointError,
+    OutOfMemoryError,
     ProbeError,
     TokenizerError,
     WeightsError,
     memory_errors,
 )
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import pads, projections, self_check, uses_capture
-from bert_probe.model.config import REMEDY, SUPPORTED, load_config, reason
+from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint, Description
+from bert_probe.model.checks import (
+    CHECK_TEXT,
+    between_passes,
+    pads,
+    projections,
+    self_check,
+    uses_capture,
+)
+from bert_probe.model.config import (
+    REMEDY,
+    SUPPORTED,
+    ConfiguredHeads,
+    load_config,
+    read_head_settings,
+    reason,
+)
 from bert_probe.model.encoding import Encoder, panics_as_errors
+from bert_probe.model.forward import as_array, batch
 from bert_probe.model.memory import in_words, promised
-from bert_probe.model.output_loading import check_heads, modern_name, open_heads
-from bert_probe.model.outputs import OutputHead
-from bert_probe.model.preflight import check_sizes, read_headers
+from bert_probe.model.outputs import (
+    CLASSES,
+    TELLING,
+    OutputHead,
+    own_modules,
+    parts_of,
+    with_encoder,
+)
+from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
+from bert_probe.model.trace import Trace
 from bert_probe.model.training_history import trainings_in
 from bert_probe.model.weights import check_finite, mismatched, on_its_own, read, some
 
@@ -360,3 +388,156 @@ def _max_tokens(config: Any, network: Any) -> int | None:
         return table.num_embeddings - reserved
     limit = getattr(config, "max_position_embeddings", None)
     return int(limit) if limit else None
+
+
+def open_heads(
+    folder: Path, config: Any, headers: WeightHeaders, network: torch.nn.Module
+) -> tuple[list[OutputHead], list[str]]:
+    """Load the heads that a checkpoint has for the tasks of `CLASSES`, on top of its encoder.
+
+    Args:
+        found: headers of the weight files.
+        network: the loaded encoder.
+
+    Returns:
+        The heads, and a sentence for each head that the config names but that cannot be loaded.
+    """
+    try:
+        configured = read_head_settings(folder)
+    except CheckpointError as error:
+        return [], [f"No output head is loaded. {error}"]
+    heads, refused = [], []
+    for task, classes in CLASSES.items():
+        name = classes.get(config.model_type, "")
+        is_configured = name in configured.architectures
+        if not name or not (is_configured or task in TELLING):
+            continue
+        model_class, settings = getattr(transformers, name), _head_config(config, configured, task)
+        try:
+            with memory_errors(f"The head for {task} needs more memory than is free here."):
+                meta_model = check_sizes(settings, headers, model_class)
+                if is_configured or _identifying_names(meta_model) <= {
+                    modern_name(name) for name in headers.names
+                }:
+                    heads.append(_load_head(task, model_class, folder, settings, headers, network))
+        except OutOfMemoryError:
+            raise
+        except Exception as error:  # transformers raises many types; the encoder remains usable
+            if is_configured:
+                refused.append(
+                    f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
+                )
+    return heads, refused
+
+
+def modern_name(name: str) -> str:
+    """Return the current name of a tensor; the first checkpoints called the parameters of norms gamma and
+    beta.
+    """
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
+    """Return the encoder's config with the settings that only heads use."""
+    settings = copy.deepcopy(config)
+    if task in (CLASSIFYING, LABELLING):
+        settings.id2label = dict(enumerate(configured.labels))
+        settings.problem_type = configured.problem or None
+    if configured.tied is not None:
+        settings.tie_word_embeddings = configured.tied
+    return settings
+
+
+def _identifying_names(meta_model: Any) -> set[str]:
+    """Return the names of the weights that identify a head: its own weights, without tied ones."""
+    encoder = f"{meta_model.base_model_prefix}."
+    names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
+        *meta_model.all_tied_weights_keys
+    }
+    # A head without weights of its own cannot be identified: return a name that no file contains.
+    return names or {f"{type(meta_model).__name__}, which has none"}
+
+
+def _load_head(
+    task: str, model_class: Any, folder: Path, settings: Any, headers: WeightHeaders, network: torch.nn.Module
+) -> OutputHead:
+    """Load a head and attach it to the loaded encoder, with weights in memory of its own.
+
+    Raises:
+        WeightsError: weights are missing, differ in size, or are not finite.
+    """
+    weight = next(network.parameters())
+    # In the dtype of the file, weights are mapped and not copied; the encoder read with them is discarded.
+    model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
+    if report["missing_keys"]:
+        raise WeightsError(f"the weights lack {some(sorted(report['missing_keys']))}")
+    if report["mismatched_keys"]:
+        raise WeightsError(f"config and weights disagree in {some(mismatched(report))}")
+    if type(model.base_model) is not type(network):
+        raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
+    model.eval().requires_grad_(False)
+    pooler: Any = getattr(model.base_model, "pooler", None)
+    if getattr(network, "pooler", network) is None and pooler is not None:
+        # Some families have a pooler only together with a head.
+        network.pooler = pooler
+        _move_weights(pooler.modules(), weight, set())
+    model = with_encoder(model, network)
+    _move_weights(own_modules(model), weight, {id(tensor) for tensor in network.parameters()})
+    labels = tuple(settings.id2label.values()) if task in (CLASSIFYING, LABELLING) else ()
+    output = OutputHead(task, model, labels, settings.problem_type or "", parts_of(task))
+    broken = [name for name, tensor in output.weights.items() if not tensor.isfinite().all()]
+    if broken:
+        raise WeightsError(f"{some(broken)} hold values that are not finite numbers")
+    return output
+
+
+def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, encoder_ids: Set[int]) -> None:
+    """Move weights to the device and dtype of the encoder, except those whose `id` is in `encoder_ids`."""
+    tensors = [
+        tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())
+    ]
+    head_tensors = list(
+        {
+            id(tensor): tensor for tensor in tensors if tensor is not None and id(tensor) not in encoder_ids
+        }.values()
+    )
+    for tensor in head_tensors:
+        tensor.data = tensor.data.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
+    on_its_own(head_tensors)
+
+
+def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
+    """Compare each head's output from a trace with the complete model's output on the same text.
+
+    Returns:
+        The heads whose outputs agree, and a sentence for each head that is dropped.
+    """
+    if not heads:
+        return [], []
+    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
+    valid, refused = [], []
+    for head in heads:
+        try:
+            difference, tolerance = _head_difference(trace, head)
+        except OutOfMemoryError:
+            raise
+        except Exception as error:  # heads raise many types
+            refused.append(f"The head for {head.task} is not used: {reason(error)}.")
+            continue
+        if difference <= tolerance:
+            valid.append(head)
+        else:
+            refused.append(
+                f"The head for {head.task} depends on more than the encoder's output (its output would be "
+                f"off by {difference:.2g}), so it is not used."
+            )
+    return valid, refused
+
+
+def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
+    """Return the largest difference between the two outputs on a short text, and the tolerance."""
+    checkpoint, actual = trace.checkpoint, head.logits(trace)
+    with torch.inference_mode(), checkpoint.running():
+        expected = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
+    scale = max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(actual - expected).max()), between_passes(checkpoint.description) * scale

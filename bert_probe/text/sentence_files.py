@@ -74,7 +74,7 @@ def numbered(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
         if not (isinstance(text, str) and not text.strip())
     ]
     if not items:
-        raise EmptyTextError(f"No {what} was given. Give one per line.")
+        raise EmptyTextError(f"There is no {what}. Give one per line.")
     return items
 
 

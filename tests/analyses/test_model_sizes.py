@@ -105,7 +105,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "no family": ({"model_type": None}, "has no model_type"),
     "another family": ({"model_type": "gpt2"}, "is a decoder"),
     "an unknown one": ({"model_type": "nonsense"}, "not a text encoder that transformers knows"),
-    "too many layers": ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
+    "too many layers": ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
     "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
     "more than can be counted": ({"vocab_size": 10**30}, "Check its settings."),
     "a size that is a word": ({"hidden_size": "many"}, "config.json is not valid for bert"),

@@ -1,4 +1,4 @@
-"""Folders of checkpoints that a test changes, and the sentence with which they must be refused."""
+"""Checkpoint folders that tests change, and a check of the error when loading them."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ REMEDIES = (
 
 
 def copy(source: Path, target: Path) -> Path:
-    """The same folder at another place, for a test to change."""
+    """Copy a folder for a test to change."""
     shutil.copytree(source, target)
     return target
 
@@ -41,13 +41,13 @@ def change_config(folder: Path, name: str = "config.json", /, **changes: Any) ->
 
 
 def change_weights(folder: Path, change: Callable[[Weights], Weights]) -> None:
-    """Other weights in the folder's only file of them."""
+    """Change the weights in a folder's only weight file."""
     path = folder / "model.safetensors"
     save_file(change(load_file(path)), path, metadata={"format": "pt"})
 
 
 def shard(folder: Path) -> dict[str, str]:
-    """Cut the weights into two files with an index; the index's map comes back."""
+    """Split the weights into two files with an index; return the index's map."""
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(weights)
@@ -61,13 +61,15 @@ def shard(folder: Path) -> dict[str, str]:
 
 
 def write_index(folder: Path, where: Any) -> None:
-    """The index of weights in several files: which file holds which."""
+    """Write the index of sharded weights: tensor name → file."""
     index = {"metadata": {}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
-    """Opening must raise exactly this error: one line, with these words, and with a remedy."""
+    """Check that loading raises exactly this error: one line, with these words and a remedy; return the
+    message.
+    """
     with pytest.raises(ProbeError) as caught:
         bert_probe.load(model, **options)
     message = str(caught.value)

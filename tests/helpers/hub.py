@@ -1,4 +1,4 @@
-"""A small server on this machine that answers as the hub does."""
+"""A local server that answers like the model hub."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hub:
     ranges: list[tuple[str, int]] = field(default_factory=list)
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body for a path."""
+        """Return status, headers and body for a path."""
         api = f"/api/models/{REPOSITORY}"
         revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
         if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[str]:
-    """The address of a hub, until the block ends."""
+    """Yield the address of a hub server, which runs until the block ends."""
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

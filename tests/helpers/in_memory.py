@@ -1,4 +1,4 @@
-"""Models in memory as people have them, and all that may be found changed in one."""
+"""Models in memory, and checks that nothing in them changes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Folders = Callable[[str], Path]
 
 
 def opened(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
-    """The model as a user has it: in the middle of its training."""
-    given = {} if implementation is None else {"attn_implementation": implementation}
-    return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **given).train()
+    """Load a model as a user has it in the middle of training."""
+    options = {} if implementation is None else {"attn_implementation": implementation}
+    return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
 
 
 def tokenizer_of(folder: Path) -> Any:
-    """The tokenizer that people hand over with a model."""
+    """Return the tokenizer that belongs to a model."""
     return AutoTokenizer.from_pretrained(folder)
 
 
 def step(model: Any, encoding: Encoding) -> None:
-    """One step of training, as people write it."""
+    """Do one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
     output = model(**inputs)
@@ -42,30 +42,30 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_ho
 
 
 def everything(model: Any) -> dict[str, Any]:
-    """All that a user could find changed: of every module, every parameter, every config, and the dice."""
-    seen: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
+    """Return everything observable about a model: modules, parameters, configs, and the random state."""
+    state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
         hooks = [dict(getattr(module, kind)) for kind in HOOKS]
-        seen[f"module {name}"] = (module.training, hooks, sorted(vars(module)), module._compiled_call_impl)
+        state[f"module {name}"] = (module.training, hooks, sorted(vars(module)), module._compiled_call_impl)
         if hasattr(module, "config"):
-            seen[f"config {name}"] = (id(module.config), copy.deepcopy(vars(module.config)))
+            state[f"config {name}"] = (id(module.config), copy.deepcopy(vars(module.config)))
     for name, part in [*model.named_parameters(), *model.named_buffers()]:
         gradient = None if part.grad is None else part.grad.tolist()
         numbers = part.detach().float().tolist()
-        about = (id(part), part.requires_grad, part.dtype, part.device, part.is_inference())
-        seen[f"tensor {name}"] = (about, numbers, gradient)
-    return seen
+        attributes = (id(part), part.requires_grad, part.dtype, part.device, part.is_inference())
+        state[f"tensor {name}"] = (attributes, numbers, gradient)
+    return state
 
 
 def refused(error: type[Exception], act: Callable[[], Any]) -> str:
-    """What is said when it fails, which it must."""
+    """Return the message of the error that the call must raise."""
     with pytest.raises(error) as caught:
         act()
     return str(caught.value)
 
 
 def left_alone(model: Any, act: Callable[[], Any]) -> None:
-    """Fail where doing this changes anything about the model."""
+    """Check that a call changes nothing about the model."""
     before = everything(model)
     act()
     after = everything(model)

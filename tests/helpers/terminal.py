@@ -1,4 +1,4 @@
-"""A terminal, as a person sees it."""
+"""A simulated terminal."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import io
 
 
 class Terminal(io.StringIO):
-    """Standard error as a person sees it."""
+    """Standard error of a terminal."""
 
     def isatty(self) -> bool:
         return True
 
     @property
     def seen(self) -> str:
-        """What stands on the line now."""
+        """Return what is visible on the current line."""
         line = ""
-        for drawn in self.getvalue().split("\r")[1:]:
-            line = drawn + line[len(drawn) :]
+        for frame in self.getvalue().split("\r")[1:]:
+            line = frame + line[len(frame) :]
         return line.strip()

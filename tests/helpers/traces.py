@@ -1,4 +1,4 @@
-"""Traces that no model made: numbers given, or drawn, and any token strings."""
+"""Traces without a model: given or random numbers, and arbitrary token strings."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def hand_trace(
     )
     if states is None:
         states = [np.zeros((len(tokens), 2))] * (len(weights) + 1)
-    vectors, layers = (tuple(np.asarray(one, np.float32) for one in part) for part in (states, weights))
+    vectors, layers = (tuple(np.asarray(array, np.float32) for array in part) for part in (states, weights))
     return Trace(Encoding(text, None, tokens, {}, None, 0), vectors, None, {}, weights=layers)
 
 
 def random_trace(
     displays: Sequence[str], layers: int = 3, heads: int = 4, second: int | None = None, seed: int = 0
 ) -> Trace:
-    """A trace of these tokens with random attention, the second text starting at token ``second``."""
+    """Return a trace of these tokens with random attention; the second text starts at token ``second``."""
     random = np.random.default_rng(seed)
     count = len(displays)
     tokens = tuple(
@@ -90,7 +90,7 @@ def random_trace(
         )
         for position, display in enumerate(displays)
     )
-    # Uneven weights: a row's largest is far above the others, as in a trained head.
+    # Uneven weights, as in a trained head: one dominates each row.
     scores = random.normal(size=(layers, heads, count, count)) * 3
     weights = np.exp(scores)
     weights = (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
@@ -104,7 +104,7 @@ def random_trace(
 
 
 def numbered_tokens(count: int) -> Encoding:
-    """Tokens t0, t1, …, each a word by itself."""
+    """Return tokens t0, t1, …, each a separate word."""
     pieces = tuple(
         Token(
             f"t{position}",
@@ -143,7 +143,7 @@ def two_token_trace(mask: Any = None, **changes: Any) -> Trace:
 
 
 def packed(trace: Trace) -> Trace:
-    """A float64 trace whose queries and keys are float32 numbers, so that none of them changes on its way."""
+    """Return a float64 trace whose queries and keys are exactly representable in float32."""
 
     def rounded(parts: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
         return None if parts is None else tuple(part.astype("<f4").astype(np.float64) for part in parts)

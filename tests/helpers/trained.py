@@ -1,4 +1,4 @@
-"""Tiny checkpoints with an output head, of every family that has one; and a real one for masked words."""
+"""Tiny checkpoints with output heads for every family, and a real one with a masked-word head."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 
 
 def model_class(name: str, task: str) -> Any:
-    """transformers' class of a family for a task, or None."""
-    found = CLASSES[task].get(config(name).model_type)
-    return getattr(transformers, found) if found else None
+    """Return a family's transformers class for a task, or None."""
+    name_of_class = CLASSES[task].get(config(name).model_type)
+    return getattr(transformers, name_of_class) if name_of_class else None
 
 
 def with_heads(task: str) -> list[str]:
-    """Names of the families that have a head for a task."""
+    """Return the names of the families that have a head for a task."""
     return [name for name in FAMILIES if model_class(name, task) is not None]
 
 
@@ -51,8 +51,8 @@ def build(name: str, task: str, folder: Path, seed: int = 0, made: Any = None, *
 
 
 def bert_tiny() -> Path:
-    """The folder of a real bert-tiny with a masked-word head, in a package of which nothing is imported."""
-    found = find_spec("cognition")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "model"
+    """Return the folder of a real bert-tiny with a masked-word head, from a data-only package."""
+    spec = find_spec("cognition")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "model"
