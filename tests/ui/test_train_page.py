@@ -187,7 +187,7 @@ def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) 
     content = f"text,label\nfine,a\n,b\nno label,\n{HOSTILE},a,b\n".encode()
     app = given(family_folder("bert"), content, f"{HOSTILE}.csv", seed="5")
     assert not app.exception
-    assert "has 3 faults:" in said(app)
+    assert "has 3 errors:" in said(app)
     listed = next(one.value for one in app.markdown if one.value.startswith("- line"))
     assert [line.split(":")[0] for line in listed.split("\n")] == ["- line 3", "- line 4", "- line 5"]
     assert not unescaped(said(app))
@@ -256,7 +256,7 @@ def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> Non
 def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
     app = given(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
     assert not app.exception
-    assert "21 texts, whose words are masked and guessed" in said(app)
+    assert "21 texts for masked-language modeling" in said(app)
     assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
     assert not unescaped(said(app))
     assert parse_sentences(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
