@@ -34,7 +34,7 @@ TEXTS = [
     "Apples are not oranges",
     "An orange is no apple",
 ]
-FOUND = re.compile(f"4 sentences of table{JOINER}?.{JOINER}?csv, column answered.")
+FOUND = re.compile(f"4 sentences from table{JOINER}?.{JOINER}?csv, column answered.")
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** %{x} =1+1"
 
 

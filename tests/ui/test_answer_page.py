@@ -54,10 +54,10 @@ def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Fo
     found = app.dataframe[0].value
     assert found["token"].tolist() == expected["token"].tolist()
     assert_alike(found["probability"].to_numpy(), expected["probability"].to_numpy())
-    assert "in place of it" in said(app), "the fifth token"
+    assert "which replaces it" in said(app), "the fifth token"
     assert address_of(app)["mask"] == "5"
     usual = opened("answer", a=TEXT, b="", model=str(folder))
-    assert "in place of ground" in said(usual)
+    assert "which replaces ground" in said(usual)
     assert "mask" not in usual.query_params
 
 
@@ -212,7 +212,7 @@ def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
     for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
         app = opened("answer", a=TEXT, b="", model=model)
         assert not app.exception
-        assert "Write sentence B under Your text" in app.info[0].value
+        assert "sentence B under Your text" in app.info[0].value
         assert not app.get("download_button")
 
 

@@ -205,7 +205,7 @@ def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
         ("", "No sentences were given. Write one per line."),
         ("only one", "One sentence cannot be ordered. Give two or more."),
         ("fine\n\u200b", "Sentence 2: The text holds no character"),
-        ("a\n" * 2001, "2,001 sentences; this page takes at most 2,000"),
+        ("a\n" * 2001, "2,001 sentences, but this page accepts at most 2,000"),
     ],
 )
 def test_bad_sentences_are_refused_and_kept(text: str, sentence: str) -> None:
@@ -227,7 +227,7 @@ def test_a_long_sentence_is_cut_by_the_model_s_own_pooling_and_refused_by_others
     app = opened("sentences")
     app.text_area(key="sentences_draft").set_value(long)
     click(app, "Compare")
-    assert "1 sentences were cut" in app.warning[0].value
+    assert "1 sentences were truncated" in app.warning[0].value
     app = opened("sentences", pooling="mean")
     app.text_area(key="sentences_draft").set_value(long)
     click(app, "Compare")

@@ -91,7 +91,7 @@ def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)
     app = click(app, "Evaluate the heads")
     assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
-    assert "layer 3, head 9: right in" in said(app)
+    assert "layer 3, head 9: accuracy" in said(app)
     app = click(app, "Show its attention on this sentence")
     asked = address_of(app)
     assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
@@ -106,7 +106,7 @@ def test_trees_are_probed_and_one_is_drawn() -> None:
     expected = StructuralProbe().of(checkpoint, SAILING, SLEEPING)
     by_layer, edges = (frame.value for frame in app.dataframe[-2:])
     assert_alike(by_layer, expected.frame())
-    assert "of 6 held-out edges; joining each word with the next finds 83.3%" in said(app)
+    assert "of 6 held-out edges; the baseline, which connects adjacent words, finds 83.3%" in said(app)
     assert "not what the model uses" in said(app)
     app.session_state["tree_layer"] = "3"
     app = app.run()

@@ -256,7 +256,7 @@ def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> Non
 def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
     app = given(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
     assert not app.exception
-    assert "21 texts, whose words are masked and guessed" in said(app)
+    assert "21 texts for masked-language modeling" in said(app)
     assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
     assert not unescaped(said(app))
     assert parse_sentences(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
