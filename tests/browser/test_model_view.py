@@ -88,12 +88,12 @@ def test_a_click_is_told_once(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))
-    page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
+    page.get_by_text("opened: HeadThumbnail(layer=4, head=2)").wait_for()
     expect(page.get_by_label("Layer", exact=True)).to_have_value("5")
     page.get_by_role("button", name="Again").click()
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))
-    page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
+    page.get_by_text("opened: HeadThumbnail(layer=4, head=2)").wait_for()
 
 
 def test_sorted_heads_are_the_right_ones(page: Page, demos: App) -> None:
@@ -106,7 +106,7 @@ def test_sorted_heads_are_the_right_ones(page: Page, demos: App) -> None:
         assert readout(page) == sentence(layer, heads[column], "Previous")
     layer, heads = expected[1]
     page.mouse.click(*middle(grid, 1, 3, True))
-    page.get_by_text(f"opened: Head(layer={layer}, head={heads[3]})").wait_for()
+    page.get_by_text(f"opened: HeadThumbnail(layer={layer}, head={heads[3]})").wait_for()
     settled(page)
     assert page.get_by_label("Sort by").input_value() == "Previous", "the order outlives a rerun"
 
@@ -152,7 +152,7 @@ def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demos: App) 
         page.keyboard.press(key)
     assert readout(page) == page.locator(".unseen[aria-live=polite]").text_content() == sentence(2, HEADS - 1)
     page.keyboard.press("Enter")
-    page.get_by_text(f"opened: Head(layer=2, head={HEADS - 1})").wait_for()
+    page.get_by_text(f"opened: HeadThumbnail(layer=2, head={HEADS - 1})").wait_for()
     page.get_by_label("Sort by").select_option("Previous")
     focus(grid)
     page.keyboard.press("PageUp")
