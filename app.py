@@ -4,6 +4,6 @@ import streamlit as st
 
 from bert_probe.server import asgi
 
-asgi.use_settings()
+asgi.apply_settings()
 # Streamlit detects the app by parsing this line, so the call must have this form.
-app = st.App(**asgi.parts())
+app = st.App(**asgi.app_arguments())

@@ -52,7 +52,7 @@ def _lines(folder: Path) -> Iterator[Line]:
             folder / f"store {len(digests)} {begun}",
             shard_rows=SHARD,
             on=on,
-            told=lambda _: first.append(time.perf_counter() - begun),
+            on_shard=lambda _: first.append(time.perf_counter() - begun),
         )
         digests.add(store.digest)
         return first[0], time.perf_counter() - begun - first[0]

@@ -16,7 +16,7 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS, batches
+from bert_probe.model.forward import BATCH_TOKENS, group_by_length
 from bert_probe.model.sources import locate
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training.schedule import LengthBuckets
@@ -52,7 +52,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
     seconds: list[float] = []
 
     def ours() -> float:
-        plan.carried_out(told=lambda evaluation: seconds.append(evaluation.seconds))
+        plan.carried_out(on_evaluation=lambda evaluation: seconds.append(evaluation.seconds))
         return seconds[-1]
 
     def plain() -> float:
@@ -90,7 +90,7 @@ def _alone(checkpoint: Checkpoint) -> Line:
     def theirs() -> None:
         inputs = [checkpoint.encoder.inputs(row.text).inputs for row in data.rows]
         vectors = np.empty((len(inputs), checkpoint.description.hidden_size), np.float32)
-        for group in batches([len(one["input_ids"]) for one in inputs], BATCH_TOKENS):
+        for group in group_by_length([len(one["input_ids"]) for one in inputs], BATCH_TOKENS):
             padded = checkpoint.tokenizer.pad(
                 {name: [inputs[place][name].tolist() for place in group] for name in inputs[0]},
                 return_tensors="pt",

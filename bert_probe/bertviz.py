@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.notebook import views
 from bert_probe.notebook.frame import Frame
 from bert_probe.notebook.live import HeadView
@@ -74,7 +74,7 @@ def head_view(
 
     def frame(picture: _Picture) -> HeadView:
         layers = picture.included(include_layers)
-        initial_layer = layers[0] if layer is None else resolve(layer, picture.layers, "layer")
+        initial_layer = layers[0] if layer is None else resolve_index(layer, picture.layers, "layer")
         if initial_layer not in layers:
             raise SelectionError(f"Layer {initial_layer} is not in include_layers: {layers}.")
         trace = picture.trace(layers, numbered=True)
@@ -153,7 +153,7 @@ class _Picture:
 
     def included(self, layers: Sequence[int] | None) -> list[int]:
         """Return the included layers, from 0. None and an empty list select all, as in BertViz."""
-        return [resolve(layer, self.layers, "layer") for layer in layers or range(self.layers)]
+        return [resolve_index(layer, self.layers, "layer") for layer in layers or range(self.layers)]
 
     def trace(
         self, layers: Sequence[int], heads: Sequence[int] | None = None, numbered: bool = False
@@ -164,7 +164,7 @@ class _Picture:
         numbers.
         """
         count = len(self.weights[0])
-        head_indices = [resolve(head, count, "head") for head in heads or range(count)]
+        head_indices = [resolve_index(head, count, "head") for head in heads or range(count)]
         name_parts = [
             self.name,
             *([] if numbered else _describe_subset("layer", layers, self.layers)),

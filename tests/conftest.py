@@ -22,7 +22,7 @@ from xdist.scheduler import LoadFileScheduling
 import bert_probe
 from bert_probe.cli import lazy_commands
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
 
@@ -153,7 +153,7 @@ def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
 def double_minilm() -> Checkpoint:
     """The built-in model in float64, in which logic is proven."""
     checkpoint = bert_probe.load(dtype="float64")
-    keep_doubles(checkpoint.model)
+    keep_float64(checkpoint.model)
     return checkpoint
 
 
@@ -165,7 +165,7 @@ def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Check
     def checkpoint(name: str) -> Checkpoint:
         if name not in opened:
             opened[name] = bert_probe.load(family_folder(name), dtype="float64")
-            keep_doubles(opened[name].model)
+            keep_float64(opened[name].model)
         return opened[name]
 
     return checkpoint
@@ -205,7 +205,7 @@ def double_trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[s
     def checkpoint(name: str, task: str) -> Checkpoint:
         if (name, task) not in opened:
             opened[name, task] = bert_probe.load(trained_folder(name, task), dtype="float64")
-            keep_doubles(opened[name, task].model)
+            keep_float64(opened[name, task].model)
         return opened[name, task]
 
     return checkpoint

@@ -23,7 +23,7 @@ from benchmarks.pairs import Line
 from benchmarks.proof.broken_checkpoints import Broken, every
 from benchmarks.proof.theme import Run
 from bert_probe.errors import ProbeError
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.model.loading import load
 from tests.helpers.exactness import EXACT, largest
 from tests.helpers.families import TEXT, build
@@ -163,7 +163,7 @@ def _memory(name: str) -> int:
 def _end(folder: Path, reference: Path) -> tuple[str, str]:
     try:
         checkpoint = load(folder, dtype="float64")
-        keep_doubles(checkpoint.model)
+        keep_float64(checkpoint.model)
         trace = checkpoint.trace(TEXT)
     except ProbeError as error:
         text = str(error)
@@ -181,7 +181,7 @@ def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
         model: Any = AutoModel.from_pretrained(
             reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True
         ).eval()
-        keep_doubles(model)
+        keep_float64(model)
         tokenizer: Any = AutoTokenizer.from_pretrained(reference)
         with torch.inference_mode():
             theirs = model(**tokenizer(TEXT, return_tensors="pt")).last_hidden_state[0].numpy()

@@ -217,7 +217,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
     with read_only_folder() as folder:
         for name, reserve in (
             ("table.csv", lambda place: writing.reserved([place], overwrite=True)),
-            ("model", lambda place: saving.reserved(place, True)),
+            ("model", lambda place: saving.reserve_folder(place, True)),
             ("store", reserved_store),
         ):
             messages.append(as_nobody(lambda: entered(reserve(folder / name))))  # noqa: B023

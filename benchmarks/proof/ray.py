@@ -126,7 +126,7 @@ def _killed(run: Run, file: Path) -> Line:
         run.folder / "killed",
         shard_rows=50,
         on=RayRunner(workers=2),
-        told=kill,
+        on_shard=kill,
     )
     same = bool(killed) and store.digest == straight.digest
     if not same:

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
-from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.api.errors import BodyError
-from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
+from bert_probe.api.limits import MOST_BYTES, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core.inputs import InputValues
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.cache import ResultCache
@@ -40,7 +41,7 @@ class ModelServices(Protocol):
 
     answers: ResultCache
 
-    def open_checkpoint(self, model: str, revision: str, report: Progress) -> Checkpoint:
+    def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
         """A checkpoint, opened once; "" is the built-in."""
         ...
 
@@ -85,26 +86,26 @@ class Body:
     files: Mapping[str, File]
     truncate: bool
 
-    def answer(self, shared: ModelServices, report: Progress) -> Result:
+    def answer(self, shared: ModelServices, progress: Progress) -> Result:
         """The answer.
 
         Args:
-            report: told how far it is; what it raises ends the work.
+            progress: told how far it is; what it raises ends the work.
 
         Raises:
             ProbeError: it cannot be answered, and why.
         """
-        checkpoints = [shared.open_checkpoint(*model, report) for model in self.models]
-        report(0, 0)
+        checkpoints = [shared.open_checkpoint(*model, progress) for model in self.models]
+        progress(0, 0)
         question = self.served.question.from_json(self.asked, checkpoints[0].description)
 
         def check() -> None:
-            report(0, 0)
+            progress(0, 0)
 
         given = self._subjects(shared, checkpoints, check)
         check()
         ask: Any = question
-        more: dict[str, Any] = {"report": report} if self.served.has_progress else {}
+        more: dict[str, Any] = {"progress": progress} if self.served.has_progress else {}
         long = self.served.has_progress and _takes_long(question, given)
         with SLOTS.turn(check) if long else nullcontext():
             if self.files or isinstance(question, AttentionLong):
@@ -132,7 +133,7 @@ def _takes_long(question: Any, given: Sequence[Any]) -> bool:
     """Whether a question that reports is to wait its turn; of attention only some measures are."""
     if not isinstance(question, Attention | AttentionLong):
         return True
-    trace, what = given[0], measure(question.measure)
+    trace, what = given[0], get_measure(question.measure)
     chosen = (question.layer,) if isinstance(question, Attention) else question.layers
     return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
 
@@ -225,7 +226,7 @@ def _there(body: Mapping[str, Any], name: str) -> None:
         raise BodyError(f"{name} is missing. Give it.")
 
 
-def _text(where: str, given: Any, most: int = MOST_CHARACTERS) -> str:
+def _text(where: str, given: Any, most: int = MAX_CHARACTERS) -> str:
     if not isinstance(given, str):
         raise BodyError(f"{where} must be a text, not {_shown(given)}.")
     if len(given) > most:

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from bert_probe.model.lengths import MOST_CHARACTERS as MOST_CHARACTERS
-
 MOST_BYTES: Final = 5_000_000
 """Of a body, as of a file that is given to a page."""
 BODY_SECONDS: Final = 10.0

@@ -21,10 +21,10 @@ class LocalModels:
         self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
         self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 
-    def open_checkpoint(self, model: str, revision: str, report: Progress) -> Checkpoint:
+    def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
         """A checkpoint, opened once; "" is the built-in."""
         return self._checkpoints.once(
-            (model, revision), lambda: load(model or None, revision or None, progress=report)
+            (model, revision), lambda: load(model or None, revision or None, progress=progress)
         )
 
     def traces(

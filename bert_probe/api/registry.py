@@ -38,7 +38,7 @@ class RegisteredQuestion:
     def has_progress(self) -> bool:
         """Whether its method `of` takes a `report` callback, because it may take long."""
         question: Any = self.question
-        return "report" in signature(question.of).parameters
+        return "progress" in signature(question.of).parameters
 
     @property
     def file_fields(self) -> frozenset[str]:

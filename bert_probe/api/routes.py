@@ -28,7 +28,7 @@ from bert_probe.api.errors import Problem
 from bert_probe.api.request_bodies import BodyReader
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import Job
 
 _STATIC: Final = Path(__file__).with_name("static")
@@ -127,11 +127,11 @@ class Api:
             self._under_way -= 1
 
     def _counted(self, work: Work) -> Work:
-        def counted(report: Progress) -> Response:
+        def counted(progress: Progress) -> Response:
             with self._lock:
                 self._at_work += 1
             try:
-                return work(report)
+                return work(progress)
             finally:
                 with self._lock:
                     self._at_work -= 1
@@ -155,15 +155,15 @@ class Api:
         return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
 
 
-def _table(name: str, content: bytes, accept: str, report: Progress) -> Response:
+def _table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
     """In a thread: the question asked, and its table written."""
     from bert_probe.api import body, formats
     from bert_probe.api.registry import registered_questions
 
     media = formats.chosen(accept)
     asked = body.read(registered_questions()[name], body.parsed(content))
-    result = asked.answer(shared_cache, report)
-    report(0, 0)
+    result = asked.answer(shared_cache, progress)
+    progress(0, 0)
     return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
 
 
@@ -200,9 +200,9 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _open_built_in(report: Progress) -> None:
+def _open_built_in(progress: Progress) -> None:
     _imported()
-    shared_cache.open_checkpoint("", "", report)
+    shared_cache.open_checkpoint("", "", progress)
 
 
 async def _served() -> Any:
@@ -212,7 +212,7 @@ async def _served() -> Any:
 
 @cache
 def _imported() -> frozenset[str]:
-    with imported_for_good():
+    with long_lived_imports():
         from bert_probe.api.registry import registered_questions
     return frozenset(registered_questions())
 

@@ -14,6 +14,7 @@ from bert_probe.core.field_types import FieldType, Schema
 from bert_probe.core.field_types_of_lists import HeadSet, ListOf
 from bert_probe.core.field_types_of_words import TokenSelector
 from bert_probe.core.question import field_type
+from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
@@ -106,7 +107,7 @@ def _members(served: RegisteredQuestion) -> dict[str, Schema]:
     }
 
 
-def _text(about: str = "", most: int = limits.MOST_CHARACTERS) -> Schema:
+def _text(about: str = "", most: int = MAX_CHARACTERS) -> Schema:
     return {"type": "string", "maxLength": most, **({"description": about} if about else {})}
 
 

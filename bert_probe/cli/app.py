@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("app")
@@ -55,7 +55,7 @@ def app(
     names that --allow gives; anyone who does can open models by folder or hub id, and save trained ones.
     """
     # The web server takes a second to import, which no other command should wait for.
-    with imported_for_good():
+    with long_lived_imports():
         from bert_probe.server.start import start
 
     content = None if view is None else _checked(view)
@@ -73,8 +73,8 @@ def app(
 def _checked(view: Path) -> bytes:
     """What a view file holds; what is wrong with it is said here, and not in the browser."""
     from bert_probe.reports.drafts import read_any
-    from bert_probe.reports.json_reader import MOST_BYTES, bytes_of
+    from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 
-    content = bytes_of(view, MOST_BYTES)
+    content = read_bytes(view, MAX_BYTES)
     read_any(content, view.name)
     return content

@@ -17,7 +17,7 @@ from bert_probe.analyses.attention.attention import (
 )
 from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult
 from bert_probe.analyses.attention.heads import Heads
-from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.analyses.attention.token_rollout import TokenRollout, TokenRolloutResult
 from bert_probe.cli.options import asking, common, one_text, picture_asked
 from bert_probe.core.field_types_of_lists import Indices
@@ -26,7 +26,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.words import find_word
 from bert_probe.views import head_view, model_view
-from bert_probe.views.asking import asked_picture
+from bert_probe.views.asking import head_view_data
 from bert_probe.views.page import Page
 
 
@@ -58,33 +58,33 @@ def attention(
             "--picture goes with --out view.html, .svg or .png. Add it, or leave --picture out."
         )
     drawn = asked.get("measure", "weights")
-    if "residual" in asked and not measure(drawn).rolled:
+    if "residual" in asked and not get_measure(drawn).rolled:
         raise SelectionError(f"--residual is for --measure rollout, not {drawn}. Leave it out.")
-    with terminal_bar(measure(drawn).label, "runs of a layer") as report:
+    with terminal_bar(get_measure(drawn).label, "runs of a layer") as progress:
         if layout == "long":
             layers, heads = (
                 Indices(LAYER).read("layer", layer, trace),
                 Indices(HEAD).read("head", head, trace),
             )
-            return AttentionLong(layers, heads, **asked).of(trace, report)
+            return AttentionLong(layers, heads, **asked).of(trace, progress)
         one = Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked)
-        return one.of(trace, report)
+        return one.of(trace, progress)
 
 
 def _page(trace: Trace, asked: dict[str, Any], layer: str, head: str, chosen: str) -> Page:
     """The head view or the model view, which show what their questions have in common with `Attention`."""
     if asked.get("renormalise"):
         raise SelectionError("--renormalise is for the heatmap. Add --picture heatmap, or leave it out.")
-    what = measure(asked.get("measure", "weights"))
-    with terminal_bar(what.label, "runs of a layer") as report:
+    what = get_measure(asked.get("measure", "weights"))
+    with terminal_bar(what.label, "runs of a layer") as progress:
         slow = [one for one in range(trace.layers) if what.takes_long(trace, one)]
         if slow:
-            AttentionLong(slow, measure=what.name).of(trace, report)
+            AttentionLong(slow, measure=what.name).of(trace, progress)
     words = asked.get("words", False)
     if chosen == "model":
         return model_view.page(trace, Heads(words).of(trace), words=words, measure=what.name)
     heads = Indices(HEAD).read("head", head, trace)
-    drawn, shown = asked_picture(
+    drawn, shown = head_view_data(
         trace,
         LAYER.read("layer", layer, trace),
         "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,

@@ -45,5 +45,5 @@ def near(
     if model is None and named is not None and not yes:
         confirm("The store", store.manifest["model"]["model"], named)
     trace = store.checkpoint(model, revision, trust=True).trace(text, truncate=truncate)
-    with terminal_bar("Preparing", "vectors") as report:
-        return NearestContexts(**asked).of(store, trace, report)
+    with terminal_bar("Preparing", "vectors") as progress:
+        return NearestContexts(**asked).of(store, trace, progress)

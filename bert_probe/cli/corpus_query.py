@@ -7,7 +7,7 @@ import click
 from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.core.result import Result
 from bert_probe.corpus.query import SqlQuery
-from bert_probe.corpus.sql import SECONDS
+from bert_probe.corpus.sql import DEFAULT_SECONDS
 from bert_probe.corpus.store import Store
 
 
@@ -17,7 +17,7 @@ from bert_probe.corpus.store import Store
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    default=SECONDS,
+    default=DEFAULT_SECONDS,
     show_default=True,
     help="The longest that it may take.",
 )

@@ -13,7 +13,7 @@ import click
 
 from bert_probe.cli.logs import lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
-from bert_probe.corpus.build import Told, build_corpus, reserved_store
+from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
 from bert_probe.corpus.chunks import SHARD_ROWS
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.ray_workers import RayRunner
@@ -22,7 +22,7 @@ from bert_probe.corpus.workers import ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal
-from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.interrupt import exit_on_sigterm
 from bert_probe.runtime.progress import terminal_bar
 
 
@@ -39,7 +39,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, out: Path, **given: Any) -> Any:
-        with cleaning_up_on_sigterm(), reserved_store(out):
+        with exit_on_sigterm(), reserved_store(out):
             return command(checkpoint=opened(model, revision, dtype), out=out, **given)
 
     return run
@@ -112,7 +112,7 @@ def run(
             shard_rows=shard_rows,
             on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,
-            told=told,
+            on_shard=told,
         )
     click.echo(terminal.visible(_said(store)), err=True)
 
@@ -143,7 +143,7 @@ def _said(store: Store) -> str:
 
 
 @contextmanager
-def _logging(file: Path | None) -> Iterator[Told]:
+def _logging(file: Path | None) -> Iterator[ShardLog]:
     """Writes what happens into a file, a line each, with seconds since the beginning."""
     begun = time.monotonic()
     with lines_of_json(file, "a") as write:

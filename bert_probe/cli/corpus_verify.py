@@ -21,8 +21,8 @@ def verify(context: click.Context, folder: Path) -> None:
 
     A line for each file that differs goes to standard output; the status is 1 if there is any.
     """
-    with terminal_bar("Comparing", "B") as report:
-        verification = verify_corpus(folder, report)
+    with terminal_bar("Comparing", "B") as progress:
+        verification = verify_corpus(folder, progress)
     if verification.differences:
         print_bytes(files.to_bytes(verification.frame(), "csv"))
     click.echo(f"bert-probe: {terminal.visible(verification.summary())}", err=True)

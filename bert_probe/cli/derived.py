@@ -173,10 +173,10 @@ def _ask(question: Any, values: dict[str, Any]) -> Result:
         if values[name] is not None
     }
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
-    if "report" not in signature(question.of).parameters:
+    if "progress" not in signature(question.of).parameters:
         return cast("Result", question.of(*arguments))
     with terminal_bar(question.command.capitalize(), "steps") as progress:
-        return cast("Result", question.of(*arguments, report=progress))
+        return cast("Result", question.of(*arguments, progress=progress))
 
 
 def _traces(inputs: Inputs, checkpoints: Sequence[Checkpoint], values: Mapping[str, Any]) -> list[Any]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from bert_probe.analyses.outputs import evaluate_masks
-from bert_probe.analyses.outputs.evaluate import SHOWS, Evaluate, EvaluateResult
+from bert_probe.analyses.outputs.evaluate import TABLES, Evaluate, EvaluateResult
 from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
-from bert_probe.analyses.outputs.head_predictions import TAGS, kind_of
+from bert_probe.analyses.outputs.head_predictions import TAGS, label_type
 from bert_probe.cli.options import as_named_option, naming_a_model, opened
 from bert_probe.errors import SelectionError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.labeled_texts import read_labeled_texts
 from bert_probe.text.sentence_files import read_sentences
@@ -24,7 +24,7 @@ from bert_probe.text.tagged_sentences import read_tagged_sentences
 @naming_a_model
 @click.option(
     "--what",
-    type=click.Choice([*SHOWS, "masks"]),
+    type=click.Choice([*TABLES, "masks"]),
     default="measures",
     help="Which table.  [default: measures]",
 )
@@ -60,20 +60,22 @@ def evaluate(
     if bool(folder) == (model is not None):
         raise SelectionError("Name one model: its FOLDER before DATA, or --model.")
     checkpoint = opened(str(folder[0]) if folder else model, revision, dtype)
-    if FILLING in checkpoint.outputs and not {CLASSIFYING, LABELLING} & set(checkpoint.outputs):
+    if FILL_MASK in checkpoint.outputs and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & set(
+        checkpoint.outputs
+    ):
         return _of_masks(checkpoint, what, training, seed or 0, data, as_named, truncate)
     if what == "masks" or seed is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for labels, which masks nothing. Leave "
             "out --seed and --what masks."
         )
-    kind = kind_of(checkpoint)
+    kind = label_type(checkpoint)
     read = partial(
         read_tagged_sentences if kind == TAGS else partial(read_labeled_texts, kind=kind), as_named=as_named
     )
     rows, known = read(data), None if training is None else read(training)
-    with terminal_bar("Evaluating", "texts") as report:
-        return Evaluate(what).of(checkpoint, rows, known, truncate, report)
+    with terminal_bar("Evaluating", "texts") as progress:
+        return Evaluate(what).of(checkpoint, rows, known, truncate, progress)
 
 
 def _of_masks(
@@ -85,11 +87,11 @@ def _of_masks(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateMasksResult:
-    if what not in evaluate_masks.SHOWS or training is not None:
+    if what not in evaluate_masks.TABLES or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for masked words, for which there are --what "
-            f"{' and '.join(evaluate_masks.SHOWS)}, and no --training."
+            f"{' and '.join(evaluate_masks.TABLES)}, and no --training."
         )
     sentences = read_sentences(data, as_named=as_named)
-    with terminal_bar("Evaluating", "texts") as report:
-        return EvaluateMasks(seed, what).of(checkpoint, sentences, truncate, report)
+    with terminal_bar("Evaluating", "texts") as progress:
+        return EvaluateMasks(seed, what).of(checkpoint, sentences, truncate, progress)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bert_probe.cli.derived import DerivedCommand, build, derived_commands
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 
 
 class LazyCommand(click.Command):
@@ -22,7 +22,7 @@ class LazyCommand(click.Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Return the context of the command itself, which is then what runs."""
-        with imported_for_good():
+        with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")
                 command: click.Command = getattr(module, str(self.name).replace("-", "_"))

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from bert_probe.analyses.outputs.lens import Lens, LensResult
-from bert_probe.analyses.outputs.tuned_lens import ENDING, TuneLens, TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep
+from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens_files import save_lens
 from bert_probe.cli.options import as_named_option, asking, common, one_text, writing
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -39,7 +39,7 @@ def lens(trace: Trace, asked: dict[str, Any]) -> LensResult:
 @asking(TuneLens)
 @click.argument("file", type=click.Path(path_type=Path))
 @as_named_option
-@writing(ENDING)
+@writing(SUFFIX)
 def tune_lens(
     checkpoint: Checkpoint, asked: dict[str, Any], file: Path, as_named: bool, truncate: bool
 ) -> TuneLensResult:
@@ -50,7 +50,7 @@ def tune_lens(
     with terminal_bar("Training", "parts") as progress:
         result = TuneLens(**asked).of(checkpoint, read_sentences(file, as_named=as_named), truncate, progress)
     if click.get_current_context().params["out"] is None:
-        _notify(f"Saved in {keep(result, checkpoint)}.")
+        _notify(f"Saved in {save_lens(result, checkpoint)}.")
     _notify(result.verdict)
     return result
 

@@ -12,7 +12,7 @@ import click
 
 from bert_probe import __version__
 from bert_probe.errors import ExportError, UnavailableError
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("mcp")
@@ -25,7 +25,7 @@ def mcp(only: tuple[str, ...]) -> None:
     if find_spec("mcp") is None:
         raise UnavailableError('Agents need the package mcp. Install it with pip install "bert-probe[mcp]".')
     incoming, outgoing = _take_streams()
-    with imported_for_good():
+    with long_lived_imports():
         import anyio
 
         from bert_probe.api import agents, mcp_stdio

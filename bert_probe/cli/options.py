@@ -22,9 +22,9 @@ from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal
-from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.interrupt import exit_on_sigterm
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.views.page import ENDINGS, Page, is_picture
+from bert_probe.views.page import EXTENSIONS, Page, is_view_file
 
 Command = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def reserving(files: Iterable[Path], force: bool) -> Iterator[None]:
             model or a store that it reads.
     """
     files = list(files)
-    with cleaning_up_on_sigterm(), reserved(files, force):
+    with exit_on_sigterm(), reserved(files, force):
         _check_inputs(files)
         yield
 
@@ -90,8 +90,8 @@ def opened(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
     # What a model runs in takes seconds to import, which a command that runs none should not wait for.
     from bert_probe.model.loading import load
 
-    with terminal_bar("Downloading", "B") as report:
-        return load(model, revision, dtype=dtype, progress=report)
+    with terminal_bar("Downloading", "B") as progress:
+        return load(model, revision, dtype=dtype, progress=progress)
 
 
 def naming_a_model(command: Command) -> Command:
@@ -173,7 +173,7 @@ def written_out(command: Command) -> Command:
             if out is not None and own:
                 result.save(out, overwrite=force)
                 out = None  # the table goes where it does without
-            if out is not None and is_picture(out):
+            if out is not None and is_view_file(out):
                 _drawn(result).save(out, overwrite=force)
                 return
             table = result.table() if isinstance(result, Result) else result
@@ -220,7 +220,7 @@ def _outputs(out: Path | None, own: bool, save_view: Path | None) -> list[Path]:
         return views
     if own:
         return [*files.described(out), *views]
-    return [*([out] if is_picture(out) else _places(out)), *views]
+    return [*([out] if is_view_file(out) else _places(out)), *views]
 
 
 def _places(out: Path) -> list[Path]:
@@ -228,13 +228,13 @@ def _places(out: Path) -> list[Path]:
     try:
         return files.places(out)
     except ExportError as error:
-        raise ExportError(str(error).replace(" in .csv", f" in {', '.join(ENDINGS)}, .csv")) from None
+        raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
 def picture_asked() -> bool:
     """Whether the command that runs is to write a picture."""
     out = click.get_current_context().params["out"]
-    return out is not None and is_picture(out)
+    return out is not None and is_view_file(out)
 
 
 def _drawn(result: Any) -> Page:

@@ -41,6 +41,6 @@ def parameters(
         return Parameters("all" if all_columns else "main").of(opened(model, revision, dtype))
     if all_columns:
         raise SelectionError("--all-columns is for the tensors of one model. Leave it out, or --config.")
-    with terminal_bar("Downloading", "B") as report:
-        found = [open_config(name, report) for name in configs]
+    with terminal_bar("Downloading", "B") as progress:
+        found = [open_config(name, progress) for name in configs]
     return ModelSizes().of(*found, *([opened(model, revision, dtype)] if model else []))

@@ -17,7 +17,7 @@ from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.cli.options import asking, common, pair_option
 from bert_probe.core.question import option_name
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.checkpoint import ANSWERING, TASKS, Checkpoint
+from bert_probe.model.checkpoint import QUESTION_ANSWERING, TASKS, Checkpoint
 from bert_probe.runtime import terminal
 
 _QUESTIONS: dict[str, Any] = {
@@ -88,7 +88,7 @@ def traces_for(
     """
     if task != SentenceSimilarity.task:
         # The rest of a text that is cut is read in windows.
-        cut = truncate or (task == ANSWERING and pair is not None)
+        cut = truncate or (task == QUESTION_ANSWERING and pair is not None)
         return (checkpoint.trace(text, pair, cut),)
     if pair is None:
         raise TextError("How alike two texts are is asked of two. Give the second with --pair.")

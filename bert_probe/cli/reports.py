@@ -16,12 +16,12 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry, read_any
-from bert_probe.reports.json_reader import MOST_BYTES, bytes_of
+from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report, check_ending
 from bert_probe.reports.verification import verify as verified
-from bert_probe.reports.view_files import ModelReference, read_file
+from bert_probe.reports.view_files import ModelReference, read_view_file
 from bert_probe.runtime import terminal
 from bert_probe.runtime.progress import terminal_bar
 
@@ -42,13 +42,13 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     The app and every command write such files (--save-view); they hold the question, the texts and the name
     of the model, and no numbers. A model that is not the built-in is opened only with your consent.
     """
-    asked = read_file(view)
+    asked = read_view_file(view)
     checkpoints = NamedModels(_opener(model, yes)).of(asked)
     for name, checkpoint in zip(asked.models, checkpoints, strict=True):
         if not name.fits(checkpoint):
             _say(f"The view was made with other weights of {name.shown}: {name.weights_sha256[:12]}….")
-    with terminal_bar("Asking", "steps") as report:
-        return asked.answer(*checkpoints, report=report).result
+    with terminal_bar("Asking", "steps") as progress:
+        return asked.answer(*checkpoints, progress=progress).result
 
 
 @click.command()
@@ -116,7 +116,7 @@ def _tray(places: tuple[Path, ...]) -> Draft:
     title = ""
     entries: list[DraftEntry] = []
     for place in places:
-        held = read_any(bytes_of(place, MOST_BYTES), place.name)
+        held = read_any(read_bytes(place, MAX_BYTES), place.name)
         if isinstance(held, Draft):
             title, entries = title or held.title, [*entries, *held.entries]
         else:

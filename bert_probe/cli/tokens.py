@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_probe.analyses.vocabulary.tokens import Tokens, TokensResult, table_of
+from bert_probe.analyses.vocabulary.tokens import Tokens, TokensResult, token_table
 from bert_probe.cli.options import naming_a_model, opened, pair_option
-from bert_probe.model.tokens_alone import encode_alone
+from bert_probe.model.tokens_alone import encode_without_model
 from bert_probe.runtime.progress import terminal_bar
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def tokens(
     """Tokens of TEXT: id, segment, word, place in the text."""
     # A file says of which model they are, and on what it runs.
     if not (context.params["out"] or context.params["save_view"]):
-        with terminal_bar("Downloading", "B") as report:
-            alone = encode_alone(model, revision, text, pair, report)
+        with terminal_bar("Downloading", "B") as progress:
+            alone = encode_without_model(model, revision, text, pair, progress)
         if alone is not None:
-            return table_of(alone)
+            return token_table(alone)
     return Tokens().of(opened(model, revision, dtype).trace(text, pair, truncate))

@@ -17,18 +17,18 @@ from bert_probe.cli.logs import check_log, lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.runtime import terminal
-from bert_probe.runtime.interrupt import ending_on_interrupt
+from bert_probe.runtime.interrupt import cancel_on_interrupt
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.models import TASKS
-from bert_probe.training.saving import check_space, leftovers, reserved
+from bert_probe.training.saving import check_space, find_leftovers, reserve_folder
 from bert_probe.training.train import Train
-from bert_probe.training.training_loop import Told
+from bert_probe.training.training_loop import OnEvaluation
 
 _PLACE = click.Path(path_type=Path)
 _SPARE = 1.2
@@ -46,10 +46,10 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **given: Any) -> Any:
         logs = _logs(given["log"], out)
-        with reserving(logs, force), reserved(out, force):
+        with reserving(logs, force), reserve_folder(out, force):
             for log in logs:
                 check_log(log)
-            for sentence in leftovers(out):
+            for sentence in find_leftovers(out):
                 _say(sentence)
             return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
 
@@ -94,7 +94,7 @@ def train(
     with (
         _logging(log, force) as told,
         terminal_bar("Training", "steps") as bar,
-        ending_on_interrupt(bar) as report,
+        cancel_on_interrupt(bar) as report,
     ):
         try:
             taught = plan.carried_out(report, told)
@@ -124,12 +124,18 @@ def _logs(log: Path | None, out: Path) -> list[Path]:
 def _reading(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
     """How files are read for a task."""
     name = data.name.lower().removesuffix(".gz")
-    told = CLASSIFYING if is_table(name) else LABELLING if name.endswith((".conll", ".conllu")) else FILLING
-    if kind is not None and (task or told) != CLASSIFYING:
-        raise SelectionError(f"--labels is for {CLASSIFYING}. Leave it out.")
-    if (task or told) == CLASSIFYING:
+    told = (
+        TEXT_CLASSIFICATION
+        if is_table(name)
+        else TOKEN_CLASSIFICATION
+        if name.endswith((".conll", ".conllu"))
+        else FILL_MASK
+    )
+    if kind is not None and (task or told) != TEXT_CLASSIFICATION:
+        raise SelectionError(f"--labels is for {TEXT_CLASSIFICATION}. Leave it out.")
+    if (task or told) == TEXT_CLASSIFICATION:
         return partial(read_labeled_texts, kind=kind)
-    return read_tagged_sentences if (task or told) == LABELLING else read_sentences
+    return read_tagged_sentences if (task or told) == TOKEN_CLASSIFICATION else read_sentences
 
 
 def _share(given: str | None) -> tuple[float | None, Path | None]:
@@ -146,7 +152,7 @@ def _say(sentence: str) -> None:
 
 
 @contextmanager
-def _logging(file: Path | None, force: bool) -> Iterator[Told]:
+def _logging(file: Path | None, force: bool) -> Iterator[OnEvaluation]:
     """Writes each evaluation into a file, as it comes."""
     with lines_of_json(file, "w" if force else "x") as write:
         yield lambda evaluation: write(evaluation.to_json())

@@ -13,7 +13,7 @@ from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.cli.options import asking, common, pair_option
 from bert_probe.cli.predict import first_task, traces_for
 from bert_probe.core.result import Result
-from bert_probe.model.checkpoint import COMPARING, Checkpoint
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.runtime.progress import terminal_bar
 
 
@@ -29,7 +29,7 @@ def why(checkpoint: Checkpoint, asked: dict[str, Any], text: str, pair: str | No
     answers it is leaving out each token.
     """
     task = asked.get("task") or first_task(checkpoint)
-    if task == COMPARING and not asked.keys() - {"task"}:
+    if task == SENTENCE_SIMILARITY and not asked.keys() - {"task"}:
         return SentenceSimilarity("contributions").of(*traces_for(checkpoint, task, text, pair, truncate))
     return _attribute(Attribution, checkpoint, asked, text, pair, truncate)
 
@@ -64,5 +64,5 @@ def _attribute(
     task = asked.get("task") or first_task(checkpoint)
     traces = traces_for(checkpoint, task, text, pair, truncate)
     with terminal_bar("Explaining", "parts") as progress:
-        result: Result = question(**asked).of(*traces, report=progress)
+        result: Result = question(**asked).of(*traces, progress=progress)
     return result

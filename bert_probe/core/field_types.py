@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from bert_probe.errors import SelectionError
-from bert_probe.model.trace import Trace, resolve
+from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.text.truncation import truncate_text
 
 Schema: TypeAlias = dict[str, Any]
@@ -180,7 +180,7 @@ class Index(FieldType):
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
         """Negative ones count from the end."""
-        return value if value == "mean" else resolve(value, self.count(trace), name)
+        return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:
         """From 1; last, and last-1 the one before."""

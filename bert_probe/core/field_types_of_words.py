@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_probe.core.field_types import Dimensions, FieldType, Schema
 from bert_probe.errors import SelectionError
-from bert_probe.model.trace import Trace, resolve
+from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.text.words import find_token, find_word
 
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
@@ -78,7 +78,7 @@ class TokenSelector(FieldType):
         """The position."""
         if isinstance(value, str) or value >= 0:
             return find_token(trace, str(value)).position
-        return resolve(value, len(trace.tokens), "token")
+        return resolve_index(value, len(trace.tokens), "token")
 
 
 class WordSelector(TokenSelector):

@@ -15,7 +15,7 @@ from bert_probe.core.result import Result
 from bert_probe.corpus.columns import SentenceRow, links, rank_columns, sentences
 from bert_probe.corpus.head_rows import MAX_ROWS
 from bert_probe.corpus.head_summary import resolved
-from bert_probe.corpus.ingest import NEIGHBOURS
+from bert_probe.corpus.ingest import NEIGHBORS
 from bert_probe.corpus.sql import StoreTables, open_tables
 from bert_probe.corpus.sql_child import literal
 from bert_probe.corpus.store import Store
@@ -61,12 +61,12 @@ class AttentionSearch(Question):
     top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
     least: float = param(Number(0, 1, whole=False), default=0.0, about="Minimum weight, 0 to 1.")
 
-    def of(self, store: Store, report: Progress = no_progress) -> AttentionSearchResult:
+    def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
         """Return the pairs, sorted by decreasing weight, then in the order of the store.
 
         Args:
             store: with neighbors and tags.
-            report: called with the number of seconds that the query has been running.
+            progress: called with the number of seconds that the query has been running.
 
         Raises:
             SelectionError: the model does not have this head; there is no word with this tag or relation; or
@@ -78,10 +78,10 @@ class AttentionSearch(Question):
                 "Neither a tag nor a relation is given. Name the tag of one of the words, or a relation."
             )
         ((layer, head),) = resolved([self.head], store)
-        store.files(NEIGHBOURS)
+        store.files(NEIGHBORS)
         with open_tables(store) as tables:
             self._check_names(store, tables)
-            pairs = tables.select(self._sql(layer, head), progress=report)
+            pairs = tables.select(self._sql(layer, head), progress=progress)
             rows = pairs["row"].to_pylist()
             spans = _word_spans(tables, rows)
         ranking = sentences(store, rows)
@@ -120,7 +120,7 @@ class AttentionSearch(Question):
         )
         if not tags:
             raise UnavailableError(
-                f"The words of {name} have no tags. Run the corpus on CoNLL-U files, keeping {NEIGHBOURS}."
+                f"The words of {name} have no tags. Run the corpus on CoNLL-U files, keeping {NEIGHBORS}."
             )
         for tag in (self.query_pos, self.key_pos):
             if tag is not None and tag not in tags:

@@ -26,9 +26,9 @@ from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.workers import PendingChunks, ShardJob, ShardRunner, ThreadRunner
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Cancelled, Progress, Watch, no_progress, unwatched
+from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
-Told = Callable[[Mapping[str, Any]], None]
+ShardLog = Callable[[Mapping[str, Any]], None]
 """Called with a log entry for each completed shard: shard, refusals, records, of."""
 
 
@@ -43,9 +43,9 @@ def build_corpus(
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
     on: ShardRunner | None = None,
-    report: Progress = no_progress,
-    watch: Watch = unwatched,
-    told: Told = lambda _: None,
+    progress: Progress = no_progress,
+    watch: StageProgress = no_stage_progress,
+    on_shard: ShardLog = lambda _: None,
 ) -> Store:
     """Process all input records that a store does not have yet, and return the store.
 
@@ -60,9 +60,9 @@ def build_corpus(
         shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
         on: runs the jobs instead of threads, see `ShardRunner`.
-        report: called with the number of processed records and their total; 0 and 0 while they are counted.
+        progress: called with the number of processed records and their total; 0 and 0 while they are counted.
         watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
-        told: called with a log entry for each completed shard.
+        on_shard: called with a log entry for each completed shard.
 
     Raises:
         SelectionError: the store was started with other inputs or another configuration; or a layer or column
@@ -79,10 +79,10 @@ def build_corpus(
     matched_files = find_inputs(inputs, column, as_named)
     path = Path(folder)
     with _lock(path, reserve=False):
-        with _watch_preparation(watch, "Hashing", "B", report) as progress:
-            files = describe_files(matched_files, progress)
-        with _watch_preparation(watch, "Counting", "sentences", report) as progress:
-            count = count_records(matched_files, column, progress)
+        with _watch_preparation(watch, "Hashing", "B", progress) as hashing_progress:
+            files = describe_files(matched_files, hashing_progress)
+        with _watch_preparation(watch, "Counting", "sentences", progress) as counting_progress:
+            count = count_records(matched_files, column, counting_progress)
             check_unchanged(files)
         if not count:
             raise EmptyTextError("The inputs hold no sentences. Write one a line.")
@@ -98,13 +98,13 @@ def build_corpus(
         chunks = PendingChunks(files, column, shard_rows, max_bytes, frozenset(done))
         with watch("Reading", "sentences") as bar:
             records_done = sum(shard.records for shard in done.values())
-            shard_progress = _ShardProgress(records_done, count, _both(report, bar))
+            shard_progress = _ShardProgress(records_done, count, _both(progress, bar))
             job = ShardJob(path, checkpoint, question, shard_progress.of, shard_progress.cancel)
             with closing(runner.shards(job, chunks)) as shards:
                 for shard in shards:
                     shard_progress.of(shard.number)(shard.records, shard.records)
                     entry = {"shard": shard.number, "refusals": shard.refusals}
-                    told({**entry, "records": shard_progress.done, "of": count})
+                    on_shard({**entry, "records": shard_progress.done, "of": count})
         store = open_corpus(path)
         with write_errors(path):
             write_summary(store)
@@ -112,10 +112,10 @@ def build_corpus(
 
 
 @contextmanager
-def _watch_preparation(watch: Watch, label: str, unit: str, report: Progress) -> Iterator[Progress]:
-    """Watch a phase before any record is processed; ``report`` can cancel it but gets no counts."""
+def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
+    """Watch a phase before any record is processed; ``progress`` can cancel it but gets no counts."""
     with watch(label, unit) as bar:
-        yield _both(bar, lambda done, total: report(0, 0))  # noqa: ARG005 - done and total are not records
+        yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - done and total are not records
 
 
 def _both(first: Progress, second: Progress) -> Progress:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bert_probe.corpus.ingest import NEIGHBOURS, VECTORS, IngestConfig
+from bert_probe.corpus.ingest import NEIGHBORS, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -18,7 +18,7 @@ TEXT_BYTES = 4
 """Approximate bytes of UTF-8 per token."""
 TOKEN_BYTES = 2048
 """Approximate memory per token, in addition to its vectors and neighbors."""
-NEIGHBOUR_BYTES = 32
+NEIGHBOR_BYTES = 32
 """Approximate memory per token and head, if neighbors are kept."""
 
 
@@ -33,8 +33,8 @@ def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
     if VECTORS in question.keep:
         layers = len(question.layers or ())
         token_bytes += layers * description.hidden_size * np.dtype(question.dtype).itemsize
-    if NEIGHBOURS in question.keep:
-        token_bytes += description.layers * description.heads * NEIGHBOUR_BYTES
+    if NEIGHBORS in question.keep:
+        token_bytes += description.layers * description.heads * NEIGHBOR_BYTES
     return SHARD_BYTES // token_bytes * TEXT_BYTES
 
 

@@ -26,7 +26,7 @@ MIN_CONTEXTS = 8
 """Minimum number of different contexts for clustering."""
 
 PAIRS = 2_000
-"""Random pairs of words for `unrelated`."""
+"""Random pairs of words for `unrelated_cosines`."""
 _MAX_SHARDS = 8
 """Shards that the pairs come from, so that a large store is not read completely."""
 
@@ -121,7 +121,7 @@ class UnrelatedCosines:
     nbytes: int = 64
 
 
-def unrelated(store: Store, layer: int) -> UnrelatedCosines | None:
+def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
     """Estimate the cosine similarity of unrelated words from random pairs of words, with a fixed seed.
 
     Special tokens are left out.

@@ -10,10 +10,10 @@ import pyarrow as pa
 import torch
 
 from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_of
+from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.corpus.head_batch import HeadBatch, measure_batch
-from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.ingest import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.corpus.statistics import statistics_columns
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
@@ -26,8 +26,8 @@ from bert_probe.corpus.tokenization import (
 )
 from bert_probe.corpus.units import Units
 from bert_probe.errors import UnavailableError, memory_errors
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
-from bert_probe.model.forward import as_array, batch, batches, no_memory, watched
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.forward import as_array, batch, group_by_length, memory_message, run_with_capture
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
@@ -61,7 +61,7 @@ def extract_tables(
     progress(done, len(records))
     budget = BATCH_TOKENS if checkpoint.device.type == "cpu" else DEVICE_BATCH_TOKENS
     lengths = [len(sentence.encoding) for sentence in sentences]
-    for group in batches(lengths, budget, checkpoint.pads):
+    for group in group_by_length(lengths, budget, checkpoint.pads):
         buffers.add_batch(group)
         done += len(group)
         progress(done, len(records))
@@ -94,23 +94,23 @@ class _Buffers:
             (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
         )
         # The strongest key of each query and its weight: sentence by sentence, each [layer, head, query].
-        count = units * self._heads if NEIGHBOURS in keep else 0
+        count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
         if ANSWERS in keep:  # `IngestConfig.of` checks that the model has one of the two heads
             outputs = checkpoint.outputs
-            self.predictions = _Predictions(outputs.get(CLASSIFYING) or outputs[LABELLING])
+            self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
         """Run one batch of sentences, given by their indices, and store its numbers."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
-        with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
-            output, calls = watched(checkpoint, model, inputs)
-            if PROFILES in keep or NEIGHBOURS in keep:
+        with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
+            output, calls = run_with_capture(checkpoint, model, inputs)
+            if PROFILES in keep or NEIGHBORS in keep:
                 layers = calls or output.attentions
-                self._store_heads(group, measure_batch(layers, _units(members), NEIGHBOURS in keep))
+                self._store_heads(group, measure_batch(layers, _units(members), NEIGHBORS in keep))
             if VECTORS in keep:
                 layers = self._question.layers or ()
                 self._store_vectors(group, [output.hidden_states[layer] for layer in layers])
@@ -144,7 +144,7 @@ class _Buffers:
             PROFILES: self._profile_columns,
             STATISTICS: lambda: statistics_columns(self.profiles, max_tokens),
             VECTORS: self._vector_columns,
-            NEIGHBOURS: self._neighbor_columns,
+            NEIGHBORS: self._neighbor_columns,
             ANSWERS: lambda: {} if self.predictions is None else self.predictions.columns(self._sentences),
         }
         return {
@@ -203,7 +203,7 @@ class _Predictions:
 
     def __init__(self, output: OutputHead) -> None:
         self._output = output
-        self._labels_tokens = output.task == LABELLING
+        self._labels_tokens = output.task == TOKEN_CLASSIFICATION
         self._logits: dict[int, Array] = {}  # sentence → [label] or [token, label]
 
     def add_batch(
@@ -251,7 +251,7 @@ class _Predictions:
     def _text_rows(self, sentence: ReadRecord, logits: Array) -> list[tuple[Any, ...]]:
         """Return one row per class."""
         row = sentence.record.row
-        probabilities = PROBABILITIES[problem_of(self._output)](logits)
+        probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
         return [  # regression has no probabilities: NaN becomes null
             (row, None, label, logit, None if np.isnan(probability) else probability)

@@ -30,8 +30,8 @@ from bert_probe.corpus.lines import (
     read_problem,
 )
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.csv_reader import csv_reader, describe
-from bert_probe.text.sentence_files import column_of, lines, separator_of
+from bert_probe.text.csv_reader import csv_reader, describe_csv_error
+from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 from bert_probe.text.validation import ValidationErrors
 
@@ -106,14 +106,14 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
-    raw_rows = _RowSplitter(chain([first_line], lines), separator_of(first_line.text or "")).rows()
+    raw_rows = _RowSplitter(chain([first_line], lines), detect_separator(first_line.text or "")).rows()
     header_row = next(raw_rows)
     if header_row.problem:
         raise TextError(
             f"{name} has a header that cannot be read, in line {header_row.line:,}. {header_row.problem}"
         )
     header = [cell.strip() for cell in header_row.cells]
-    index = column_of(header, column, name)
+    index = find_column(header, column, name)
     return (_table_row(row, len(header), index) for row in raw_rows)
 
 
@@ -171,7 +171,7 @@ class _RowSplitter:
             cells = next(csv_reader(texts, self._separator))
         except csv.Error as error:
             self._pushed_back.extendleft(reversed(row_lines[1:]))
-            return _RawRow(line.number, [], f"The row cannot be read: {describe(error)}.")
+            return _RawRow(line.number, [], f"The row cannot be read: {describe_csv_error(error)}.")
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
         value = None if line.problem else _parse_json(line.text or "")[0]
         if isinstance(value, dict):
             keys.update(dict.fromkeys(value))
-    key = [*keys][column_of([key.strip() for key in keys], column, name)] if keys else column
+    key = [*keys][find_column([key.strip() for key in keys], column, name)] if keys else column
     return (
         _json_row(line, key)
         for line in chain(first_lines, lines)
@@ -324,7 +324,7 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
         raise TextError(
             f"{name} cannot be read: {describe_error(error)}. Save it as Parquet again."
         ) from None
-    field = schema.field(column_of(schema.names, column, name))
+    field = schema.field(find_column(schema.names, column, name))
     data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_type(data_type) for is_type in text_types):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bert_probe.analyses.attention.head_measures import MEASURES, NEVER, SHARES
+from bert_probe.analyses.attention.head_measures import MASKED_SCORE, MEASURES, SHARES
 from bert_probe.corpus.units import Units
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import AttentionCall
@@ -204,11 +204,11 @@ class AttentionBlock:
                 if mask_part.shape[2] > 1:
                     mask_part = mask_part[:, :, self._queries]
                 if mask_part.dtype == torch.bool:
-                    bias = torch.where(mask_part, bias, NEVER)
+                    bias = torch.where(mask_part, bias, MASKED_SCORE)
                 else:
-                    bias = mask_part.to(self.dtype).clamp_min(NEVER)
+                    bias = mask_part.to(self.dtype).clamp_min(MASKED_SCORE)
             if self._is_token is not None:
-                bias = torch.where(self._is_token[:, None, None], bias, NEVER)
+                bias = torch.where(self._is_token[:, None, None], bias, MASKED_SCORE)
             self._biases[id(mask)] = bias if bool(bias.any()) else None
         return self._biases[id(mask)]
 

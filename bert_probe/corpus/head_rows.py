@@ -31,7 +31,7 @@ from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
-WHICH = ("typical", "extreme", "lowest", "highest")
+RANKINGS = ("typical", "extreme", "lowest", "highest")
 MAX_ROWS = 10_000
 
 
@@ -52,7 +52,7 @@ class HeadExamples(Question):
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
     measure: str = param(Choice(MEASURES), about="Measure of the head.")
     which: str = param(
-        Choice(WHICH), about="Rows of a head: nearest to its median, farthest from it, lowest or highest."
+        Choice(RANKINGS), about="Rows of a head: nearest to its median, farthest from it, lowest or highest."
     )
     top: int = param(Number(1, MAX_ROWS), default=10, about="Maximum number of rows.")
     bin: int | None = param(
@@ -61,12 +61,12 @@ class HeadExamples(Question):
         about="Only rows in this bin of the head's histogram, from 1.",
     )
 
-    def of(self, store: Store, report: Progress = no_progress) -> HeadExamplesResult:
+    def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
         """Return the rows; rows with equal values are ranked in the order of the store.
 
         Args:
             store: with profiles.
-            report: called with the number of shards read and their total.
+            progress: called with the number of shards read and their total.
 
         Raises:
             SelectionError: the model does not have this head.
@@ -74,7 +74,7 @@ class HeadExamples(Question):
         """
         check_profiles(store)
         ((layer, head),) = resolved([self.head], store)
-        (values,) = read_measure(store, self.measure, [layer * store.sizes.heads + head], report)
+        (values,) = read_measure(store, self.measure, [layer * store.sizes.heads + head], progress)
         exact = values.astype(np.float64)
         median = float(np.median(exact))
         orders = {

@@ -19,8 +19,8 @@ from bert_probe.corpus.columns import read_measure
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import CONFIDENCE, head_statistics
 from bert_probe.errors import ShapeError
-from bert_probe.model.progress import Progress, no_progress, part_of
-from bert_probe.model.trace import Array, read_only, resolve
+from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.trace import Array, read_only, resolve_index
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
@@ -46,12 +46,12 @@ class HeadStatistics(Question):
         about="Heads such as 3.1, or a layer; default: all.",
     )
 
-    def of(self, store: Store, report: Progress = no_progress) -> HeadStatisticsResult:
+    def of(self, store: Store, progress: Progress = no_progress) -> HeadStatisticsResult:
         """Return means, confidence intervals, quantiles, minima and maxima.
 
         Args:
             store: with profiles.
-            report: called with the number of shards read, over all measures, and their total.
+            progress: called with the number of shards read, over all measures, and their total.
 
         Raises:
             SelectionError: the model does not have one of the heads.
@@ -62,7 +62,7 @@ class HeadStatistics(Question):
         indices = [layer * store.sizes.heads + head for layer, head in heads]
         measures = MEASURES if self.measure is None else (self.measure,)
         quantiles = [
-            _quantiles(store, measure, indices, part_of(report, number, len(measures)))
+            _quantiles(store, measure, indices, step_progress(progress, number, len(measures)))
             for number, measure in enumerate(measures)
         ]
 
@@ -98,7 +98,8 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
     if heads is None:
         return tuple((layer, head) for layer in range(sizes.layers) for head in range(sizes.heads))
     pairs = [
-        (resolve(layer, sizes.layers, "layer"), resolve(head, sizes.heads, "head")) for layer, head in heads
+        (resolve_index(layer, sizes.layers, "layer"), resolve_index(head, sizes.heads, "head"))
+        for layer, head in heads
     ]
     return tuple(dict.fromkeys(pairs))
 
@@ -109,7 +110,7 @@ def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progr
     passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
     quantiles = []
     for number, some_heads in enumerate(passes):
-        values = read_measure(store, measure, some_heads, part_of(progress, number, len(passes)))
+        values = read_measure(store, measure, some_heads, step_progress(progress, number, len(passes)))
         quantiles += [np.quantile(row.astype(np.float64), QUANTILES) for row in values]
     return np.stack(quantiles)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bert_probe.analyses.attention.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
 from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
-from bert_probe.model.trace import resolve
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.trace import resolve_index
 
-PROFILES, VECTORS, NEIGHBOURS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbours", "answers")
+PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbours", "answers")
 """Tables that can be kept in addition to rows, tokens and refusals."""
 
 DTYPES = ("float32", "float16")
@@ -45,7 +45,7 @@ class IngestConfig(Question):
         default=(PROFILES, VECTORS),
         about=f"Tables to keep: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
     )
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     dtype: str = param(
         Choice(DTYPES), default="float32", option="--vectors-as", about="Data type of stored vectors."
     )
@@ -59,14 +59,14 @@ class IngestConfig(Question):
             UnavailableError: answers are to be kept, but the model has no classification head.
         """
         description = checkpoint.description
-        if ANSWERS in self.keep and not {CLASSIFYING, LABELLING} & {*checkpoint.outputs}:
+        if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:
             tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
                 f"{description.name} has no trained head for classes or labels, so there are no answers to "
                 f"keep. Keep {tables}, or use a model that has one."
             )
         layers = range(description.layers + 1) if self.layers is None else self.layers
-        resolved = {resolve(layer, description.layers + 1, "layer") for layer in layers}
+        resolved = {resolve_index(layer, description.layers + 1, "layer") for layer in layers}
         return replace(
             self,
             layers=tuple(sorted(resolved)),

@@ -28,7 +28,7 @@ from bert_probe.corpus.lines import (
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.text.formats import JSON_LINES, TABLE, checked, format_of
+from bert_probe.text.formats import JSON_LINES, TABLE, check_format, format_of
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
@@ -92,7 +92,7 @@ def find_inputs(
 ) -> tuple[MatchedFile, ...]:
     """Return the input files without duplicates, in the given order; within a folder or pattern by name.
 
-    A folder matches all files below it whose name ends in one of `ENDINGS`; so does a pattern such as
+    A folder matches all files below it whose name ends in one of `EXTENSIONS`; so does a pattern such as
     ``data/**/*.txt``. Hidden files and links to folders are skipped. A file that is given by its own name may
     have any ending; if it is unknown, the file is text with a sentence per line.
 
@@ -217,7 +217,7 @@ def _check_format(file: MatchedFile, column: str | None) -> None:
     if read_as in (TABLE, JSON_LINES) and column is not None:  # the header has this column
         return
     with open_lines(file.path) as lines:
-        checked((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
+        check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
 
 
 def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progress) -> tuple[InputFile, ...]:

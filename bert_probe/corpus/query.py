@@ -15,7 +15,7 @@ from bert_probe.core.frames import optional
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.sql import SECONDS, open_tables
+from bert_probe.corpus.sql import DEFAULT_SECONDS, open_tables
 from bert_probe.corpus.store import Store
 from bert_probe.model.progress import Progress, no_progress
 
@@ -36,20 +36,22 @@ class SqlQuery(Question):
         """Return the query as the command line argument."""
         return [self.sql]
 
-    def of(self, store: Store, seconds: float = SECONDS, report: Progress = no_progress) -> SqlQueryResult:
+    def of(
+        self, store: Store, seconds: float = DEFAULT_SECONDS, progress: Progress = no_progress
+    ) -> SqlQueryResult:
         """Return the rows that the query selects.
 
         Args:
             store: with the tables.
             seconds: time limit.
-            report: called with the number of seconds that the query has been running.
+            progress: called with the number of seconds that the query has been running.
 
         Raises:
             SelectionError: the query is not valid SQL or not a single SELECT, names a table or column that
                 does not exist, takes too long, needs too much memory, or its answer is too large.
         """
         with open_tables(store) as tables:
-            return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, report))
+            return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

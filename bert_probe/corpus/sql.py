@@ -38,7 +38,7 @@ MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
 """Maximum size of an answer."""
 MAX_CHARACTERS = 20_000
 """Maximum length of a query. The time to parse it grows with the square of its length."""
-SECONDS = 60.0
+DEFAULT_SECONDS = 60.0
 """Default time limit of a user's query."""
 _POLL_SECONDS = 0.02
 

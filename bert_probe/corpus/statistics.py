@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.model.lengths import most_tokens
+from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
 
 BINS = 64
@@ -25,7 +25,7 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
         measure: one of `MEASURES`.
         max_tokens: of the model, see `Description`.
     """
-    longest = most_tokens(max_tokens)
+    longest = max_input_tokens(max_tokens)
     if measure == "entropy_bits":
         return np.linspace(0, np.log2(longest), BINS + 1)
     if measure == "mean_distance":

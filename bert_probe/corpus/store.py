@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.provenance import InputRecord
-from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.ingest import NEIGHBORS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
 from bert_probe.corpus.table_files import TableFile
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
@@ -300,7 +300,7 @@ def table_files(store: Store) -> Iterator[TableFile]:
             PROFILES: shard.rows * heads,
             STATISTICS: heads * len(MEASURES),
             VECTORS: shard.tokens * len(store.layers),
-            NEIGHBOURS: shard.tokens * heads,
+            NEIGHBORS: shard.tokens * heads,
         }
         for table, schema in store.layouts.items():
             entry = shard.files[table]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bert_probe.analyses.attention.head_measures import MEASURES
-from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.ingest import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.statistics import BINS
 
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
@@ -49,7 +49,7 @@ def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
         PROFILES: TableSchema(_PROFILES),
         STATISTICS: TableSchema(_STATISTICS),
         VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
-        NEIGHBOURS: TableSchema(_NEIGHBOURS),
+        NEIGHBORS: TableSchema(_NEIGHBOURS),
         ANSWERS: TableSchema(_ANSWERS),
         REFUSALS: TableSchema(_REFUSALS),
     }

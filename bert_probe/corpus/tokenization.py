@@ -15,7 +15,7 @@ from bert_probe.corpus.tables import TableSchema
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.text.tag_alignment import NOWHERE, AlignedWords, placed
+from bert_probe.text.tag_alignment import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 REFUSED_CHARACTERS = 200
@@ -66,7 +66,7 @@ def tokenize_records(
         except TextError as error:
             rejected.append(RejectedRecord(record, str(error)))
             continue
-        words = None if record.tagged is None else placed(record.tagged, encoding)
+        words = None if record.tagged is None else align_words(record.tagged, encoding)
         merged = None
         if question.words:  # words of a tagged file take precedence over those of the tokenizer
             merged = word_lens(encoding) if words is None else words.lens
@@ -169,7 +169,7 @@ def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))
-        if unit != NOWHERE
+        if unit != NO_UNIT
         for position in units[unit].positions
     }
 

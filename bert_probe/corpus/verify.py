@@ -63,7 +63,7 @@ class Verification:
         return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
 
 
-def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress) -> Verification:
+def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the digests that were written with them.
 
     This detects accidents, not forgeries: someone who changes a table can change its digest too. A vector
@@ -71,7 +71,7 @@ def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress
 
     Args:
         folder: of the store.
-        report: called with the number of compared bytes and their total.
+        progress: called with the number of compared bytes and their total.
 
     Raises:
         StoreError: the manifest or a shard's JSON file is missing, broken, or contradicts another one.
@@ -83,7 +83,7 @@ def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress
     def on_bytes(count: int) -> None:
         nonlocal done
         done += count
-        report(min(done, total), total)
+        progress(min(done, total), total)
 
     problems = [(file, file.problem(every_byte=True, on_bytes=on_bytes)) for file in files]
     differences = [

@@ -56,14 +56,14 @@ def recording() -> Iterator[list[AttentionCall]]:
         _open_recording.reset(token)
 
 
-Change = Callable[[int, AttentionCall], torch.Tensor]
+OutputChange = Callable[[int, AttentionCall], torch.Tensor]
 """Maps a layer index (from 0) and its call to new head outputs, shaped as `AttentionCall.output`."""
 
-_open_change: ContextVar[tuple[Change, Iterator[int]] | None] = ContextVar("change", default=None)
+_open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar("change", default=None)
 
 
 @contextmanager
-def changing(change: Change) -> Iterator[None]:
+def changed_outputs(change: OutputChange) -> Iterator[None]:
     """Replace the head outputs of one forward pass in this thread; other threads are not affected."""
     token = _open_change.set((change, count()))
     try:
@@ -73,7 +73,7 @@ def changing(change: Change) -> Iterator[None]:
 
 
 @contextmanager
-def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
+def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
     """Switch heads off in one forward pass of this thread.
 
     Args:
@@ -88,7 +88,7 @@ def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
         )
         return torch.where(off[layer][:, None, :, None], replaced, output)
 
-    with changing(change):
+    with changed_outputs(change):
         yield
 
 
@@ -101,7 +101,7 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute transformers' fused SDPA attention, with an open `changing` and `recording` applied."""
+    """Compute transformers' fused SDPA attention, with an open `changed_outputs` and `recording` applied."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     change, calls = _open_change.get(), _open_recording.get()
     if change is None and calls is None:

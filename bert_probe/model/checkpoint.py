@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     from bert_probe.model.outputs import OutputHead
     from bert_probe.model.training_history import TrainingHistory
 
-FILLING = "fill-mask"
-CLASSIFYING = "text-classification"
-LABELLING = "token-classification"
-ANSWERING = "question-answering"
-FOLLOWING = "next-sentence-prediction"
-COMPARING = "sentence-similarity"
-TASKS = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
+FILL_MASK = "fill-mask"
+TEXT_CLASSIFICATION = "text-classification"
+TOKEN_CLASSIFICATION = "token-classification"
+QUESTION_ANSWERING = "question-answering"
+NEXT_SENTENCE_PREDICTION = "next-sentence-prediction"
+SENTENCE_SIMILARITY = "sentence-similarity"
+TASKS = (
+    FILL_MASK,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    QUESTION_ANSWERING,
+    NEXT_SENTENCE_PREDICTION,
+    SENTENCE_SIMILARITY,
+)
 """Tasks that a checkpoint may have been trained for, by their names in transformers and
 sentence-transformers.
 """
@@ -123,7 +130,7 @@ class Checkpoint:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Return the tasks that the checkpoint can perform, in the order of `TASKS`."""
-        available = {*self.outputs, *((COMPARING,) if self.pools else ())}
+        available = {*self.outputs, *((SENTENCE_SIMILARITY,) if self.pools else ())}
         return tuple(task for task in TASKS if task in available)
 
     @property
@@ -173,10 +180,10 @@ class Checkpoint:
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
         """Trace texts that are already tokenized; the order is kept."""
         # Imported here because it imports torch, which takes seconds; a loaded model has imported it already.
-        from bert_probe.model.forward import batches, run
+        from bert_probe.model.forward import group_by_length, run
 
         traces: dict[int, Trace] = {}
-        for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
+        for group in group_by_length([len(encoding) for encoding in encodings], pads=self.pads):
             group_encodings = [encodings[index] for index in group]
             group_traces = run(self, group_encodings)
             traces.update(zip(group, group_traces, strict=True))

@@ -15,7 +15,7 @@ from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED
-from bert_probe.model.forward import as_array, batch, run_plainly
+from bert_probe.model.forward import as_array, batch, run_for_hooks
 from bert_probe.model.trace import Trace
 
 CHECK_TEXT = "Two words and a few more"
@@ -34,7 +34,7 @@ _OUTPUT = 4
 """Tolerance for rounding weights and outputs to the model's dtype, in units in the last place."""
 
 
-def between_passes(description: Description) -> float:
+def pass_tolerance(description: Description) -> float:
     """Return the tolerance between two passes, relative to the largest number.
 
     Sums in another batch are computed in another order, and each layer adds its rounding to that of the
@@ -88,7 +88,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
     if trace.values is None:
         return
     with recording() as calls:
-        run_plainly(checkpoint, encoding)
+        run_for_hooks(checkpoint, encoding)
     for layer, call in enumerate(calls):
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
@@ -134,7 +134,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     hooks = [module.register_forward_pre_hook(compare) for module in linears]
     try:
         with recording() as calls:
-            run_plainly(checkpoint, checkpoint.encode(CHECK_TEXT, truncate=True))
+            run_for_hooks(checkpoint, checkpoint.encode(CHECK_TEXT, truncate=True))
     finally:
         for hook in hooks:
             hook.remove()
@@ -163,7 +163,7 @@ def pads(checkpoint: Checkpoint) -> bool:
     expected = _first_states(checkpoint, batch(checkpoint, [short]), len(short))
     scale = max(1.0, *(float(state.abs().max()) for state in expected))
     difference = max(float((a - b).abs().max()) for a, b in zip(expected, padded_states, strict=True))
-    return difference <= between_passes(checkpoint.description) * scale
+    return difference <= pass_tolerance(checkpoint.description) * scale
 
 
 def _first_states(

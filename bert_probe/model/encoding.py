@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
 from bert_probe.model.byte_level import from_bytes, is_byte_level
-from bert_probe.model.lengths import check_text, kept_positions, most_tokens, too_many_tokens
+from bert_probe.model.lengths import check_text, kept_positions, max_input_tokens, too_many_tokens
 
 SPACE = "␣"
 """Display form of a token that consists of spaces only."""
@@ -278,7 +278,7 @@ class Encoder:
         texts = (text, pair)
         for part in texts:
             check_text(part)
-        output, limit = self._tokenize(texts), most_tokens(self.max_tokens)
+        output, limit = self._tokenize(texts), max_input_tokens(self.max_tokens)
         self._check_not_empty(output, texts)
         positions = [position for position, number in enumerate(output.texts) if number == 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
@@ -298,7 +298,7 @@ class Encoder:
         return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
     def _encoding(self, pieces: _TokenizerOutput, texts: tuple[str, ...], dropped: int) -> Encoding:
-        pair, limit = texts[1] if len(texts) > 1 else None, most_tokens(self.max_tokens)
+        pair, limit = texts[1] if len(texts) > 1 else None, max_input_tokens(self.max_tokens)
         return Encoding(texts[0], pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
     def inputs(
@@ -318,7 +318,7 @@ class Encoder:
         """Tokenize texts within a token limit; return the output and the number of tokens cut off."""
         for part in texts:
             check_text(part)
-        output, limit = self._tokenize(texts), most_tokens(max_tokens)
+        output, limit = self._tokenize(texts), max_input_tokens(max_tokens)
         self._check_not_empty(output, texts)
         if len(output) <= limit:
             return output, 0

@@ -12,7 +12,7 @@ import torch
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.encoding import SPACE, Encoding, Token
 from bert_probe.model.lengths import check_text
-from bert_probe.model.loading import libraries
+from bert_probe.model.loading import library_versions
 from bert_probe.model.trace import Array, Trace, read_only
 
 SPECIALS = frozenset(
@@ -262,7 +262,7 @@ def _provenance(name: str, layers: list[Array], encoding: Encoding) -> dict[str,
         "dtype": str(layers[0].dtype),
         "layers": len(layers),
         "heads": len(layers[0]),
-        "libraries": dict(libraries()),
+        "libraries": dict(library_versions()),
         "text": encoding.text,
         "pair": encoding.pair,
         "tokens": len(encoding),

@@ -34,7 +34,7 @@ class Float64Mode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def keep_doubles(model: torch.nn.Module) -> None:
+def keep_float64(model: torch.nn.Module) -> None:
     """Make a float64 model compute in float64 throughout, permanently."""
     forward = model.forward
 
@@ -46,7 +46,7 @@ def keep_doubles(model: torch.nn.Module) -> None:
     model.forward = forward_in_float64
 
 
-def twin(checkpoint: Checkpoint) -> Checkpoint:
+def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
     """Load the checkpoint's files again in float64 on the CPU.
 
     Raises:
@@ -58,7 +58,7 @@ def twin(checkpoint: Checkpoint) -> Checkpoint:
             "A model in memory has no files to load in float64. Save it and load the folder."
         )
     reference = load(checkpoint.folder, device="cpu", dtype="float64")
-    keep_doubles(reference.model)
+    keep_float64(reference.model)
     # Keep the original name, which results report.
     description = checkpoint.description
     renamed = replace(

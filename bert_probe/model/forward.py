@@ -20,7 +20,7 @@ BATCH_TOKENS = 8192
 """Maximum number of padded tokens in a forward pass, which bounds the memory for many texts."""
 
 
-def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
+def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
     """Group indices by length into batches whose padded size is within the budget.
 
     Args:
@@ -70,7 +70,7 @@ def forward(
     inputs = batch(checkpoint, texts)
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
     mask = torch.arange(int(lengths.max()), device=checkpoint.device) < lengths[:, None]
-    with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+    with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         return model(**inputs, output_hidden_states=states), mask.long()
 
 
@@ -80,7 +80,7 @@ def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | ModelInputs]) -
     return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}
 
 
-def no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
+def memory_message(inputs: Mapping[str, torch.Tensor]) -> str:
     """Return the error message for a batch that does not fit into memory."""
     return (
         f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
@@ -95,16 +95,16 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     because q, k and v are hidden.
     """
     inputs = batch(checkpoint, encodings)
-    with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+    with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.now()
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
-        output, calls = watched(checkpoint, model, inputs)
+        output, calls = run_with_capture(checkpoint, model, inputs)
         if checkpoint.description.shows_qkv:
             return _traces_from_calls(output, calls, encodings, provenance, checkpoint)
         return _traces_from_weights(output, encodings, provenance, checkpoint)
 
 
-def watched(
+def run_with_capture(
     checkpoint: Checkpoint, model: Any, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[Any, list[AttentionCall]]:
     """Run the model on a padded batch and record the attention calls.
@@ -131,7 +131,7 @@ def watched(
     return output, calls
 
 
-def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
+def run_for_hooks(checkpoint: Checkpoint, encoding: Encoding) -> None:
     """Run the model on one text for the effect of hooks; the output is discarded."""
     with torch.inference_mode(), checkpoint.running() as model:
         model(**batch(checkpoint, [encoding]))

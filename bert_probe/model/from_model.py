@@ -25,8 +25,8 @@ from bert_probe.model.loading import (
     check_fast,
     check_heads,
     describe,
-    encoder_of,
-    libraries,
+    library_versions,
+    make_encoder,
     running_errors,
     unused_note,
 )
@@ -63,7 +63,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     check_fast(tokenizer)
     _check_uniform(network, name)
     check_finite(network)
-    versions = libraries()
+    versions = library_versions()
     with running_errors(name, network), _run_lock:
         with _prepared(network, IMPLEMENTATION):
             shows_qkv = uses_capture(network)
@@ -76,7 +76,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             notes=() if heads else _notes(unwrapped, network),
             outputs_sha256=_digest(heads[0].weights) if heads else "",
         )
-        encoder = encoder_of(copy.deepcopy(tokenizer), description, network)
+        encoder = make_encoder(copy.deepcopy(tokenizer), description, network)
         implementation = IMPLEMENTATION if shows_qkv else "eager"
         checkpoint = _InMemory(
             description,

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import AttentionCall
 from bert_probe.model.forward import batch
-from bert_probe.model.layers import ForwardPass, ModuleCall, passing
+from bert_probe.model.layers import ForwardPass, ModuleCall, record_forward_pass
 from bert_probe.model.trace import Trace
 
 _NORMS = {F.layer_norm, torch.layer_norm}
@@ -54,7 +54,7 @@ class ForwardFromEmbeddings:
 
 
 @contextmanager
-def onward(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
+def forward_from_embeddings(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     """Yield the forward pass of a traced text with gradients enabled.
 
     Raises:
@@ -63,7 +63,7 @@ def onward(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     checkpoint = trace.checkpoint
     with checkpoint.running():
         with torch.no_grad():
-            passed = passing(trace)
+            passed = record_forward_pass(trace)
             passed.check_pooler()
             steps = passed.steps()
         with torch.enable_grad():
@@ -101,7 +101,7 @@ def _attention(
     return weights, weights @ value
 
 
-class MathAttention(TorchFunctionMode):
+class UnfusedAttention(TorchFunctionMode):
     """Replaces the fused kernel, which has no forward-mode derivative, by the attention formula."""
 
     def __torch_function__(
@@ -190,7 +190,7 @@ def as_factor(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def frozen(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
+def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
     """Linearize every nonlinear operation of this thread.
 
     Args:
@@ -222,7 +222,7 @@ class InputEmbeddings(torch.nn.Module):
         return vectors
 
 
-def from_vectors(
+def run_on_vectors(
     trace: Trace, model: Any, vectors: torch.Tensor, inputs: Mapping[str, torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Run the model on word vectors instead of token ids.

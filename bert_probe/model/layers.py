@@ -166,7 +166,7 @@ class ForwardPass:
         )
 
 
-def passing(trace: Trace) -> ForwardPass:
+def record_forward_pass(trace: Trace) -> ForwardPass:
     """Record the forward pass of a traced text through its model.
 
     Call it inside `Checkpoint.running` and `torch.inference_mode`, or `torch.no_grad` if gradients are to
@@ -176,7 +176,7 @@ def passing(trace: Trace) -> ForwardPass:
     with (
         checkpoint.running() as model,
         recording() as attention_calls,
-        _watched(model, lambda: len(attention_calls)) as module_calls,
+        _recorded_calls(model, lambda: len(attention_calls)) as module_calls,
     ):
         output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
     return ForwardPass(
@@ -197,7 +197,7 @@ def _rows(value: Any, count: int) -> Any:
 
 
 @contextmanager
-def _watched(model: torch.nn.Module, count_calls: Callable[[], int]) -> Iterator[list[ModuleCall]]:
+def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> Iterator[list[ModuleCall]]:
     """Collect the calls of all submodules in this thread, in the order in which they end.
 
     Args:

@@ -9,14 +9,14 @@ from typing import Literal
 
 from bert_probe.errors import TextError, TooLongError
 
-MOST_CHARACTERS = 250_000
+MAX_CHARACTERS = 250_000
 """Maximum number of characters of a text, truncated or not.
 
 The longest input of common encoders has 8,192 tokens; this allows 30 characters for each, and few languages
 have more than 6. It is about half a book.
 """
 
-MOST_TOKENS = 16_384
+MAX_TOKENS = 16_384
 """Maximum number of tokens of an input if the model has no lower limit: attention grows with its square."""
 
 _LONGEST_LIGATURE = 18
@@ -27,16 +27,16 @@ def check_text(text: object) -> None:
     """Raise an error for a text that is not a string, too long, or not encodable in UTF-8.
 
     Raises:
-        TooLongError: more than `MOST_CHARACTERS`.
+        TooLongError: more than `MAX_CHARACTERS`.
         TextError: not a string, or an unpaired surrogate.
     """
     if not isinstance(text, str):
         raise TextError(f"A text must be a string, not {type(text).__name__}.")
-    character_count = len(text) if len(text) > MOST_CHARACTERS else _expanded_length(text)
-    if character_count > MOST_CHARACTERS:
+    character_count = len(text) if len(text) > MAX_CHARACTERS else _expanded_length(text)
+    if character_count > MAX_CHARACTERS:
         expanded = " after its ligatures are expanded" if character_count > len(text) else ""
         raise TooLongError(
-            f"{character_count:,} characters{expanded}; a text may have at most {MOST_CHARACTERS:,}, even if "
+            f"{character_count:,} characters{expanded}; a text may have at most {MAX_CHARACTERS:,}, even if "
             "truncated. Give a part of it."
         )
     try:
@@ -52,7 +52,7 @@ def _expanded_length(text: str) -> int:
     """Return an upper bound of the number of characters after normalization, which expands ligatures up to
     18-fold.
     """
-    if text.isascii() or len(text) * _LONGEST_LIGATURE <= MOST_CHARACTERS:
+    if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:
         return len(text)
     # Each character separately: normalizing a long run of combining marks takes quadratic time.
     return sum(
@@ -60,19 +60,19 @@ def _expanded_length(text: str) -> int:
     )
 
 
-def most_tokens(accepted: int | None) -> int:
+def max_input_tokens(accepted: int | None) -> int:
     """Return the longest input that is accepted.
 
     Args:
         accepted: the model's own limit; None for no limit.
     """
-    return MOST_TOKENS if accepted is None else min(accepted, MOST_TOKENS)
+    return MAX_TOKENS if accepted is None else min(accepted, MAX_TOKENS)
 
 
 def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
     """Return the error for a text with too many tokens."""
-    if accepted is None or accepted > MOST_TOKENS:
-        limit = f"at most {MOST_TOKENS:,} are supported for any model"
+    if accepted is None or accepted > MAX_TOKENS:
+        limit = f"at most {MAX_TOKENS:,} are supported for any model"
     else:
         limit = f"this model accepts {accepted:,}"
     return TooLongError(f"{tokens:,} tokens; {limit}. Shorten the text or turn on truncation.")

@@ -35,11 +35,11 @@ from bert_probe.errors import (
     memory_errors,
 )
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint, Description
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint, Description
 from bert_probe.model.checks import (
     CHECK_TEXT,
-    between_passes,
     pads,
+    pass_tolerance,
     projections,
     self_check,
     uses_capture,
@@ -54,7 +54,7 @@ from bert_probe.model.config import (
 )
 from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.forward import as_array, batch
-from bert_probe.model.memory import in_words, promised
+from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.outputs import (
     CLASSES,
     TELLING,
@@ -67,8 +67,8 @@ from bert_probe.model.preflight import WeightHeaders, check_sizes, read_headers
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.trace import Trace
-from bert_probe.model.training_history import trainings_in
-from bert_probe.model.weights import check_finite, mismatched, on_its_own, read, some
+from bert_probe.model.training_history import read_training_history
+from bert_probe.model.weights import check_finite, copy_to_own_memory, describe_mismatches, list_names, read
 
 _DTYPES = {
     "float32": torch.float32,
@@ -118,8 +118,8 @@ def load(
     with _loading_errors(source):
         check_sizes(config, headers)
     memory = headers.need(precision)
-    notice(f"{in_words(headers.bytes)} of weights, about {in_words(memory)} of memory to load them.")
-    with promised(memory, source.name, "Close other programs, use a smaller model, or dtype float16."):
+    notice(f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them.")
+    with reserved_memory(memory, source.name, "Close other programs, use a smaller model, or dtype float16."):
         file_states = _file_states(files)
         sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
@@ -127,7 +127,7 @@ def load(
         heads, refusal_notes = open_heads(source.folder, config, headers, network)
         if _file_states(files) != file_states:
             raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
-    versions, trainings = libraries(), trainings_in(source.folder)
+    versions, trainings = library_versions(), read_training_history(source.folder)
     with running_errors(source.name, network):
         description = replace(
             describe(network, config, shows_qkv),
@@ -136,7 +136,7 @@ def load(
             revision=source.revision,
             weights_sha256=sha256,
         )
-        encoder = encoder_of(tokenizer, description, network)
+        encoder = make_encoder(tokenizer, description, network)
         checkpoint = Checkpoint(
             description, encoder, network, versions, folder=source.folder, before=trainings
         )
@@ -187,7 +187,7 @@ def _dtype(dtype: str) -> torch.dtype:
 
 
 @lru_cache(maxsize=1)
-def libraries() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the numbers, and of Python."""
     # Package metadata would miss packages that are not installed, such as a clone of this project.
     modules = (torch, transformers, tokenizers, np)
@@ -258,7 +258,7 @@ def _network(
         if shows_qkv or implementation == "eager":
             with _loading_errors(source):
                 network.to(device)
-                on_its_own((*network.parameters(), *network.buffers()))
+                copy_to_own_memory((*network.parameters(), *network.buffers()))
                 return network, notes, shows_qkv
     raise AssertionError("unreachable: the eager attempt returns or raises")
 
@@ -313,15 +313,15 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
     Returns:
         Notes, and the names of weights that the encoder does not use.
     """
-    differing = mismatched(report)
+    differing = describe_mismatches(report)
     if differing:
-        raise WeightsError(f"Config and weights disagree in {some(differing)}. {REMEDY}")
+        raise WeightsError(f"Config and weights disagree in {list_names(differing)}. {REMEDY}")
     missing = sorted(report["missing_keys"])
     pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
     absent_pooler = pooler and pooler <= set(missing)  # a partial pooler is an error
     required = [key for key in missing if not (absent_pooler and key in pooler)]
     if required:
-        raise WeightsError(f"The weights lack {some(required)}, which the config describes. {REMEDY}")
+        raise WeightsError(f"The weights lack {list_names(required)}, which the config describes. {REMEDY}")
     notes = []
     if absent_pooler:
         network.pooler = None
@@ -334,7 +334,7 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...]
 
 def unused_note(names: list[str]) -> str:
     """Return the note about weights that are not part of the encoder."""
-    return f"Not used by the encoder, for example because of a task head: {some(names)}."
+    return f"Not used by the encoder, for example because of a task head: {list_names(names)}."
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
@@ -345,7 +345,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
     unused_in_layers = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
     if unused_in_layers:
         raise WeightsError(
-            f"The weights contain {some(unused_in_layers)}, which the config does not describe. {REMEDY}"
+            f"The weights contain {list_names(unused_in_layers)}, which the config does not describe. {REMEDY}"
         )
 
 
@@ -372,7 +372,7 @@ def describe(network: Any, config: Any, shows_qkv: bool) -> Description:
     )
 
 
-def encoder_of(tokenizer: Any, description: Description, network: torch.nn.Module) -> Encoder:
+def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Module) -> Encoder:
     """Return an `Encoder` that combines the tokenizer with the model's limits."""
     input_names = frozenset(inspect.signature(network.forward).parameters)
     return Encoder(tokenizer, description.max_tokens, description.vocabulary_size, input_names)
@@ -393,7 +393,7 @@ def _max_tokens(config: Any, network: Any) -> int | None:
 def open_heads(
     folder: Path, config: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> tuple[list[OutputHead], list[str]]:
-    """Load the heads that a checkpoint has for the tasks of `CLASSES`, on top of its encoder.
+    """Load the heads that a checkpoint has for the tasks of `CSS_CLASSES`, on top of its encoder.
 
     Args:
         found: headers of the weight files.
@@ -440,7 +440,7 @@ def modern_name(name: str) -> str:
 def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
     """Return the encoder's config with the settings that only heads use."""
     settings = copy.deepcopy(config)
-    if task in (CLASSIFYING, LABELLING):
+    if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         settings.id2label = dict(enumerate(configured.labels))
         settings.problem_type = configured.problem or None
     if configured.tied is not None:
@@ -470,9 +470,9 @@ def _load_head(
     # In the dtype of the file, weights are mapped and not copied; the encoder read with them is discarded.
     model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
-        raise WeightsError(f"the weights lack {some(sorted(report['missing_keys']))}")
+        raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
     if report["mismatched_keys"]:
-        raise WeightsError(f"config and weights disagree in {some(mismatched(report))}")
+        raise WeightsError(f"config and weights disagree in {list_names(describe_mismatches(report))}")
     if type(model.base_model) is not type(network):
         raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
     model.eval().requires_grad_(False)
@@ -483,11 +483,11 @@ def _load_head(
         _move_weights(pooler.modules(), weight, set())
     model = with_encoder(model, network)
     _move_weights(own_modules(model), weight, {id(tensor) for tensor in network.parameters()})
-    labels = tuple(settings.id2label.values()) if task in (CLASSIFYING, LABELLING) else ()
+    labels = tuple(settings.id2label.values()) if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
     output = OutputHead(task, model, labels, settings.problem_type or "", parts_of(task))
     broken = [name for name, tensor in output.weights.items() if not tensor.isfinite().all()]
     if broken:
-        raise WeightsError(f"{some(broken)} hold values that are not finite numbers")
+        raise WeightsError(f"{list_names(broken)} hold values that are not finite numbers")
     return output
 
 
@@ -503,7 +503,7 @@ def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, enco
     )
     for tensor in head_tensors:
         tensor.data = tensor.data.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
-    on_its_own(head_tensors)
+    copy_to_own_memory(head_tensors)
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
@@ -540,4 +540,4 @@ def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
     scale = max(1.0, float(np.abs(expected).max()))
-    return float(np.abs(actual - expected).max()), between_passes(checkpoint.description) * scale
+    return float(np.abs(actual - expected).max()), pass_tolerance(checkpoint.description) * scale

@@ -39,7 +39,7 @@ def _free_in_container() -> int | None:
 
 
 @contextmanager
-def promised(size: int, what: str, remedy: str) -> Iterator[None]:
+def reserved_memory(size: int, what: str, remedy: str) -> Iterator[None]:
     """Reserve memory for the block, so that concurrent work takes it into account.
 
     Args:
@@ -55,7 +55,7 @@ def promised(size: int, what: str, remedy: str) -> Iterator[None]:
         available = free() - _reserved_bytes
         if size > available:
             raise OutOfMemoryError(
-                f"{what} needs about {in_words(size)} of memory, and {in_words(max(0, available))} are free. "
+                f"{what} needs about {format_bytes(size)} of memory, and {format_bytes(max(0, available))} are free. "
                 f"{remedy}"
             )
         _reserved_bytes += size
@@ -66,6 +66,6 @@ def promised(size: int, what: str, remedy: str) -> Iterator[None]:
             _reserved_bytes -= size
 
 
-def in_words(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Format a number of bytes as MB or GB."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

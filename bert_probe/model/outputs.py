@@ -19,7 +19,13 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 from transformers.models.auto import modeling_auto
 
 from bert_probe.errors import UnavailableError, memory_errors
-from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, FILLING, FOLLOWING, LABELLING
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    NEXT_SENTENCE_PREDICTION,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 from bert_probe.model.forward import as_array, batch, forward
 from bert_probe.model.trace import Array, Trace, read_only
 
@@ -28,22 +34,25 @@ if TYPE_CHECKING:
     from bert_probe.model.encoding import Encoding
 
 CLASSES: Mapping[str, Mapping[str, str]] = {
-    FILLING: modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    CLASSIFYING: modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-    LABELLING: modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
-    ANSWERING: modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
-    FOLLOWING: modeling_auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
+    FILL_MASK: modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    TEXT_CLASSIFICATION: modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    TOKEN_CLASSIFICATION: modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    QUESTION_ANSWERING: modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+    NEXT_SENTENCE_PREDICTION: modeling_auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
 }
 """Task → model type → name of the transformers class for the task."""
 
-TELLING = frozenset({FILLING, FOLLOWING})
+TELLING = frozenset({FILL_MASK, NEXT_SENTENCE_PREDICTION})
 """Tasks whose heads have distinctive weight names. Other heads share names, so only the config identifies
 them.
 """
 
-_PRETRAINING_OUTPUTS = {FILLING: ("prediction_logits",), FOLLOWING: ("seq_relationship_logits",)}
+_PRETRAINING_OUTPUTS = {
+    FILL_MASK: ("prediction_logits",),
+    NEXT_SENTENCE_PREDICTION: ("seq_relationship_logits",),
+}
 """Names of the two outputs of a pretraining model."""
-_OUTPUT_NAMES = {ANSWERING: ("start_logits", "end_logits")}
+_OUTPUT_NAMES = {QUESTION_ANSWERING: ("start_logits", "end_logits")}
 _DEFAULT_OUTPUT = ("logits",)
 
 
@@ -164,7 +173,7 @@ def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
     return torch.tensor(values, device=weight.device, dtype=weight.dtype)
 
 
-def output_of(checkpoint: Checkpoint, task: str) -> OutputHead:
+def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
     """Return the checkpoint's head for a task.
 
     Raises:
@@ -172,11 +181,11 @@ def output_of(checkpoint: Checkpoint, task: str) -> OutputHead:
     """
     head = checkpoint.outputs.get(task)
     if head is None:
-        raise UnavailableError(missing(checkpoint, task))
+        raise UnavailableError(missing_head_message(checkpoint, task))
     return head
 
 
-def missing(checkpoint: Checkpoint, task: str) -> str:
+def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     """Return the error message for a task without a head."""
     tasks = checkpoint.tasks
     remedy = (
@@ -263,10 +272,14 @@ def outputs_of(model: Any) -> list[OutputHead]:
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type)
         if name in class_names or (
-            is_pretraining and task in TELLING and config.model_type in CLASSES[FOLLOWING]
+            is_pretraining and task in TELLING and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
         ):
-            labels = tuple(map(str, config.id2label.values())) if task in (CLASSIFYING, LABELLING) else ()
-            problem = config.problem_type if task == CLASSIFYING else None
+            labels = (
+                tuple(map(str, config.id2label.values()))
+                if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
+                else ()
+            )
+            problem = config.problem_type if task == TEXT_CLASSIFICATION else None
             parts = parts_of(task) if name in class_names else _PRETRAINING_OUTPUTS[task]
             heads.append(OutputHead(task, model, labels, problem or "", parts))
     return heads

@@ -12,7 +12,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 The total is 0 while it is unknown, and may grow. Calls may come from several threads.
 """
 
-Watch: TypeAlias = Callable[[str, str], AbstractContextManager[Progress]]
+StageProgress: TypeAlias = Callable[[str, str], AbstractContextManager[Progress]]
 """A callback of work in several stages. It is called at the start of each stage with a label and the unit of
 its counts ("B" for bytes), and returns a context manager that yields the stage's `Progress`.
 """
@@ -22,7 +22,7 @@ class Cancelled(Exception):  # noqa: N818 - not an error
     """Raised by a `Progress` to cancel the work, which lets it propagate."""
 
 
-def part_of(progress: Progress, step: int, count: int) -> Progress:
+def step_progress(progress: Progress, step: int, count: int) -> Progress:
     """Return a `Progress` for one of several equally large steps.
 
     Args:
@@ -37,6 +37,6 @@ def no_progress(done: int, total: int) -> None:
     """A `Progress` that does nothing."""
 
 
-def unwatched(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - signature of Watch
-    """A `Watch` that does nothing."""
+def no_stage_progress(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - signature of Watch
+    """A `StageProgress` that does nothing."""
     return nullcontext(no_progress)

@@ -40,7 +40,7 @@ _UNSUPPORTED_SETTINGS = ("is_decoder", "is_encoder_decoder", "quantization_confi
 """Config settings with which loading the model fails."""
 
 
-def encode_alone(
+def encode_without_model(
     model: str | os.PathLike[str] | None,
     revision: str | None,
     text: str,

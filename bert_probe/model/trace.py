@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-def resolve(index: int, count: int, what: str) -> int:
+def resolve_index(index: int, count: int, what: str) -> int:
     """Convert a Python index, which may be negative, to an index from 0 to ``count`` - 1.
 
     Args:
@@ -214,7 +214,7 @@ class Trace:
             SelectionError: no such layer.
             UnavailableError: external attention without vectors.
         """
-        return self._states()[resolve(layer, self.layers + 1, "layer")]
+        return self._states()[resolve_index(layer, self.layers + 1, "layer")]
 
     def _states(self) -> tuple[Array, ...]:
         if not self.states:
@@ -251,7 +251,7 @@ class Trace:
             SelectionError: no such layer or head.
             UnavailableError: the architecture hides its queries and keys.
         """
-        layer = resolve(layer, self.layers, "layer")
+        layer = resolve_index(layer, self.layers, "layer")
         heads = self._heads(head)
         with memory_errors(self._no_memory):
             scores = self._scores(layer, heads).numpy()
@@ -270,7 +270,7 @@ class Trace:
         Raises:
             SelectionError: no such layer or head.
         """
-        layer = resolve(layer, self.layers, "layer")
+        layer = resolve_index(layer, self.layers, "layer")
         weights = self.attention_of(layer, self._heads(head))
         return weights if head is None else weights[0]
 
@@ -309,7 +309,7 @@ class Trace:
         """Return one head or all as a slice, so that both use the same kernel and round identically."""
         if head is None:
             return slice(None)
-        index = resolve(head, self.heads, "head")
+        index = resolve_index(head, self.heads, "head")
         return slice(index, index + 1)
 
     def _scores(self, layer: int, heads: slice) -> torch.Tensor:

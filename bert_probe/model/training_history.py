@@ -10,7 +10,7 @@ from pathlib import Path
 from bert_probe.errors import CheckpointError
 from bert_probe.model.sources import read_json
 
-FILE = "bert_probe.json"
+HISTORY_FILE = "bert_probe.json"
 """Name of the file in the folder of a trained model; its oldest training comes first."""
 
 
@@ -30,10 +30,10 @@ class TrainingHistory:
     seed: int
 
 
-def trainings_in(folder: Path) -> tuple[TrainingHistory, ...]:
+def read_training_history(folder: Path) -> tuple[TrainingHistory, ...]:
     """Return the training runs recorded in a folder; empty if the record is missing or invalid."""
     try:
-        records = read_json(folder / FILE)["trainings"] if (folder / FILE).is_file() else []
+        records = read_json(folder / HISTORY_FILE)["trainings"] if (folder / HISTORY_FILE).is_file() else []
         trainings = tuple(TrainingHistory(**record) for record in records)
     except (CheckpointError, TypeError, KeyError):
         return ()
@@ -47,13 +47,13 @@ def _is_valid(training: TrainingHistory) -> bool:
     )
 
 
-def write_trainings(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
+def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
     """Write the training runs into a model's folder."""
     record = {"trainings": [asdict(training) for training in trainings]}
-    (folder / FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / HISTORY_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def seen(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
+def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
     """Return a warning if the held-out data of a training may have been trained on before; otherwise "".
 
     Rows of the same data with the same share and seed are selected identically, so they were held out then

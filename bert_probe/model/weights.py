@@ -53,7 +53,7 @@ QUIET = SilencedLogging(_silence)
 """Silences transformers' logging."""
 
 
-def mismatched(report: Any) -> list[str]:
+def describe_mismatches(report: Any) -> list[str]:
     """Return a description of each tensor whose size differs from the config."""
     return [
         f"{name} ({_size(stored)} in the weights, {_size(described)} in the config)"
@@ -61,7 +61,7 @@ def mismatched(report: Any) -> list[str]:
     ]
 
 
-def on_its_own(tensors: Iterable[torch.Tensor]) -> None:
+def copy_to_own_memory(tensors: Iterable[torch.Tensor]) -> None:
     """Copy weights from the memory-mapped file to separate memory.
 
     Mapped weights would change with the file, and reading past the end of a shortened file kills the process.
@@ -80,7 +80,7 @@ def check_finite(network: torch.nn.Module) -> None:
     broken = [name for name, parameter in network.named_parameters() if not _is_finite(parameter)]
     if broken:
         raise WeightsError(
-            f"{some(broken)} contain values that are not finite in this dtype. "
+            f"{list_names(broken)} contain values that are not finite in this dtype. "
             "Download the weights again, or use float32."
         )
 
@@ -95,6 +95,6 @@ def _size(shape: Any) -> str:
     return "×".join(str(size) for size in shape)
 
 
-def some(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     """Return the first three names of a list, and the number of the remaining ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

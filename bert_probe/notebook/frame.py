@@ -36,7 +36,7 @@ class Frame:
     def _repr_html_(self) -> str:
         page = self.page
         if not page.key:  # otherwise a bridge exists already
-            bridge = bridged(lambda _view: None)
+            bridge = create_bridge(lambda _view: None)
             page = page if bridge is None else replace(page, key=bridge.key)
         # In a double-quoted attribute only these two characters need escaping.
         escaped = page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
@@ -54,7 +54,7 @@ class Frame:
         return self.page.save(path, overwrite)
 
 
-def bridged(on_view: Callable[[Any], None]) -> Bridge | None:
+def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
     """Return a bridge that calls `on_view` with each reported view, or None without a kernel or anywidget."""
     from IPython.core.getipython import get_ipython
 

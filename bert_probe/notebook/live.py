@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_probe.model.trace import resolve
-from bert_probe.notebook.frame import Frame, bridged
+from bert_probe.model.trace import resolve_index
+from bert_probe.notebook.frame import Frame, create_bridge
 from bert_probe.views.asking import parse_heads
 from bert_probe.views.head_view import HeadViewData, page
 from bert_probe.views.page import Page
-from bert_probe.views.view import Pins, Series, View, read
+from bert_probe.views.view import Pins, Series, View, view_from_json
 
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
@@ -47,7 +47,7 @@ class HeadView:
 
     @layer.setter
     def layer(self, layer: int) -> None:
-        self._show(replace(self._view, layer=resolve(layer, self.trace.layers, "layer") + 1))
+        self._show(replace(self._view, layer=resolve_index(layer, self.trace.layers, "layer") + 1))
 
     @property
     def heads(self) -> Series:
@@ -78,7 +78,7 @@ class HeadView:
 
     @pins.setter
     def pins(self, pins: Sequence[int]) -> None:
-        units = tuple(resolve(pin, len(self._data.units), "pin") for pin in pins)
+        units = tuple(resolve_index(pin, len(self._data.units), "pin") for pin in pins)
         self._show(replace(self._view, pins=replace(self._view.pins, units=units)))
 
     @property
@@ -92,7 +92,7 @@ class HeadView:
         return page(self._data, self._view, exact=self._exact)
 
     def _repr_html_(self) -> str:
-        self._bridge = self._bridge or bridged(self._on_report)
+        self._bridge = self._bridge or create_bridge(self._on_report)
         key = "" if self._bridge is None else self._bridge.key
         return Frame(replace(self.page, key=key), self.height)._repr_html_()
 
@@ -120,6 +120,6 @@ class HeadView:
 
     def _on_report(self, report: Any) -> None:
         """Store the view that the frame reports, after validation: any code in the notebook can send it."""
-        versioned = read(report, self.trace)
+        versioned = view_from_json(report, self.trace)
         if versioned is not None:
             self._store(versioned.view)

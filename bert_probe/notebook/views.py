@@ -15,7 +15,7 @@ from bert_probe.notebook.live import HeadView
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures
-from bert_probe.views.asking import asked_picture
+from bert_probe.views.asking import head_view_data
 from bert_probe.views.matrix import Heatmap
 
 MAX_BYTES = 64_000_000
@@ -69,7 +69,7 @@ def head_view(
         UnavailableError: This model or its attention does not have the measure.
         TooLongError: The page would be larger than `MAX_BYTES`.
     """
-    data, view = asked_picture(
+    data, view = head_view_data(
         trace,
         layer,
         heads,

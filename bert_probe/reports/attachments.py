@@ -12,7 +12,7 @@ from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.json_reader import parse_object
 from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import is_table
-from bert_probe.text.tables import as_file
+from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 MOST_BYTES: Final = 3_000_000
@@ -47,7 +47,7 @@ class Attachment:
             UnavailableError: the written file does not give the same rows, for example because a word ends
                 with a space.
         """
-        attachment = cls(record["file"], as_file(rows).decode(), record.get("kind", ""))
+        attachment = cls(record["file"], to_file(rows).decode(), record.get("kind", ""))
         try:
             digest = describe_file("", attachment.rows())["sha256"]
         except ProbeError:
@@ -125,7 +125,7 @@ def make_attachments(
 
 
 def check_size(count: int, error: type[ProbeError] = UnavailableError) -> None:
-    """Raise an error for more than `MOST_BYTES` bytes."""
+    """Raise an error for more than `MAX_BYTES` bytes."""
     if count > MOST_BYTES:
         raise error(
             f"The input texts have {count / 1e6:.1f} MB, but a view file can have at most "

@@ -20,7 +20,7 @@ W = TypeVar("W", bound=str)
 
 _BLOCK: Final = 1_000_000
 
-MOST_BYTES: Final = 5_000_000
+MAX_BYTES: Final = 5_000_000
 """Maximum size of a view file, equal to the limit of file uploads."""
 
 MAX_DEPTH: Final = 64
@@ -203,9 +203,9 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
         ReportError: the document has another kind or a later format, is too large or invalid, or an object in
             it has a key twice.
     """
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise ReportError(
-            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, the limit of a view file. Choose another file."
+            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit of a view file. Choose another file."
         )
     try:
         value = parse_json(content)
@@ -228,7 +228,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
     return value
 
 
-def bytes_of(path: Path, most: int) -> bytes:
+def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a file, up to one byte more than the limit, so that a caller notices an excess.
 
     Raises:

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from bert_probe.errors import ReportError
-from bert_probe.reports.tables import Table
+from bert_probe.reports.tables import ReportTable
 
-LONGEST: Final = 20_000
+MAX_CHARACTERS: Final = 20_000
 """Maximum length of a note in characters."""
 _MAX_NAMES: Final = 12
 """Column names listed in an error message."""
 
-HOW: Final = "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
+REFERENCE_HELP: Final = (
+    "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
+)
 
 # Spaces are stripped later: patterns for them on both sides of a name would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
@@ -43,15 +45,15 @@ class NoteSegment:
     column: int | None = None
 
 
-def split_note(note: str, table: Table) -> list[NoteSegment]:
+def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
     """Split a note into segments, with its references resolved.
 
     Raises:
         ReportError: the note is too long, or refers to a cell that does not exist.
     """
-    if len(note) > LONGEST:
+    if len(note) > MAX_CHARACTERS:
         raise ReportError(
-            f"The note has {len(note):,} characters; at most {LONGEST:,} are allowed. Shorten it."
+            f"The note has {len(note):,} characters; at most {MAX_CHARACTERS:,} are allowed. Shorten it."
         )
     segments, end = [], 0
     for reference in _REFERENCE.finditer(note):
@@ -65,12 +67,12 @@ def split_note(note: str, table: Table) -> list[NoteSegment]:
     return [segment for segment in segments if segment.text]
 
 
-def render_note(note: str, table: Table) -> str:
+def render_note(note: str, table: ReportTable) -> str:
     """Return the text of a note with its references resolved."""
     return "".join(segment.text for segment in split_note(note, table))
 
 
-def unchecked(note: str) -> list[str]:
+def unchecked_numbers(note: str) -> list[str]:
     """Return the numbers of a note that are not references, so that they cannot be verified."""
     text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
     digits = "".join(map(_mask, text))
@@ -88,7 +90,7 @@ def _is_reference(match: re.Match[str]) -> bool:
     return _ROW.fullmatch(match[1].strip()) is not None
 
 
-def _resolve(row: str, name: str, table: Table) -> tuple[int, int]:
+def _resolve(row: str, name: str, table: ReportTable) -> tuple[int, int]:
     names = [column.name for column in table.columns]
     if name not in names:
         listed = ", ".join(names[:_MAX_NAMES])

@@ -16,13 +16,13 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.json_reader import parse_object
-from bert_probe.reports.tables import Table
+from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.tolerances import Tolerance, leaves, outline
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import head_view, model_view, pictures
-from bert_probe.views.head_view import LABELLED, HeadViewData
+from bert_probe.views.head_view import MAX_LABELED_TOKENS, HeadViewData
 from bert_probe.views.page import Page, caption_of
-from bert_probe.views.payload import unpacked
+from bert_probe.views.payload import unpack
 from bert_probe.views.view import from_address
 
 MAX_CELLS: Final = 500_000
@@ -55,7 +55,7 @@ class PicturePayload:
         Raises:
             ValueError: the payload cannot be read.
         """
-        description, arrays = unpacked(payload)
+        description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
             description["of"] = ""  # a digest of measured numbers, by which a page notices new data
         try:
@@ -76,7 +76,7 @@ class ViewNumbers:
     """
 
     result: Result
-    table: Table
+    table: ReportTable
     provenance: Mapping[str, Any]
     picture: Page | None
 
@@ -98,7 +98,7 @@ class ViewNumbers:
                 "shorter text, or fewer layers and heads."
             )
         picture = _draw_picture(view, answered)
-        return cls(result, Table.of(table), portable_leaves(result.provenance), picture)
+        return cls(result, ReportTable.of(table), portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
         """Return the parsed payloads of the picture."""
@@ -213,26 +213,28 @@ class NamedModels:
             ProbeError: a model cannot be opened, for example because memory is full.
         """
         # The import takes seconds, except after a model was opened.
-        from bert_probe.model.float64 import twin
+        from bert_probe.model.float64 import float64_reference
 
         for model, checkpoint in zip(view.models, self.of(view), strict=True):
             if model not in self._references:
                 is_float64 = model.dtype == "float64"
-                self._references[model] = checkpoint if is_float64 else twin(checkpoint)
+                self._references[model] = checkpoint if is_float64 else float64_reference(checkpoint)
         return [self._references[model] for model in view.models]
 
-    def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
+    def computed(
+        self, view: ViewFile, progress: Progress = no_progress
+    ) -> tuple[ViewNumbers, ViewTolerances]:
         """Compute a view's numbers and their tolerances.
 
         Args:
             view: to compute.
-            report: called now and then; an exception that it raises ends the computation.
+            progress: called now and then; an exception that it raises ends the computation.
 
         Raises:
             ProbeError: a model cannot be opened, or the question cannot be answered.
         """
-        single = ViewNumbers.of(view, view.answer(*self.of(view), report=report))
-        double = ViewNumbers.of(view, view.answer(*self.float64_references(view), report=report))
+        single = ViewNumbers.of(view, view.answer(*self.of(view), progress=progress))
+        double = ViewNumbers.of(view, view.answer(*self.float64_references(view), progress=progress))
         return single, ViewTolerances.of(single, double)
 
 
@@ -260,6 +262,6 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
         raise SelectionError(f"The {unknown[0].what} {unknown[0].given[:60]} does not exist here.")
     if kind == "model":
         return model_view.page(trace, Heads(state.words).of(trace), words=state.words, measure=state.measure)
-    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
+    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
     data = HeadViewData(trace, state.measure, state.words, state.residual, labels, caption_of(trace))
     return head_view.page(data, state)

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from bert_probe.reports import notes
 from bert_probe.reports.numbers import ViewTolerances
-from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
-from bert_probe.views.page import CLASSES, theme
+from bert_probe.views.page import CSS_CLASSES, theme_style
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
@@ -37,7 +37,7 @@ def written(stated: Mapping[str, Any]) -> str:
     components = sorted({view["picture"].get("component", "") for view in views} - {""})
     fields = {
         "title": _text(stated["title"]),
-        "style": theme("system") + (_FOLDER / "report.css").read_text(encoding="utf-8"),
+        "style": theme_style("system") + (_FOLDER / "report.css").read_text(encoding="utf-8"),
         "lead": _lead(stated),
         "contents": _contents(views),
         "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
@@ -92,7 +92,7 @@ def _contents(views: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _view(number: int, view: Mapping[str, Any]) -> str:
-    table = Table.from_json(view["table"])
+    table = ReportTable.from_json(view["table"])
     return (
         f'<article id="view-{number}"><h2><span class=number>{number}</span> {_text(view["title"])}</h2>'
         f"{_texts(view['provenance'])}{_note(view['note'], table)}{_picture(number, view['picture'])}"
@@ -109,7 +109,7 @@ def _texts(provenance: Mapping[str, Any]) -> str:
     return f"<blockquote>{paragraphs}</blockquote>" if paragraphs else ""
 
 
-def _note(note: Mapping[str, str], table: Table) -> str:
+def _note(note: Mapping[str, str], table: ReportTable) -> str:
     """Return a note; each referenced number is a data element whose title names the cell."""
     if not note["written"]:
         return ""
@@ -128,7 +128,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     if not component:
         return ""
     caption = f"<figcaption>{_text(picture['caveat'])}</figcaption>" if picture.get("caveat") else ""
-    name = _text(CLASSES.get(component, component))
+    name = _text(CSS_CLASSES.get(component, component))
     return (
         f'<figure><div class=picture data-view="{number - 1}" data-class="{name}">'
         "<noscript>The picture needs JavaScript; the table has its numbers.</noscript>"
@@ -136,7 +136,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     )
 
 
-def _table(number: int, table: Table, is_open: bool) -> str:
+def _table(number: int, table: ReportTable, is_open: bool) -> str:
     columns = table.columns[:MAX_COLUMNS]
     rows = range(min(table.rows, MAX_ROWS))
     head = "".join(f"<th scope=col{_align(column.kind)}>{_text(column.name)}</th>" for column in columns)
@@ -164,7 +164,7 @@ def _count(count: int, name: str) -> str:
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
-def _truncation(table: Table) -> str:
+def _truncation(table: ReportTable) -> str:
     """Return a sentence about the rows, columns and digits that are not displayed."""
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
@@ -179,7 +179,7 @@ def _align(kind: str) -> str:
     return " class=n" if kind in ("number", "integer") else ""
 
 
-def _tolerances(tolerances: ViewTolerances, table: Table) -> str:
+def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
     """Return the table of a view's tolerances and their explanation."""
     entries = [(tolerance.of or "all numbers of the matrix", tolerance) for tolerance in tolerances.table]
     entries += [

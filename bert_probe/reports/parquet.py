@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from bert_probe.core import files
 from bert_probe.reports.report import table_file
-from bert_probe.reports.tables import Table
+from bert_probe.reports.tables import ReportTable
 
 _EXTRA_BYTES: Final = 1_000_000
 """Allowed size in addition to four times that of the expected file."""
@@ -25,7 +25,7 @@ _ENCODINGS: Final = frozenset({0, 2, 3, 8})
 """Plain, dictionary and run-length encodings, as pyarrow writes; delta encodings could amplify few bytes."""
 
 
-def restated(table: Table, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
+def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
     """Return the Parquet file of a stated table.
 
     Args:
@@ -45,7 +45,7 @@ def restated(table: Table, frame: pd.DataFrame, provenance: Mapping[str, Any]) -
     return table_file(pd.concat(columns, axis=1) if columns else pd.DataFrame(), provenance)
 
 
-def decoded(content: bytes, expected: bytes) -> tuple[Table, bool] | None:
+def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
     """Decode a Parquet file.
 
     Args:
@@ -72,7 +72,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[Table, bool] | None:
         ]
         # Repeated texts stay dictionary-encoded, as in the file.
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts, **options)
-        return Table.of(file.read().to_pandas(ignore_metadata=True)), is_same
+        return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except (pyarrow.ArrowException, OSError, ValueError, IndexError, struct.error, MemoryError):
         return None
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
 from bert_probe.reports.drafts import MOST_VIEWS
-from bert_probe.reports.json_reader import bytes_of, parse_json, parse_object
+from bert_probe.reports.json_reader import parse_json, parse_object, read_bytes
 from bert_probe.reports.numbers import MAX_CELLS, ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
-from bert_probe.reports.tables import Table
+from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import EmbeddedPayload
 
@@ -53,7 +53,7 @@ class StatedView:
 
     view: ViewFile
     title: str
-    table: Table
+    table: ReportTable
     note: Mapping[str, str]
     provenance: Mapping[str, Any]
     code: Mapping[str, str]
@@ -119,7 +119,7 @@ def read_report(path: Path) -> ReportFile:
     Raises:
         ReportError: the file cannot be read, or is not a report.
     """
-    content = bytes_of(path, _MAX_FILE)
+    content = read_bytes(path, _MAX_FILE)
     if content.startswith(b"PK"):
         if len(content) > _MAX_FILE:
             raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, the limit of a report.")
@@ -178,7 +178,10 @@ def are_versions(libraries: Mapping[str, Any]) -> bool:
 
 def _parse_view(raw: Any) -> StatedView:
     with parse_object(raw, "A view of the report") as record:
-        view, table = ViewFile.from_json(record.mapping("view")), Table.from_json(record.mapping("table"))
+        view, table = (
+            ViewFile.from_json(record.mapping("view")),
+            ReportTable.from_json(record.mapping("table")),
+        )
         tolerances = ViewTolerances.from_json(record.mapping("tolerances"))
         title, provenance = record.text("title"), record.mapping("provenance")
         raw_note, raw_code, raw_picture = (record.mapping(name) for name in ("note", "code", "picture"))

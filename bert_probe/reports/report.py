@@ -28,7 +28,7 @@ from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.view_files import ModelReference, ViewFile, find_question
 from bert_probe.views.page import Page
-from bert_probe.views.payload import as_text
+from bert_probe.views.payload import encode_text
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_report"
@@ -95,7 +95,7 @@ class Item:
         """Return the parts with payloads, the SHA-256 of each part, and a checksum of each row and column."""
         return {
             **self.parts,
-            "payloads": [list(as_text(payload)) for payload in self.payloads],
+            "payloads": [list(encode_text(payload)) for payload in self.payloads],
             "sha256": {
                 **{name: digest(part) for name, part in self.parts.items()},
                 "payloads": [digest(payload) for payload in self.payloads],
@@ -117,13 +117,13 @@ class Report:
     items: tuple[Item, ...]
 
     @classmethod
-    def of(cls, draft: Draft, models: NamedModels, report: Progress = no_progress) -> Self:
+    def of(cls, draft: Draft, models: NamedModels, progress: Progress = no_progress) -> Self:
         """Compute every view of a draft, and the tolerances of its numbers.
 
         Args:
             draft: views and notes.
             models: opens the models.
-            report: called with the number of computed views and their total.
+            progress: called with the number of computed views and their total.
 
         Raises:
             ReportError: the draft has no views or too many, its title is too long, or a table or note is not
@@ -145,9 +145,11 @@ class Report:
         items = []
         for number, entry in enumerate(draft.entries, start=1):
             done = number - 1
-            report(done, len(draft.entries))
+            progress(done, len(draft.entries))
             try:
-                items.append(_compute(entry, models, lambda *_, done=done: report(done, len(draft.entries))))
+                items.append(
+                    _compute(entry, models, lambda *_, done=done: progress(done, len(draft.entries)))
+                )
             except ProbeError as error:
                 raise type(error)(f"View {number}: {error}") from None
         return cls(draft.title or "Report", tuple(items))

@@ -44,7 +44,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of a report.
 
     Attributes:
@@ -202,7 +202,7 @@ def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
     return [index for index, pair in enumerate(zip(stated, actual, strict=False)) if pair[0] != pair[1]]
 
 
-def match_rows(table: Table, other: Table) -> list[int | None]:
+def match_rows(table: ReportTable, other: ReportTable) -> list[int | None]:
     """Return for each row of a table the row of the other table with the same texts and integers.
 
     The order of rows that are sorted by a measured number may differ where two numbers are nearly equal. A
@@ -224,6 +224,6 @@ def match_rows(table: Table, other: Table) -> list[int | None]:
     return [next(remaining, None) if row is None else row for row in matches]
 
 
-def _row_keys(table: Table) -> list[tuple[Any, ...]]:
+def _row_keys(table: ReportTable) -> list[tuple[Any, ...]]:
     exact = [column.cells for column in table.columns if column.kind != "number"]
     return [tuple(cells[row] for cells in exact) for row in range(table.rows)]

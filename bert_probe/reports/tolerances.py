@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_probe.model.trace import Array
 from bert_probe.reports.json_reader import parse_object
-from bert_probe.reports.tables import Table, match_rows
+from bert_probe.reports.tables import ReportTable, match_rows
 
 FACTOR: Final = 8
 """Tolerance as a multiple of the error. For 19 model families, three instruction sets and two numbers of
@@ -70,7 +70,7 @@ class Tolerance:
         return tolerance
 
 
-def of_table(single: Table, double: Table) -> tuple[Tolerance, ...]:
+def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
     """Return the tolerance of each number column, or of a matrix as a whole.
 
     Args:

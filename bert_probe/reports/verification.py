@@ -69,13 +69,13 @@ class Verdict:
         return pd.DataFrame(rows, columns=columns)
 
 
-def verify(read: ReportFile, models: NamedModels, report: Progress = no_progress) -> Verdict:
+def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progress) -> Verdict:
     """Verify a report.
 
     Args:
         read: the report.
         models: opens the models.
-        report: called with the number of verified views and their total.
+        progress: called with the number of verified views and their total.
 
     Raises:
         ProbeError: a model cannot be opened, or a question cannot be answered; the message names the view.
@@ -91,7 +91,7 @@ def verify(read: ReportFile, models: NamedModels, report: Progress = no_progress
     sha256: dict[str, str] = {}
     is_complete = True
     for number, stated in enumerate(read.views, start=1):
-        report(number - 1, len(read.views))
+        progress(number - 1, len(read.views))
         check = ViewCheck(number, stated)
         model_differences: list[Difference] = []
         try:

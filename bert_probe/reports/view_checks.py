@@ -31,9 +31,9 @@ from bert_probe.reports.drafts import DraftEntry
 from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, portable_leaves
 from bert_probe.reports.reading import StatedView, are_versions
 from bert_probe.reports.report import Item
-from bert_probe.reports.tables import Column, Table, changed, digest, finite, match_rows
+from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
 from bert_probe.reports.tolerances import Tolerance, combine, is_close, leaves, outline
-from bert_probe.views.payload import of_text
+from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
 """Allowed bytes of a payload in addition to twice those of the expected one."""
@@ -106,7 +106,7 @@ class ViewCheck:
                 )
         return differences
 
-    def _table(self, actual: Table, own: Sequence[Tolerance]) -> Iterator[Difference]:
+    def _table(self, actual: ReportTable, own: Sequence[Tolerance]) -> Iterator[Difference]:
         stated = self.stated.table
         names = [column.name for column in stated.columns]
         actual_columns = {column.name: column for column in actual.columns}
@@ -137,7 +137,7 @@ class ViewCheck:
             yield self.difference("table", "", "marks", "another number of marks", "", finding=CHANGED)
 
     def _order(
-        self, actual: Table, rows: Sequence[int | None], allowed: Mapping[str, float]
+        self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
         """Yield rows at other positions than the model gives, unless a column they are sorted by explains it.
 
@@ -188,7 +188,7 @@ class ViewCheck:
     def _note(self) -> Iterator[Difference]:
         """Compare the displayed note with its source and the referenced cells."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
-        unchecked = notes.unchecked(source)
+        unchecked = notes.unchecked_numbers(source)
         if unchecked:
             self.remarks.append(
                 f"View {self.number}: these numbers in the note are the author's own and cannot be verified: "
@@ -283,7 +283,7 @@ class ViewCheck:
         """Return a payload of the picture; None if it is missing, invalid, or much longer than ``length``."""
         payload = self.stated.payloads[index] if index < len(self.stated.payloads) else None
         try:
-            return None if payload is None else of_text(payload, 2 * length + _PAYLOAD_EXTRA)
+            return None if payload is None else decode_text(payload, 2 * length + _PAYLOAD_EXTRA)
         except ValueError:
             return None
 

@@ -22,7 +22,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 from bert_probe.reports.attachments import Attachment, check_size, make_attachments
-from bert_probe.reports.json_reader import MOST_BYTES, bytes_of, parse_document, parse_object
+from bert_probe.reports.json_reader import MAX_BYTES, parse_document, parse_object, read_bytes
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
@@ -251,12 +251,12 @@ class ViewFile:
             raise UnavailableError("This view file has a page but no question. Open it in the app.")
         return find_question(self.question).from_address(self.asked, checkpoint.description)
 
-    def answer(self, *checkpoints: Checkpoint, report: Progress = no_progress) -> AnsweredView:
+    def answer(self, *checkpoints: Checkpoint, progress: Progress = no_progress) -> AnsweredView:
         """Answer the question.
 
         Args:
             checkpoints: the opened `models`, in their order.
-            report: progress callback, if the question has one.
+            progress: progress callback, if the question has one.
 
         Raises:
             ReportError: the question does not fit the inputs of the view.
@@ -272,7 +272,9 @@ class ViewFile:
         ]
         files = {name: file.rows() for name, file in self.files.items()}
         values = InputValues(checkpoints, traces, list(self.sentences), files, self.truncate)
-        callback: dict[str, Any] = {"report": report} if "report" in signature(question.of).parameters else {}
+        callback: dict[str, Any] = (
+            {"progress": progress} if "progress" in signature(question.of).parameters else {}
+        )
         return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
 
     def _fits(self, inputs: Inputs) -> bool:
@@ -309,13 +311,13 @@ def read(content: bytes, name: str = "The file") -> ViewFile:
     return ViewFile.from_json(parse_document(content, name, KIND, FORMAT))
 
 
-def read_file(path: Path) -> ViewFile:
+def read_view_file(path: Path) -> ViewFile:
     """Read a view file from disk.
 
     Raises:
         ReportError: the file cannot be read, or is not a view file.
     """
-    return read(bytes_of(path, MOST_BYTES), path.name)
+    return read(read_bytes(path, MAX_BYTES), path.name)
 
 
 def find_question(name: str) -> type[Question]:
@@ -377,7 +379,7 @@ def _parse_text(value: Any) -> TextInput:
         return TextInput(parsed.text("text"), parsed.optional_text("pair"), parsed.flag("truncate"))
 
 
-def asked_in(view: ViewFile) -> tuple[str, str]:
+def describe_question(view: ViewFile) -> tuple[str, str]:
     """Return the display name of a view's question and its non-default fields; "" without a question."""
     if not view.question:
         return "", ""
@@ -391,7 +393,7 @@ def asked_in(view: ViewFile) -> tuple[str, str]:
     return f"{question.analysis[:1].upper()}{question.analysis[1:]}", ", ".join(settings)
 
 
-def subject_of(view: ViewFile) -> str:
+def describe_inputs(view: ViewFile) -> str:
     """Return a short description of a view's input texts; "" if it has none."""
     texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:

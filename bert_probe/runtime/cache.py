@@ -152,10 +152,10 @@ _PROGRESS = {"report", "progress"}
 
 def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Hashable, ...]:
     causes = tuple(sorted((name, value) for name, value in options.items() if name not in _PROGRESS))
-    return (*key_of(function, *inputs), causes)
+    return (*cache_key(function, *inputs), causes)
 
 
-def key_of(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
+def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
     """Return the cache key of a result: the question, or its ``of``, and everything that identifies the
     inputs.
 

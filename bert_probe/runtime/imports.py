@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def imported_for_good() -> Iterator[None]:
+def long_lived_imports() -> Iterator[None]:
     """Turn garbage collection off during imports, and exempt the imported objects from it permanently.
 
     torch and transformers create a million objects that live as long as the process. Otherwise the collector

@@ -12,7 +12,7 @@ from bert_probe.model.progress import Cancelled, Progress
 
 
 @contextmanager
-def ending_on_interrupt(progress: Progress) -> Iterator[Progress]:
+def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
     """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second Ctrl+C interrupts
     immediately.
 
@@ -41,7 +41,7 @@ def ending_on_interrupt(progress: Progress) -> Iterator[Progress]:
 
 
 @contextmanager
-def cleaning_up_on_sigterm() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
 
     By default both signals end the process immediately. Outside the main thread, which alone may set

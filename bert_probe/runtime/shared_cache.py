@@ -23,7 +23,7 @@ from bert_probe.runtime.semaphore import Semaphore
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
 ANSWER_BYTES = 200_000_000
-PASSES_AT_ONCE = 2
+MAX_CONCURRENT_PASSES = 2
 PASS_TOKENS = 512
 """Maximum number of tokens in a shared forward pass; beyond it, batching saves no time."""
 
@@ -48,12 +48,12 @@ _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model can serve several threads concurrently; the limit bounds their total memory.
-passes = Semaphore(PASSES_AT_ONCE)
+passes = Semaphore(MAX_CONCURRENT_PASSES)
 """Slots for forward passes, and for results that take no longer."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Tokenizing a text of a million characters takes as much memory as a forward pass.
-_encodings = Semaphore(PASSES_AT_ONCE)
+_encodings = Semaphore(MAX_CONCURRENT_PASSES)
 
 answers = ResultCache(ANSWER_BYTES, passes)
 """Results for all sessions: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
@@ -64,7 +64,7 @@ def caches() -> Mapping[str, Cache[Any, Any]]:
     return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
 
 
-def opened(model: str, revision: str) -> Checkpoint | None:
+def cached_checkpoint(model: str, revision: str) -> Checkpoint | None:
     """Return a loaded checkpoint, or None if it is not cached or its files have been replaced since."""
     key = (model, revision)
     checkpoint = _checkpoints.get(key)
@@ -72,24 +72,24 @@ def opened(model: str, revision: str) -> Checkpoint | None:
         return None
     current_stamp = stamp(model)
     if current_stamp is not None and current_stamp != _stamps.get(key, current_stamp):
-        forget(model)
+        evict(model)
         return None
     return checkpoint
 
 
-def opened_from(model: str, revision: str) -> Stamp | None:
+def loaded_stamp(model: str, revision: str) -> Stamp | None:
     """Return the stamp of the files that a checkpoint was loaded from; None if they are not in a local
     folder.
     """
     return _stamps.get((model, revision))
 
 
-def is_lent(model: str) -> bool:
+def is_in_memory(model: str) -> bool:
     """Return whether a name belongs to a model in memory, which has no files."""
     return model.startswith(_IN_MEMORY_PREFIX)
 
 
-def with_weights(weights_sha256: str) -> Checkpoint | None:
+def find_by_weights(weights_sha256: str) -> Checkpoint | None:
     """Return a loaded checkpoint with these weights, or None."""
     return next(
         (
@@ -101,7 +101,7 @@ def with_weights(weights_sha256: str) -> Checkpoint | None:
     )
 
 
-def lend(checkpoint: Checkpoint, name: str = "") -> str:
+def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
     """Return a name under which pages can open a checkpoint in memory while it is cached.
 
     Args:
@@ -113,7 +113,7 @@ def lend(checkpoint: Checkpoint, name: str = "") -> str:
     return model_name
 
 
-def forget(model: str) -> None:
+def evict(model: str) -> None:
     """Remove a model and its results, so that it is loaded again; its files have changed."""
     _checkpoints.drop(lambda key: key[0] == model)
     # By name, because a changed tokenizer may leave the description unchanged.
@@ -121,18 +121,18 @@ def forget(model: str) -> None:
     answers.forget()
 
 
-def opening(model: str, revision: str) -> OpeningProgress:
+def opening_progress(model: str, revision: str) -> OpeningProgress:
     """Return the loading progress of a checkpoint."""
     return _openings.get((model, revision), OpeningProgress())
 
 
-def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -> Checkpoint:
+def open_checkpoint(model: str, revision: str, progress: Progress = no_progress) -> Checkpoint:
     """Return a checkpoint that is loaded once for all sessions. Checkpoints can be loaded concurrently.
 
     Args:
-        model: folder, hub id or a name from `lend`; "" is the built-in model.
+        model: folder, hub id or a name from `register_in_memory`; "" is the built-in model.
         revision: branch, tag or commit on the hub, or "".
-        report: receives the bytes read, also if another session started the loading.
+        progress: receives the bytes read, also if another session started the loading.
 
     Raises:
         CheckpointError, OutOfMemoryError: see `bert_probe.load`.
@@ -141,7 +141,7 @@ def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -
     loaded_here: list[Checkpoint] = []
 
     def load_model() -> Checkpoint:
-        if is_lent(model):
+        if is_in_memory(model):
             raise NotFoundError(
                 "This model was trained here but not saved, and has been removed from memory. Train it again "
                 "and save it."
@@ -153,7 +153,7 @@ def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -
 
         def update(done: int, total: int) -> None:
             state.done, state.total = done, total
-            report(done, total)
+            progress(done, total)
 
         def notice(sentence: str) -> None:
             state.notice = sentence
@@ -168,10 +168,10 @@ def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -
             del _openings[key]
 
     def report_state() -> None:
-        state = opening(*key)
-        report(state.done, state.total)
+        state = opening_progress(*key)
+        progress(state.done, state.total)
 
-    opened(*key)  # removes a checkpoint whose files were replaced
+    cached_checkpoint(*key)  # removes a checkpoint whose files were replaced
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
         _drop_stale_traces()

@@ -41,7 +41,7 @@ from bert_probe.server import (
     report_preview,
     uploads,
 )
-from bert_probe.server.responses import may_be_answered, sentence
+from bert_probe.server.responses import can_deny, text_response
 from bert_probe.views.addresses import PARAMETERS
 
 MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
@@ -50,7 +50,7 @@ MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
 FRONT_PAGE = "overview"
 """Name of the default page."""
 
-OF_ATTENTION = frozenset(("show", *PARAMETERS))
+ATTENTION_PARAMETERS = frozenset(("show", *PARAMETERS))
 """URL parameters that only the attention page reads; the front page has none of them."""
 
 SECTIONS = {
@@ -153,7 +153,7 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
-            if message["type"] == "websocket.close" and not started and may_be_answered(scope):
+            if message["type"] == "websocket.close" and not started and can_deny(scope):
                 # Otherwise uvicorn would answer, without the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
@@ -186,9 +186,11 @@ class WithoutMetrics:
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
 
-_NO_METRICS = sentence("Not found. The app's metrics are at /metrics.", 404)
+_NO_METRICS = text_response("Not found. The app's metrics are at /metrics.", 404)
 _NO_WEBSOCKET = PlainTextResponse("There is no WebSocket at this address.\n", status_code=403)
-_SERVER_ERROR = sentence("Internal error; the app's log has the details. Reload the page, or try again.", 500)
+_SERVER_ERROR = text_response(
+    "Internal error; the app's log has the details. Reload the page, or try again.", 500
+)
 
 
 async def health(_request: Request) -> JSONResponse:
@@ -221,7 +223,7 @@ async def front_page(request: Request) -> Response:
 
     Attention used to be the front page, so old links to it have no path.
     """
-    if not OF_ATTENTION.isdisjoint(request.query_params):
+    if not ATTENTION_PARAMETERS.isdisjoint(request.query_params):
         return RedirectResponse(f"/attention?{request.url.query}")
     return await index(request)
 
@@ -229,7 +231,7 @@ async def front_page(request: Request) -> Response:
 async def to_front_page(request: Request) -> RedirectResponse:
     """Redirect to the front page, with the parameters that it reads."""
     parameters = request.query_params.multi_items()
-    query = urlencode([(name, value) for name, value in parameters if name not in OF_ATTENTION])
+    query = urlencode([(name, value) for name, value in parameters if name not in ATTENTION_PARAMETERS])
     return RedirectResponse(f"/?{query}" if query else "/")
 
 
@@ -242,7 +244,9 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     """
     return [
         Route("/health", health),
-        *api_routes(authorization.Authorization(hosts.given(names), token).refusal, bert_probe.__version__),
+        *api_routes(
+            authorization.Authorization(hosts.additional_names(names), token).refusal, bert_probe.__version__
+        ),
         # Streamlit serves its default page at / only.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
@@ -260,7 +264,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
     """Return the middleware around that of Streamlit, outermost first."""
     return [
         Middleware(SecurityHeaders),
-        Middleware(hosts.AllowedHosts, hosts.given(names), address),
+        Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
         Middleware(WithoutMetrics),
         Middleware(uploads.BoundedUploads),
     ]
@@ -276,7 +280,9 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     yield
 
 
-def parts(names: Sequence[str] = (), token_file: Path | None = None, address: str = "") -> dict[str, Any]:
+def app_arguments(
+    names: Sequence[str] = (), token_file: Path | None = None, address: str = ""
+) -> dict[str, Any]:
     """Return the keyword arguments of `st.App`, the same for every way to start the app.
 
     Args:
@@ -297,14 +303,14 @@ def parts(names: Sequence[str] = (), token_file: Path | None = None, address: st
     }
 
 
-def use_settings() -> None:
+def apply_settings() -> None:
     """Apply the app's settings, also under another server than Streamlit's, started from any folder.
 
     Streamlit reads settings from the current folder and the folder of its main script only. Settings from its
     command line and from environment variables take precedence.
     """
     try:
-        settings = paths.settings() | {"server.allowedHosts": [*hosts.own(), *hosts.given()]}
+        settings = paths.settings() | {"server.allowedHosts": [*hosts.own_names(), *hosts.additional_names()]}
         authorization.token()
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")

@@ -30,7 +30,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import SelectionError, TooLongError
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
@@ -152,7 +152,7 @@ def head_view(
         TooLongError: The text has more tokens than `head_view_limit`.
         SelectionError: The layer or a head does not exist, or `heads` is empty.
     """
-    layer = resolve(layer, trace.layers, "layer")
+    layer = resolve_index(layer, trace.layers, "layer")
     head_indices = _heads(trace, heads)
     _check_length(trace, "head view", head_view_limit(trace.layers, trace.heads), trace.heads)
     weights = _weights(trace)
@@ -206,7 +206,7 @@ def _heads(trace: Trace, heads: Sequence[int] | None) -> list[int] | None:
         return None
     if not heads:
         raise SelectionError("No head is selected. Select at least one.")
-    return sorted({resolve(head, trace.heads, "head") for head in heads})
+    return sorted({resolve_index(head, trace.heads, "head") for head in heads})
 
 
 def _check_length(trace: Trace, view: str, limit: int, heads: int) -> None:

@@ -47,7 +47,7 @@ def _finish_callbacks() -> None:
 
 
 @contextmanager
-def to_the_end() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Run the body to completion even if the user clicks again meanwhile."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from bert_probe.errors import ProbeError
 from bert_probe.server import sessions
-from bert_probe.server.responses import sentence
+from bert_probe.server.responses import text_response
 
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
@@ -53,7 +53,7 @@ class Download:
     @property
     def taught(self) -> TrainingResult | None:
         """The trained model, or None if the session has ended."""
-        return self._result if sessions.is_here(self._session) else None
+        return self._result if sessions.is_connected(self._session) else None
 
 
 _links: WeakValueDictionary[str, Download] = WeakValueDictionary()
@@ -64,16 +64,16 @@ def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
     result = None if link is None else link.taught
     if result is None:
-        return sentence("This model does not exist or has expired. Train it again.", 404)
+        return text_response("This model does not exist or has expired. Train it again.", 404)
     if not _slots.acquire(blocking=False):
-        return sentence(f"{MAX_CONCURRENT} other downloads are in progress. Try again in a minute.", 503)
+        return text_response(f"{MAX_CONCURRENT} other downloads are in progress. Try again in a minute.", 503)
     with ExitStack() as resources:
         resources.callback(_slots.release)
         file = resources.enter_context(tempfile.TemporaryFile())
         try:
             result.save_zip(file, _NAME)
         except ProbeError as error:
-            return sentence(str(error), 507)
+            return text_response(str(error), 507)
         return _FileResponse(file, resources.pop_all())
 
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bert_probe.errors import AddressError
 from bert_probe.server import paths
-from bert_probe.server.responses import may_be_answered, sentence
+from bert_probe.server.responses import can_deny, text_response
 
 VARIABLE: Final = "BERT_PROBE_HOSTS"
 """Environment variable with additional host names, separated by commas."""
@@ -30,12 +30,12 @@ _PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", r
 
 
 @cache
-def own() -> tuple[str, ...]:
+def own_names() -> tuple[str, ...]:
     """Return the host names in the settings file, which are those of this machine."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
-def given(names: Sequence[str] = ()) -> tuple[str, ...]:
+def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the additional host names: those in `VARIABLE` and `names`, in lower case, without duplicates.
 
     ``*.example.org`` stands for all subdomains.
@@ -61,14 +61,14 @@ class AllowedHosts:
     proxy may change Host), or from a program, which does not send Origin.
 
     Args:
-        names: Additional host names, next to `own`.
+        names: Additional host names, next to `own_names`.
         address: Address that the app listens on, which is allowed too. Pages on its other ports are foreign.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
         self.app = app
         self._names = names
-        self._allowed = (*own(), *names, address.lower())
+        self._allowed = (*own_names(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or refuse it."""
@@ -86,7 +86,7 @@ class AllowedHosts:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
             problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
-            return sentence(
+            return text_response(
                 f"BERT Probe does not accept {problem}. Open it as localhost, or, if the name is yours, "
                 f"{_REMEDY}.",
                 421,
@@ -96,7 +96,7 @@ class AllowedHosts:
         if is_same_page(origins, hosts[0], self._names, is_secure=scope.get("scheme") == "wss"):
             return None
         page = _quote(", ".join(origins))
-        return sentence(
+        return text_response(
             f"BERT Probe does not accept WebSockets from pages of {page}. Open the app itself, or, if that "
             f"name is yours, {_REMEDY}.",
             403,
@@ -125,7 +125,7 @@ def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_sec
 
 def is_own(host: str) -> bool:
     """Return whether a host is one of this machine's own names, such as localhost."""
-    return _is_among(host, own())
+    return _is_among(host, own_names())
 
 
 def _is_among(host: str, names: Sequence[str]) -> bool:
@@ -155,7 +155,7 @@ def _same_origin(scope: Scope) -> Scope:
 
 
 async def _refuse(refusal: PlainTextResponse, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http" or may_be_answered(scope):
+    if scope["type"] == "http" or can_deny(scope):
         await refusal(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": 1008})

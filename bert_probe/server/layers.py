@@ -48,7 +48,7 @@ class LayerLink:
         trace = self._trace()
         return (
             None
-            if trace is None or not sessions.is_here(self._session)
+            if trace is None or not sessions.is_connected(self._session)
             else HeadViewData(trace, **self._options)
         )
 
@@ -72,9 +72,11 @@ def _source(picture: HeadViewData) -> tuple[object, ...]:
 def labels(trace: Trace) -> Labels:
     """Return a one-word label for each head, [layer][head], or () if the text is too long to measure all."""
     from bert_probe.analyses.attention.heads import Heads
-    from bert_probe.views.head_view import LABELLED
+    from bert_probe.views.head_view import MAX_LABELED_TOKENS
 
-    return shared_cache.answers.of(Heads().of, trace).labels if len(trace.tokens) <= LABELLED else ()
+    return (
+        shared_cache.answers.of(Heads().of, trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
+    )
 
 
 def _serve(request: Request) -> Response:

@@ -13,19 +13,19 @@ from typing import Any
 _INSTALLED = Path(__file__).with_name("top")
 
 
-def top() -> Path:
+def root_folder() -> Path:
     """Return the absolute path of the folder with `app.py`, `pages/` and `.streamlit/`."""
     return _INSTALLED if _INSTALLED.is_dir() else Path(__file__).resolve().parents[2]
 
 
-def page(name: str) -> Path:
+def page_script(name: str) -> Path:
     """Return the path of a page's script; its name is one of `asgi.PAGES`."""
-    return top() / "pages" / f"{name}.py"
+    return root_folder() / "pages" / f"{name}.py"
 
 
 def settings_file() -> Path:
     """Return the path of Streamlit's settings file: address, allowed hosts, theme."""
-    return top() / ".streamlit" / "config.toml"
+    return root_folder() / ".streamlit" / "config.toml"
 
 
 def settings() -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Preview:
     @property
     def is_there(self) -> bool:
         """Whether the session's browser is still connected."""
-        return sessions.is_here(self._session)
+        return sessions.is_connected(self._session)
 
 
 _previews: WeakValueDictionary[str, Preview] = WeakValueDictionary()

@@ -6,11 +6,11 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Scope
 
 
-def sentence(text: str, status: int) -> PlainTextResponse:
+def text_response(text: str, status: int) -> PlainTextResponse:
     """Return a plain-text response that browsers do not cache."""
     return PlainTextResponse(f"{text}\n", status_code=status, headers={"Cache-Control": "no-store"})
 
 
-def may_be_answered(scope: Scope) -> bool:
+def can_deny(scope: Scope) -> bool:
     """Return whether the server supports HTTP responses to a WebSocket handshake."""
     return "websocket.http.response" in scope.get("extensions", {})

@@ -12,6 +12,6 @@ def current() -> str:
     return "" if context is None else context.session_id
 
 
-def is_here(session: str) -> bool:
+def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected, always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)

@@ -48,16 +48,18 @@ def start(
     """
     host = paths.settings()["server.address"] if host is None else host
     _check(host, port)
-    store_paths.serve_from(corpora)
+    store_paths.set_folders(corpora)
     address = "" if host in _WILDCARDS else host
-    answers_to = list(dict.fromkeys((*hosts.own(), *filter(None, [address]), *hosts.given(names))))
+    answers_to = list(
+        dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
+    )
     # Streamlit reads the settings next to the started script last, so that those in the current folder and
     # the home folder cannot override them.
-    sys.argv = [str(paths.top() / "app.py")]
+    sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
     if view is not None:
-        url += "/?" + urlencode({text_store.parameter("view"): text_store.put(view.decode("utf-8-sig"))})
+        url += "/?" + urlencode({text_store.parameter_name("view"): text_store.put(view.decode("utf-8-sig"))})
     message = f"BERT Probe is at {url} (Ctrl+C stops it)"
     if host in _WILDCARDS:
         message += (
@@ -65,7 +67,7 @@ def start(
             f"Add other host names with --allow or {hosts.VARIABLE}."
         )
     lifespan = _announcing_lifespan(message, url, browser and _has_display())
-    app = st.App(**asgi.parts(names, token_file, address) | {"lifespan": lifespan})
+    app = st.App(**asgi.app_arguments(names, token_file, address) | {"lifespan": lifespan})
     with suppress(KeyboardInterrupt):
         app.run(
             config={

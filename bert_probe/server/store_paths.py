@@ -12,7 +12,7 @@ from bert_probe.errors import AddressError
 VARIABLE: Final = "BERT_PROBE_CORPORA"
 """Environment variable with the folders, separated as in PATH."""
 
-USUAL: Final = "corpora"
+DEFAULT_FOLDER: Final = "corpora"
 """Default folder, relative to the current one."""
 
 MANIFEST: Final = "manifest.json"
@@ -21,10 +21,10 @@ MANIFEST: Final = "manifest.json"
 `corpus.store` defines it too, but imports pyarrow, which would slow down the start of the app.
 """
 
-_folders: list[Path] = []  # set by `serve_from`
+_folders: list[Path] = []  # set by `set_folders`
 
 
-def serve_from(folders: Sequence[Path]) -> None:
+def set_folders(folders: Sequence[Path]) -> None:
     """Allow the pages to open the stores in `folders`, instead of those in the environment variable.
 
     Raises:
@@ -50,7 +50,7 @@ def stores() -> dict[str, Path]:
 
 def _configured_folders() -> list[Path]:
     folders = _folders or [Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
-    return [folder for folder in folders or [Path(USUAL)] if folder.is_dir()]
+    return [folder for folder in folders or [Path(DEFAULT_FOLDER)] if folder.is_dir()]
 
 
 def _stores_in(parent: Path) -> Iterator[Path]:

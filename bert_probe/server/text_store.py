@@ -23,7 +23,7 @@ _texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
 _lock = threading.Lock()
 
 
-def parameter(key: str) -> str:
+def parameter_name(key: str) -> str:
     """Return the URL parameter that contains the name of a stored text instead of the text."""
     return f"{key}_kept"
 

@@ -15,7 +15,7 @@ from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 
 from bert_probe.server import sessions
-from bert_probe.server.responses import sentence
+from bert_probe.server.responses import text_response
 
 SESSION_BYTES: Final = 20_000_000
 """Maximum size of the files of a session."""
@@ -62,7 +62,7 @@ class BoundedUploads:
             return
         session, stated = match[1], Headers(scope=scope).get("content-length", "")
         if not _LENGTH.fullmatch(stated):
-            await sentence("The header Content-Length is required.", 411)(scope, receive, send)
+            await text_response("The header Content-Length is required.", 411)(scope, receive, send)
             return
         self._assign(session, scope)
         size = int(stated)
@@ -99,7 +99,7 @@ class BoundedUploads:
                 await self.app(scope, count, send)
         except TimeoutError:
             text = f"Timeout: only {arrived:,} of {size:,} bytes of the file arrived. Try again."
-            await _end(sentence(text, 408))(scope, receive, send)
+            await _end(text_response(text, 408))(scope, receive, send)
         except _RefusedError as error:
             await _end(error.response)(scope, receive, send)
         except ClientDisconnect:
@@ -119,7 +119,7 @@ class BoundedUploads:
     def _session_refusal(self, session: str, size: int) -> PlainTextResponse | None:
         if _stored_bytes()[session] + self._stated[session] + size <= SESSION_BYTES:
             return None
-        return sentence(
+        return text_response(
             f"The files of this session would exceed {SESSION_BYTES / 1e6:.0f} MB. Remove a file or reload "
             "the page.",
             413,
@@ -132,7 +132,7 @@ class BoundedUploads:
         excess = self._excess(session, size)
         if not excess:
             return None
-        return sentence(f"{excess} Try again later, or use the command line.", 413)
+        return text_response(f"{excess} Try again later, or use the command line.", 413)
 
     def _excess(self, session: str, size: int) -> str:
         used = _stored_bytes() + self._arrived
@@ -151,7 +151,7 @@ def _reject_null(session: str, file_id: str) -> None:
     """
     if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
         _manager().remove_file(session, file_id)
-        raise _RefusedError(sentence("The file name contains a NUL character. Rename the file.", 400))
+        raise _RefusedError(text_response("The file name contains a NUL character. Rename the file.", 400))
 
 
 def _end(response: PlainTextResponse) -> PlainTextResponse:
@@ -175,5 +175,5 @@ def _stored_bytes() -> Counter[str]:
 def _remove_closed_sessions() -> None:
     """Remove the files of closed pages; Streamlit keeps them for minutes, in case the browser reconnects."""
     for session in _stored_bytes():
-        if not sessions.is_here(session):
+        if not sessions.is_connected(session):
             _manager().remove_session_files(session)

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from bert_probe.model.lengths import MOST_CHARACTERS
+from bert_probe.model.lengths import MAX_CHARACTERS
 
 
 class CsvReader(Protocol):
@@ -20,14 +20,14 @@ class CsvReader(Protocol):
 
 
 def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
-    """Return a strict CSV reader that accepts cells of up to `MOST_CHARACTERS` characters."""
+    """Return a strict CSV reader that accepts cells of up to `MAX_CHARACTERS` characters."""
     # The limit is process-wide, so it is only ever raised.
-    csv.field_size_limit(max(csv.field_size_limit(), MOST_CHARACTERS))
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
     return csv.reader(lines, delimiter=separator, strict=True)
 
 
-def describe(error: csv.Error) -> str:
+def describe_csv_error(error: csv.Error) -> str:
     """Return the error message of a row, without the final period."""
     if "field limit" not in str(error):
         return str(error)
-    return f"a cell has more than {MOST_CHARACTERS:,} characters, or its quotation mark is not closed"
+    return f"a cell has more than {MAX_CHARACTERS:,} characters, or its quotation mark is not closed"

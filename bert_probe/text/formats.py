@@ -57,7 +57,7 @@ def format_of(name: str) -> str:
     return _ENDINGS.get(Path(name).suffix.lower(), LINES)
 
 
-def checked(lines: Iterator[str], name: str, read_as: str, as_named: bool) -> Iterator[str]:
+def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) -> Iterator[str]:
     """Return the lines unchanged, or raise an error if they look like another format.
 
     Args:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import checked, format_of
+from bert_probe.text.formats import check_format, format_of
 from bert_probe.text.json_lines import LabelList, NonTextCell
 from bert_probe.text.sentence_files import MAX_SENTENCES, is_table, lines, lines_of, open_file, table_of
 from bert_probe.text.validation import ValidationErrors
 
-CLASSES, SEVERAL, NUMBER = "classes", "several", "number"
-KINDS = (CLASSES, SEVERAL, NUMBER)
+CLASSES, MULTI_LABEL, NUMBER = "classes", "several", "number"
+KINDS = (CLASSES, MULTI_LABEL, NUMBER)
 """Kinds of labels: one class per text, any number of labels per text, or one number per text."""
 
 SEPARATOR = "|"
@@ -32,7 +32,7 @@ _MAX_INTEGER_CLASSES = 20
 _TEXT_COLUMNS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-MOST_NUMBER = 1e15
+MAX_ABS_LABEL = 1e15
 """Largest absolute value of a label: its square, as a loss, can still be summed in float32."""
 _FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and one row for each text"
 
@@ -125,7 +125,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         raise SelectionError(f"Unknown kind of labels {kind!r}. Use {', '.join(KINDS)}.")
     if not is_table(name):
         raise TextError(f"{name} is not a table with labels. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
-    header, rows = table_of(checked(lines_of(stream, name), name, format_of(name), as_named), name)
+    header, rows = table_of(check_format(lines_of(stream, name), name, format_of(name), as_named), name)
     columns, label_column = _columns(header, name)
     limited_rows = islice(rows, MAX_SENTENCES + 1)
     cells = [_cells(line, row, columns, header) for line, row in limited_rows]
@@ -147,7 +147,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     texts = []
     for row in cells:
         label, error = _parse_label(row.label, label_kind)
-        if label_kind != SEVERAL and row.is_list:
+        if label_kind != MULTI_LABEL and row.is_list:
             error = "label is a list; name the key labels if a text has several, or give one label"
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
@@ -215,7 +215,7 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
 
 def _detect_kind(column: str, labels: Sequence[str]) -> str:
     if column == "labels":
-        return SEVERAL
+        return MULTI_LABEL
     # Missing or infinite numbers do not change the kind; they are reported as errors of their rows.
     distinct = {label for label in labels if not _NOT_FINITE.fullmatch(label)}
     are_numbers = bool(distinct) and all(map(_NUMBER.fullmatch, distinct))
@@ -231,7 +231,7 @@ def _has_decimal_commas(labels: Iterable[str]) -> bool:
 
 def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
     """Return the label in a cell, and an error message or ""."""
-    if kind == SEVERAL:
+    if kind == MULTI_LABEL:
         # A text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
         return tuple(sorted(set(names))), "" if all(names) else f"an empty label among {cell[:40]}"
@@ -246,8 +246,8 @@ def _parse_number(cell: str) -> tuple[float, str]:
         return 0.0, f"{cell[:40]} is not finite; remove the row, or write a number"
     if not _NUMBER.fullmatch(cell):
         return 0.0, f"{cell[:40]} is not a number"
-    if not abs(float(cell)) <= MOST_NUMBER:
-        return 0.0, f"{cell[:40]} is too large; the absolute value may be at most {MOST_NUMBER:g}"
+    if not abs(float(cell)) <= MAX_ABS_LABEL:
+        return 0.0, f"{cell[:40]} is too large; the absolute value may be at most {MAX_ABS_LABEL:g}"
     return float(cell), ""
 
 

@@ -132,7 +132,7 @@ _CACHE: WeakKeyDictionary[Encoder, VocabularyTokens] = WeakKeyDictionary()
 """Classified vocabularies by encoder; classifying 250,000 tokens takes a second."""
 
 
-def pieces_of(encoder: Encoder, rows: int) -> VocabularyTokens:
+def vocabulary_tokens(encoder: Encoder, rows: int) -> VocabularyTokens:
     """Return the classified vocabulary of an encoder.
 
     Args:

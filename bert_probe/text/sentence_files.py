@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.csv_reader import csv_reader, describe
-from bert_probe.text.formats import JSON_LINES, LINES, TABLE, checked, format_of
+from bert_probe.text.csv_reader import csv_reader, describe_csv_error
+from bert_probe.text.formats import JSON_LINES, LINES, TABLE, check_format, format_of
 from bert_probe.text.json_lines import NonTextCell, json_table
 
 DEFAULT_COLUMNS = ("sentence", "text")
@@ -56,7 +56,7 @@ class Sentence(str):
         return str(self), self.line
 
 
-def numbered(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
+def with_line_numbers(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
     """Return the texts that are not blank with their line numbers, or their list positions from 1.
 
     Args:
@@ -143,12 +143,12 @@ def parse_sentences(
 
 def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool = False) -> tuple[str, ...]:
     read_as = format_of(name) if is_table(name) else LINES
-    file_lines = checked(
+    file_lines = check_format(
         lines_of(stream, name), name, read_as, as_named or (is_table(name) and column is not None)
     )
     if is_table(name):
         header, rows = table_of(file_lines, name)
-        index = column_of(header, column, name)
+        index = find_column(header, column, name)
         # A short row lacks its last cells, which count as empty.
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
@@ -179,7 +179,7 @@ def lines(text: str) -> list[Sentence]:
     return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
 
 
-def columns_of(content: bytes, name: str) -> tuple[str, ...]:
+def column_names(content: bytes, name: str) -> tuple[str, ...]:
     """Return the column names of a table; empty for a plain text file.
 
     Raises:
@@ -187,11 +187,11 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     """
     if not is_table(name):
         return ()
-    file_lines = checked(lines_of(io.BytesIO(content), name), name, format_of(name), as_named=False)
+    file_lines = check_format(lines_of(io.BytesIO(content), name), name, format_of(name), as_named=False)
     return tuple(table_of(file_lines, name)[0])
 
 
-def usual_column(columns: Sequence[str]) -> int | None:
+def default_column(columns: Sequence[str]) -> int | None:
     """Return the index of the default column: the only one, or the one named sentence or text."""
     if len(columns) == 1:
         return 0
@@ -272,14 +272,14 @@ def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[
         start.append(line)
         if line != "\n":
             break
-    rows = _rows(chain(start, file_lines), separator_of(start[-1] if start else ""), name)
+    rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name)
     header = next(rows, None)
     if header is None:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
     return [cell.strip() for cell in header[1]], rows
 
 
-def separator_of(header: str) -> str:
+def detect_separator(header: str) -> str:
     """Return the separator of a table: the one that is most frequent in its header."""
     return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
@@ -293,7 +293,7 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
             row = next(reader, None)
         except csv.Error as error:
             raise TextError(
-                f"{name} is a broken table: line {line:,}, {describe(error)}. Correct the row, or save the "
+                f"{name} is a broken table: line {line:,}, {describe_csv_error(error)}. Correct the row, or save the "
                 "table as CSV again."
             ) from None
         if row is None:
@@ -309,14 +309,14 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
             yield line, row
 
 
-def column_of(header: Sequence[str], column: str | None, name: str) -> int:
+def find_column(header: Sequence[str], column: str | None, name: str) -> int:
     """Return the index of a column; by default the only one, or the one named sentence or text.
 
     Raises:
         SelectionError: no such column, or several columns and no name.
     """
     if column is None:
-        default = usual_column(header)
+        default = default_column(header)
         if default is None:
             raise SelectionError(
                 f"{name} has {len(header)} columns: {_list_columns(header)}. Name one of them."

@@ -37,13 +37,13 @@ def loads(
     return json.loads(
         text,
         parse_float=parse_float,
-        parse_int=whole_number,
+        parse_int=parse_integer,
         parse_constant=parse_constant,
         object_pairs_hook=_without_duplicates,
     )
 
 
-def whole_number(text: str) -> int:
+def parse_integer(text: str) -> int:
     """Parse an integer; for `parse_int` of `json.loads`.
 
     Raises:

@@ -7,11 +7,11 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_probe.text.labeled_texts import SEPARATOR, SEVERAL, LabeledTexts
+from bert_probe.text.labeled_texts import MULTI_LABEL, SEPARATOR, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
-def as_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
+def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
     """Return a dataset as a file: CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for trees,
     otherwise lines.
 
@@ -25,7 +25,7 @@ def as_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> by
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     texts = ("text_a", "text_b") if has_pairs else ("text",)
-    writer.writerow((*texts, "labels" if rows.kind == SEVERAL else "label"))
+    writer.writerow((*texts, "labels" if rows.kind == MULTI_LABEL else "label"))
     for row in rows.rows:
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
         writer.writerow((row.text, row.pair, label) if has_pairs else (row.text, label))

@@ -21,7 +21,7 @@ from conllu import parser
 from conllu.exceptions import ParseException
 
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
-from bert_probe.text.formats import CONLL, CONLLU, checked
+from bert_probe.text.formats import CONLL, CONLLU, check_format
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file
 from bert_probe.text.truncation import truncate_text
 from bert_probe.text.validation import ValidationErrors
@@ -110,7 +110,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> tuple[TaggedSentence, 
 
 
 def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> tuple[TaggedSentence, ...]:
-    file_lines = checked(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
+    file_lines = check_format(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
     errors = ValidationErrors(name)
     reader = block_reader(treebank)
     sentences: list[TaggedSentence] = []

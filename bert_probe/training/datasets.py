@@ -14,9 +14,16 @@ import numpy as np
 import torch
 
 from bert_probe.errors import SubjectError, TextError
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.text.labeled_texts import CLASSES, MAX_LABELS, MOST_NUMBER, NUMBER, LabeledText, LabeledTexts
+from bert_probe.text.labeled_texts import (
+    CLASSES,
+    MAX_ABS_LABEL,
+    MAX_LABELS,
+    NUMBER,
+    LabeledText,
+    LabeledTexts,
+)
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.models import in_checkpoint_order
 from bert_probe.training.objectives import (
@@ -122,7 +129,9 @@ def _from_labeled_texts(
         text_key,
         [row.label for row in data.rows],
     )
-    objective = TextObjective(checkpoint, data, in_checkpoint_order(checkpoint, CLASSIFYING, data.labels))
+    objective = TextObjective(
+        checkpoint, data, in_checkpoint_order(checkpoint, TEXT_CLASSIFICATION, data.labels)
+    )
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
     )
@@ -154,7 +163,7 @@ def _from_tagged_sentences(
             "Check that the last column has the labels."
         )
     check_labels(labels, sorted({tag for sentence in evaluation for tag in sentence.tags}), "words")
-    objective = TokenObjective(checkpoint, in_checkpoint_order(checkpoint, LABELLING, labels))
+    objective = TokenObjective(checkpoint, in_checkpoint_order(checkpoint, TOKEN_CLASSIFICATION, labels))
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
     )
@@ -367,10 +376,10 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
 def _check_numbers(data: LabeledTexts) -> None:
     for row in data.rows:
         if (
-            not isinstance(row.label, float | int) or not abs(row.label) <= MOST_NUMBER
+            not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL
         ):  # also where it is NaN
             raise TextError(
-                f"Line {row.line:,} has the number {row.label}, but numbers must be at most {MOST_NUMBER:g}. "
+                f"Line {row.line:,} has the number {row.label}, but numbers must be at most {MAX_ABS_LABEL:g}. "
                 "Divide all numbers by the same factor, or remove the row."
             )
 

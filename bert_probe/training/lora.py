@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bert_probe.model.checkpoint import FILLING
+from bert_probe.model.checkpoint import FILL_MASK
 from bert_probe.training.trainable_parameters import RANK, SCALE, head_parts, lora_targets
 
 
@@ -70,7 +70,7 @@ class LoraModel:
         import peft
 
         adapter = None
-        if task != FILLING:
+        if task != FILL_MASK:
             narrow = peft.get_peft_model_state_dict(self._around)
             head = {
                 f"base_model.model.{name}": parameter for name, parameter in head_parts(self._whole).items()

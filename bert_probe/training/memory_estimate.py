@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bert_probe.model.checkpoint import FILLING
+from bert_probe.model.checkpoint import FILL_MASK
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.training.objectives import Objective, TrainingExample
 from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, count_trainable, lora_targets
@@ -48,7 +48,7 @@ def estimate_memory(
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     longest = max(len(example) for example in examples)
     tokens = batch * longest
-    if update == HEAD and objective.task != FILLING:
+    if update == HEAD and objective.task != FILL_MASK:
         # Vectors for the head, in the worst case of every token, while the encoder runs without gradients.
         stored = sum(len(example) for example in examples) if objective.of_tokens else len(examples)
         batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))
@@ -60,7 +60,7 @@ def estimate_memory(
         if update == LORA:
             output_size = sum(parameter.out_features for parameter in lora_targets(full_model).values())
             activations += int(_LORA_OUTPUTS * tokens * output_size)
-    if objective.task == FILLING:
+    if objective.task == FILL_MASK:
         activations += int(_MASKED * tokens) * config.vocab_size * _LOGITS
         # The tied embeddings have gradients both as input and as output embeddings.
         activations += config.vocab_size * hidden if update == ALL else 0

@@ -12,19 +12,19 @@ import transformers
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import IMPLEMENTATION
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.training_history import TrainingHistory
-from bert_probe.model.weights import some
+from bert_probe.model.weights import list_names
 
-TASKS = (CLASSIFYING, LABELLING, FILLING)
+TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK)
 """Tasks that a model can be trained for."""
 
 _AUTO = {
-    CLASSIFYING: transformers.AutoModelForSequenceClassification,
-    LABELLING: transformers.AutoModelForTokenClassification,
-    FILLING: transformers.AutoModelForMaskedLM,
+    TEXT_CLASSIFICATION: transformers.AutoModelForSequenceClassification,
+    TOKEN_CLASSIFICATION: transformers.AutoModelForTokenClassification,
+    FILL_MASK: transformers.AutoModelForMaskedLM,
 }
 
 
@@ -57,7 +57,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
         raise UnavailableError(
             f"{type(full_model).__name__} has another encoder than {checkpoint.description.name}: they "
             "differ in "
-            f"{some(mismatched)}. Choose another model."
+            f"{list_names(mismatched)}. Choose another model."
         )
     if has_head(checkpoint, task, labels, problem):
         full_model.load_state_dict(checkpoint.outputs[task].weights, strict=False)
@@ -89,7 +89,7 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
     if labels:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: number for number, label in enumerate(labels)}
-    if task == CLASSIFYING:
+    if task == TEXT_CLASSIFICATION:
         config.problem_type = problem or None
     dtype = torch.float64 if checkpoint.description.dtype == "float64" else torch.float32
 

@@ -12,14 +12,14 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import ModelInputs
-from bert_probe.model.forward import batches, pad
+from bert_probe.model.forward import group_by_length, pad
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText, LabeledTexts
-from bert_probe.text.sentence_files import numbered
-from bert_probe.text.tag_alignment import NOWHERE, placed
+from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledText, LabeledTexts
+from bert_probe.text.sentence_files import with_line_numbers
+from bert_probe.text.tag_alignment import NO_UNIT, align_words
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.validation import ValidationErrors
 from bert_probe.training.schedule import LengthBuckets
@@ -86,7 +86,7 @@ class Objective(ABC):
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
         """Return the indices of examples to encode together, with at most this many tokens per group."""
-        return batches([len(example) for example in examples], tokens, self.pads)
+        return group_by_length([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
@@ -120,16 +120,16 @@ class Objective(ABC):
 
 _PROBLEMS = {
     CLASSES: "single_label_classification",
-    SEVERAL: "multi_label_classification",
+    MULTI_LABEL: "multi_label_classification",
     NUMBER: "regression",
 }
-_MEASURES = {CLASSES: "accuracy", SEVERAL: "micro F1", NUMBER: "R²"}
+_MEASURES = {CLASSES: "accuracy", MULTI_LABEL: "micro F1", NUMBER: "R²"}
 
 
 class TextObjective(Objective):
     """Single-label classification, multi-label classification or regression of texts or text pairs."""
 
-    task = CLASSIFYING
+    task = TEXT_CLASSIFICATION
 
     def __init__(self, checkpoint: Checkpoint, data: LabeledTexts, labels: tuple[str, ...]) -> None:
         self.kind = data.kind
@@ -173,7 +173,7 @@ class TextObjective(Objective):
         """Return accuracy for classes, micro F1 for several labels, and R² for numbers."""
         if self.kind == CLASSES:
             return super().score(predictions, targets)
-        if self.kind == SEVERAL:
+        if self.kind == MULTI_LABEL:
             true_positives = float(((predictions > 0) & (targets > 0)).sum())
             positives = float((predictions > 0).sum() + (targets > 0).sum())
             return 2 * true_positives / positives if positives else 1.0
@@ -187,7 +187,7 @@ class TokenObjective(Objective):
     The target of an example is the label index at the first token of each word, and `IGNORE_INDEX` elsewhere.
     """
 
-    task = LABELLING
+    task = TOKEN_CLASSIFICATION
     of_tokens = True
 
     def __init__(self, checkpoint: Checkpoint, labels: tuple[str, ...]) -> None:
@@ -206,10 +206,10 @@ class TokenObjective(Objective):
             except TextError as error:
                 errors.add(sentence.line, str(error))
                 continue
-            words = placed(sentence, encoding)
+            words = align_words(sentence, encoding)
             target = np.full(len(encoding), IGNORE_INDEX)
             for tag, unit in reversed([*zip(sentence.tags, words.units, strict=True)]):
-                if unit != NOWHERE:
+                if unit != NO_UNIT:
                     target[words.lens.units[unit].positions[0]] = indices[tag]
             examples.append(
                 TrainingExample(ModelInputs(encoding.inputs, encoding.dropped), target, sentence.line)
@@ -250,7 +250,7 @@ class MaskedLmObjective(Objective):
         whole_words: mask all tokens of a word or none.
     """
 
-    task = FILLING
+    task = FILL_MASK
 
     def __init__(self, checkpoint: Checkpoint, seed: int, whole_words: bool) -> None:
         mask = checkpoint.tokenizer.mask_token_id
@@ -270,7 +270,7 @@ class MaskedLmObjective(Objective):
     ) -> list[TrainingExample]:
         """Encode each line."""
         examples, errors = [], ValidationErrors("The data")
-        for line, text in numbered(data, "text"):
+        for line, text in with_line_numbers(data, "text"):
             try:
                 encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=longest)
             except TextError as error:
@@ -345,6 +345,6 @@ class MaskedLmObjective(Objective):
         inputs = {name: values for name, values in batch.items() if name != "labels"}
         states = full_model.base_model(**inputs).last_hidden_state[is_target][None]
         head_inputs = {name: values[is_target][None] for name, values in inputs.items()}
-        return OutputHead(FILLING, full_model).answer(head_inputs, states, None)[0], batch["labels"][
+        return OutputHead(FILL_MASK, full_model).answer(head_inputs, states, None)[0], batch["labels"][
             is_target
         ]

@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from bert_probe.analyses.outputs.tuned_lens_files import lens_files
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
-from bert_probe.model.memory import in_words
+from bert_probe.model.memory import format_bytes
 from bert_probe.model.sources import read_json
-from bert_probe.model.training_history import FILE
+from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
@@ -34,7 +34,7 @@ _NAME_BYTES = 200
 
 
 @contextmanager
-def reserved(target_folder: Path, replaces: bool) -> Iterator[None]:
+def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
     """Reserve a folder until the block ends; `write_folder` in the block writes it.
 
     Enter this before training: whatever keeps the folder from being written is an error at once.
@@ -72,7 +72,7 @@ def check_space(target_folder: Path, size: int) -> None:
         free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{target_folder} needs about {in_words(size)}, and {in_words(free)} are free on its disk. Make "
+            f"{target_folder} needs about {format_bytes(size)}, and {format_bytes(free)} are free on its disk. Make "
             "room, or "
             "choose another place."
         )
@@ -138,14 +138,16 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
             if path in lenses and not path.is_symlink():
                 results.append(path)
                 continue
-            if path.is_symlink() or not (path in folders if path.is_dir() else name in files or name == FILE):
+            if path.is_symlink() or not (
+                path in folders if path.is_dir() else name in files or name == HISTORY_FILE
+            ):
                 raise _not_replaced(target_folder, f"{name} was not saved by BERT Probe")
             if name in files and _digest(path) != files[name]:
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
-            if name in files or name == FILE:
+            if name in files or name == HISTORY_FILE:
                 results.append(path)
     if not files:  # bert_probe.json alone
-        raise _not_replaced(target_folder, f"{FILE} does not list the files of a model")
+        raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
     return results
 
 
@@ -164,7 +166,7 @@ def _raise(error: OSError) -> None:
 def _sealed(folder: Path) -> dict[str, str]:
     """Return the files that a folder lists as its own, by their digests; none if it lists no files."""
     try:
-        files = read_json(folder / FILE)["files"]
+        files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
         return {}
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
@@ -174,10 +176,10 @@ def _sealed(folder: Path) -> dict[str, str]:
 
 def _seal(folder: Path) -> None:
     """List the files of a folder in it, with their digests."""
-    metadata = read_json(folder / FILE) if (folder / FILE).is_file() else {}
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE)
+    metadata = read_json(folder / HISTORY_FILE) if (folder / HISTORY_FILE).is_file() else {}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / HISTORY_FILE)
     metadata["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
-    (folder / FILE).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
+    (folder / HISTORY_FILE).write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
 
 
 def _digest(file: Path) -> str:
@@ -185,7 +187,7 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def leftovers(target_folder: Path) -> list[str]:
+def find_leftovers(target_folder: Path) -> list[str]:
     """Return what killed processes left next to a folder that they were writing, a sentence each."""
     results = []
     with suppress(OSError, ValueError):
@@ -289,7 +291,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
             free = shutil.disk_usage(above).free
             if free < 2 * size:
                 raise ExportError(
-                    f"A zip of the model needs about {in_words(2 * size)}, but only {in_words(free)} are "
+                    f"A zip of the model needs about {format_bytes(2 * size)}, but only {format_bytes(free)} are "
                     "free "
                     f"in {above}. Make room, or save the model in a folder."
                 )

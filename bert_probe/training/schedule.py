@@ -16,7 +16,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP
 
-RATES, BATCHES, EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2, 3, 4)
+RECOMMENDED_RATES, RECOMMENDED_BATCHES, RECOMMENDED_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (2, 3, 4)
 """Learning rates, batch sizes and epochs that the BERT paper recommends for fine-tuning (Devlin et al.
 2019, A.3).
 """
@@ -54,7 +54,7 @@ and for heads more of them.
 """
 
 
-def usual(update: str) -> TrainingDefaults:
+def default_settings(update: str) -> TrainingDefaults:
     """Return the default settings of an update scope; the same for any number of layers in top:K."""
     return DEFAULTS[update.partition(":")[0]]
 

@@ -10,16 +10,16 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from bert_probe.analyses.vectors.pooling import own_files
+from bert_probe.analyses.vectors.pooling import pooling_files
 from bert_probe.core.field_types import Flag, Number, Optional
 from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, memory_errors
-from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.memory import in_words, promised
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
+from bert_probe.model.memory import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.training_history import TrainingHistory, seen
+from bert_probe.model.training_history import TrainingHistory, overlap_warning
 from bert_probe.training import trainer
 from bert_probe.training.datasets import Dataset, SplitConfig, build_dataset
 from bert_probe.training.linear_heads import LinearHead
@@ -27,7 +27,7 @@ from bert_probe.training.lora import LoraAdapter, LoraModel
 from bert_probe.training.memory_estimate import estimate_memory
 from bert_probe.training.models import has_head, to_checkpoint, with_head, without_weights
 from bert_probe.training.objectives import Objective
-from bert_probe.training.schedule import Schedule, seeded, usual
+from bert_probe.training.schedule import Schedule, default_settings, seeded
 from bert_probe.training.trainable_parameters import (
     HEAD,
     LORA,
@@ -39,7 +39,7 @@ from bert_probe.training.training_loop import (
     DIVERGED,
     EARLY,
     STOPPED,
-    Told,
+    OnEvaluation,
     TrainingLoop,
     ignore_evaluation,
     make_evaluator,
@@ -99,11 +99,13 @@ class Train(Question):
         config = SplitConfig(self.held_out, self.seed, self.max_tokens)
         dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words)
         objective = dataset.lesson
-        if self.whole_words and objective.task != FILLING:
-            raise SelectionError(f"whole_words applies to {FILLING}, not to {objective.task}. Leave it out.")
-        pooling, pooling_notes = own_files(checkpoint)
+        if self.whole_words and objective.task != FILL_MASK:
+            raise SelectionError(
+                f"whole_words applies to {FILL_MASK}, not to {objective.task}. Leave it out."
+            )
+        pooling, pooling_notes = pooling_files(checkpoint)
         meta_model = without_weights(checkpoint, objective.task, objective.labels, objective.problem)
-        defaults = usual(self.update)
+        defaults = default_settings(self.update)
         resolved = replace(
             self,
             epochs=self.epochs or defaults.epochs,
@@ -130,7 +132,7 @@ class Train(Question):
                 meta_model, objective, self.update, self.batch, [*dataset.taught, *dataset.held_out]
             ),
             training,
-            tuple(filter(None, [seen(checkpoint.before, training)])),
+            tuple(filter(None, [overlap_warning(checkpoint.before, training)])),
             (*dataset.notes, *_head_notes(checkpoint, objective), *pooling_notes),
             pooling,
         )
@@ -146,16 +148,16 @@ class Train(Question):
         checkpoint: Checkpoint,
         data: Any,
         held_out: Any = None,
-        report: Progress = no_progress,
-        told: Told = ignore_evaluation,
+        progress: Progress = no_progress,
+        on_evaluation: OnEvaluation = ignore_evaluation,
     ) -> TrainingResult:
         """Train a copy of the checkpoint; the original checkpoint is not changed.
 
         Args:
             data, held_out: as in `plan`.
-            report: called with the work done and the total. If it raises `Cancelled`, the best checkpoint so
+            progress: called with the work done and the total. If it raises `Cancelled`, the best checkpoint so
                 far is returned; before the first evaluation, `Cancelled` is propagated.
-            told: called after each evaluation.
+            on_evaluation: called after each evaluation.
 
         Raises:
             TextError, SelectionError: as `plan`.
@@ -163,7 +165,7 @@ class Train(Question):
             OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
                 estimated.
         """
-        return self.plan(checkpoint, data, held_out).carried_out(report, told)
+        return self.plan(checkpoint, data, held_out).carried_out(progress, on_evaluation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +201,7 @@ class TrainingPlan:
         return (
             f"{training:,} texts for training, {held_out:,} held out. {self.trainable:,} of "
             f"{self.parameters:,} parameters are updated in {self.pace.steps:,} steps of "
-            f"{self.pace.batch} texts. This needs about {in_words(self.memory)} of memory."
+            f"{self.pace.batch} texts. This needs about {format_bytes(self.memory)} of memory."
         )
 
     @property
@@ -207,13 +209,15 @@ class TrainingPlan:
         """Size of the saved weights."""
         return self.parameters * (8 if self.checkpoint.description.dtype == "float64" else 4)
 
-    def carried_out(self, report: Progress = no_progress, told: Told = ignore_evaluation) -> TrainingResult:
+    def carried_out(
+        self, progress: Progress = no_progress, on_evaluation: OnEvaluation = ignore_evaluation
+    ) -> TrainingResult:
         """Run the training; see `Train.of`."""
         objective, update = self.material.lesson, self.question.update
         name = self.checkpoint.description.name
         with (
-            _one_at_a_time(report),
-            promised(self.memory, "This training", _REMEDY),
+            _one_at_a_time(progress),
+            reserved_memory(self.memory, "This training", _REMEDY),
             memory_errors(f"This training does not fit in memory. {_REMEDY}"),
             seeded(self.question.seed),
         ):
@@ -221,7 +225,7 @@ class TrainingPlan:
             adapter: LoraAdapter | None = None
             if update == LORA:
                 lora = LoraModel(full_model)
-                loop = self._train(full_model, lora.updated, report, told)
+                loop = self._train(full_model, lora.updated, progress, on_evaluation)
                 full_model, adapter = lora.merged(objective.task, name)
             else:
                 full_model.requires_grad_(False)
@@ -229,7 +233,7 @@ class TrainingPlan:
                     name_: parameter.requires_grad_()
                     for name_, parameter in select_parameters(full_model, update).items()
                 }
-                loop = self._train(full_model, updated, report, told)
+                loop = self._train(full_model, updated, progress, on_evaluation)
             history = (*self.checkpoint.before, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
         assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
@@ -255,7 +259,9 @@ class TrainingPlan:
             self.material.files,
         )
 
-    def _train(self, full_model: Any, updated: Any, progress: Progress, on_evaluation: Told) -> TrainingLoop:
+    def _train(
+        self, full_model: Any, updated: Any, progress: Progress, on_evaluation: OnEvaluation
+    ) -> TrainingLoop:
         """Train a model and restore its best checkpoint."""
         dataset, objective = self.material, self.material.lesson
         device = self.checkpoint.device
@@ -299,7 +305,7 @@ class TrainingPlan:
         updated: Any,
         groups: Sequence[Any],
         progress: Progress,
-        on_evaluation: Told,
+        on_evaluation: OnEvaluation,
         before: int,
     ) -> TrainingLoop:
         evaluate = make_evaluator(self.material.lesson, full_model, groups)
@@ -311,14 +317,14 @@ def _trains_linear_head(update: str, objective: Objective) -> bool:
     """Return whether the head is trained on vectors that are computed once, which new masks in each
     epoch preclude.
     """
-    return update == HEAD and objective.task != FILLING
+    return update == HEAD and objective.task != FILL_MASK
 
 
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return notes on the head that the training starts from."""
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
         note = "has no head for masked words. Training a new one takes many texts"
-        return [f"{checkpoint.description.name} {note}."] if objective.task == FILLING else []
+        return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
     return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
 
 

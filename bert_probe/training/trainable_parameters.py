@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bert_probe.analyses.weights.parameters import Inventory, Parameter, inventory
+from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -155,11 +155,13 @@ class TrainableParameters:
         return sum(row.count for row in self.inventory.rows if row.name in self.names and condition(row))
 
 
-def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> TrainableParameters:
+def trainable_parameters(
+    checkpoint: Checkpoint, task: str, update: str, labels: int = 2
+) -> TrainableParameters:
     """Return the parameters that an update scope trains, without allocating the model.
 
     Args:
-        labels: the number of labels, as in `counts`.
+        labels: the number of labels, as in `count_by_scope`.
 
     Raises:
         SelectionError: there are fewer layers.
@@ -171,7 +173,7 @@ def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> 
         lora_targets(full_model) if update == LORA else {},
     )
     rows = []
-    for row in inventory(full_model).rows:
+    for row in list_parameters(full_model).rows:
         rows.append(row)
         matrix = adapted.get(row.name.removesuffix(".weight"))
         if matrix is not None:
@@ -191,7 +193,7 @@ def _labels(count: int) -> tuple[str, ...]:
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
-def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
+def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
     """Yield the number of trainable parameters of each update scope, without allocating the model.
 
     The scopes are head, top:K for each K, all, and lora.

@@ -48,7 +48,7 @@ class EvaluationPoint:
         }
 
 
-Told = Callable[[EvaluationPoint], None]
+OnEvaluation = Callable[[EvaluationPoint], None]
 """Called after each evaluation."""
 
 
@@ -73,7 +73,7 @@ class TrainingLoop:
         epochs: int,
         patience: int,
         progress: Progress,
-        on_evaluation: Told,
+        on_evaluation: OnEvaluation,
         before: int = 0,
     ) -> None:
         """Start a training.

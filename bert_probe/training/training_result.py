@@ -15,7 +15,7 @@ from bert_probe.core import inputs
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.training_history import write_trainings
+from bert_probe.model.training_history import write_training_history
 from bert_probe.model.weights import QUIET
 from bert_probe.training.lora import LoraAdapter
 from bert_probe.training.saving import write_folder, write_zip
@@ -135,7 +135,7 @@ class TrainingResult(Result):
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
-        write_trainings(folder, self.checkpoint.before)
+        write_training_history(folder, self.checkpoint.before)
         for name, config in self.pooling.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from bert_probe.analyses.outputs.classify_text import ClassifyText, ClassifyTextResult
-from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, to_mask, usual_word
+from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, default_position, mask_position
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
 from bert_probe.analyses.outputs.next_sentence import NextSentence
@@ -22,9 +22,9 @@ from bert_probe.ui import attribution, blocks, figures, highlight, lens, state, 
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.answers import of_contributions
+from bert_probe.views.answers import sentence_similarity_heatmap
 from bert_probe.views.scale import Scale
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 MAX_BARS = 20
 _LABEL_NOTE = "The names of the labels come from the checkpoint; their meaning was defined by its authors."
@@ -123,14 +123,14 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         with st.container(width=360):
             text = state.text_input("targets", "Only these words", "Separated by commas; empty for all")
     targets = WordList().read("targets", text, trace)
-    default = usual_word(trace)
+    default = default_position(trace)
     st.markdown("Click a word to mask it, or write a mask into the text")
     first = state.token_position("mask", trace.tokens, default)
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
     state.remember("mask", None if position == default else str(position))
     result: FillMaskResult = shared_cache.answers.of(
-        FillMask(top, targets, to_mask(trace, position)).of, trace
+        FillMask(top, targets, mask_position(trace, position)).of, trace
     )
     scale = Scale.from_zero(result.probabilities, 0.0)
     for number, mask in enumerate(result.masks):
@@ -138,7 +138,7 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         title = f"Predictions for token {mask.position}"
         masked = f", which replaces {state.escape(result.hidden)}" if result.hidden else ""
         st.markdown(f"**{title}**{masked}")
-        _bars([shown(token) for token in predictions.tokens], predictions, title, scale.high)
+        _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
     blocks.caveat(
         "The probabilities of all words of the vocabulary sum to 1. They reflect the texts that the model "
@@ -160,7 +160,7 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     }
     st.markdown(notes[result.problem])
     _bars(
-        [shown(label) for label in result.labels],
+        [shorten(label) for label in result.labels],
         result,
         "Classes",
         None if result.problem == "regression" else 1.0,
@@ -295,7 +295,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         )
         attribution.part(traces, result.question.task)
         return result.showing(show="cosine")
-    heatmap(of_contributions(result), key="contributions")
+    heatmap(sentence_similarity_heatmap(result), key="contributions")
     st.markdown(
         f"**Check:** all {result.contributions.size:,} cells add up to the cosine; difference "
         f"{result.off:.1e}."

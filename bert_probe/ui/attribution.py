@@ -23,13 +23,22 @@ from bert_probe.analyses.attribution.similarity_attribution import (
 )
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
-from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABELLING
+from bert_probe.model.checkpoint import (
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.answers import of_checked, of_head_effects, of_input_contributions
-from bert_probe.views.text import shown
+from bert_probe.views.answers import (
+    faithfulness_heatmap,
+    head_attribution_heatmaps,
+    similarity_attribution_heatmap,
+)
+from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 40
 """Maximum number of tokens for which the work, of some two seconds, starts without a click."""
@@ -56,7 +65,7 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         inputs = state.segmented_control("why", "Attribute to", _PARTS, "words")
         target = _choose_target(traces[0], task)
-        at = _choose_token(traces[0]) if task == LABELLING else at
+        at = _choose_token(traces[0]) if task == TOKEN_CLASSIFICATION else at
         if inputs == "words":
             words = state.toggle(
                 "why_words", "Whole words", True, "Score words instead of their subword tokens."
@@ -80,16 +89,16 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
                 result.showing(rows="words") if isinstance(result, AttributionFaithfulnessResult) else result
             )
             export(exported, f"why-{inputs}-{task}", label="Export this part")
-    if task == COMPARING:
+    if task == SENTENCE_SIMILARITY:
         _input_pairs(traces)
 
 
 def _choose_target(trace: Trace, task: str) -> str | None:
     """Draw a choice of class, or of the rank of an answer; None for the most probable one."""
-    if task == CLASSIFYING:
+    if task == TEXT_CLASSIFICATION:
         labels = trace.checkpoint.outputs[task].labels
-        options = {"": "Most probable class"} | {label: shown(label) for label in labels}
-    elif task == ANSWERING:
+        options = {"": "Most probable class"} | {label: shorten(label) for label in labels}
+    elif task == QUESTION_ANSWERING:
         options = {"": "Most probable answer"} | {str(rank): f"Answer {rank}" for rank in range(2, 6)}
     else:
         return None
@@ -100,7 +109,7 @@ def _choose_target(trace: Trace, task: str) -> str | None:
 def _choose_token(trace: Trace) -> int | None:
     """Draw a choice of the token whose label is explained."""
     options = {"": "The first label that is not O"}
-    options |= {str(token.position): f"{token.position} {shown(token.display)}" for token in trace.tokens}
+    options |= {str(token.position): f"{token.position} {shorten(token.display)}" for token in trace.tokens}
     with st.container(width=260):
         position = state.selectbox("why_at", "Token", options, "")
     return int(position) if position else None
@@ -133,7 +142,7 @@ def _tokens(
         return None
     explanation = next(iter(result.explanations.values()))
     st.markdown(f"The **{state.escape(explanation.number)}** is {explanation.value:.4f}. {_summary(result)}")
-    heatmap(of_checked(result), key="why_picture")
+    heatmap(faithfulness_heatmap(result), key="why_picture")
     blocks.caveat(_CAVEAT)
     _faithfulness(result)
     _single_method(result)
@@ -146,7 +155,7 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     drop, random_drops = result.effects[result.best][0], result.random[:, 0]
     low, high = np.percentile(random_drops, INTERVAL)
     index = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
-    word, label = state.escape(shown(best.units[index].display)), methods()[result.best].label
+    word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
     # With few words a random order is often the best possible one, except for the last digits.
     is_better = drop > high and not np.isclose(drop, high)
     comparison = "more than in random order" if is_better else "not more than in random order"
@@ -219,7 +228,7 @@ def _single_method(result: AttributionFaithfulnessResult) -> None:
     scores = np.array(
         [score for unit, score in zip(explanation.units, explanation.scores, strict=True) if not unit.special]
     )
-    figure = figures.signed_bars([shown(unit.display) for unit in units], scores, "score")
+    figure = figures.signed_bars([shorten(unit.display) for unit in units], scores, "score")
     st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=f"Scores by {options[name]}")
     st.caption(_details(explanation))
 
@@ -263,7 +272,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         f"{result.value:.4f} to {result.value + result.changes[layer, head]:.4f}, the largest change of all "
         "heads."
     )
-    changes, importance = of_head_effects(result)
+    changes, importance = head_attribution_heatmaps(result)
     heatmap(changes, key="why_heads_picture")
     layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(result.layers))
     st.caption(f"Change when all heads of a layer are ablated: {layers}.")
@@ -297,7 +306,7 @@ def _input_pairs(traces: Sequence[Trace]) -> None:
     )
     if result is None:
         return
-    heatmap(of_input_contributions(result), key="why_alike_picture")
+    heatmap(similarity_attribution_heatmap(result), key="why_alike_picture")
     st.markdown(
         f"**Check:** the cells add up to {result.contributions.sum():.4f}; the reference texts, which "
         f"consist of {result.baseline} only, contribute {result.reference:.4f}, which belongs to no pair of "

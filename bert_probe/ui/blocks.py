@@ -17,7 +17,7 @@ from bert_probe.ui.components.strip import strip
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 TASK_LABELS: Final = {
     "fill-mask": "Fill mask",
@@ -80,7 +80,7 @@ def truncation_notice(trace: Trace) -> None:
 
 def unique_names(tokens: Sequence[Token | Unit]) -> list[str]:
     """Return unique column names for tokens: position and text."""
-    return [f"{token.position} {shown(token.display)}" for token in tokens]
+    return [f"{token.position} {shorten(token.display)}" for token in tokens]
 
 
 def token_strip(
@@ -91,7 +91,7 @@ def token_strip(
     tokens = trace.tokens
     pieces = [
         StripToken(
-            text=shown(token.display),
+            text=shorten(token.display),
             position=token.position,
             segment=token.segment,
             special=token.special,
@@ -106,7 +106,7 @@ def token_strip(
 
 def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
-    raw = "" if token.display == str(token) else f" · in the vocabulary {shown(token)}"
+    raw = "" if token.display == str(token) else f" · in the vocabulary {shorten(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
 
 

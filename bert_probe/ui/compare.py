@@ -26,11 +26,15 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.examples import EXAMPLES
 from bert_probe.ui.export import ExtraDownload, export, table_zip
-from bert_probe.views.answers import of_patching, patched_name
-from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
+from bert_probe.views.answers import patched_name, patching_heatmap
+from bert_probe.views.heatmaps import (
+    minimal_pair_heads_heatmap,
+    minimal_pair_row_heatmaps,
+    minimal_pair_vectors_heatmap,
+)
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.strip import Mark, StripToken
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 from bert_probe.views.view import digest
 
 MAX_TOKENS_AT_ONCE = 32
@@ -139,14 +143,14 @@ def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) ->
             place = f"in {other} at {side.units_b[counterparts[index]].position}"
         detail = f"position {unit.position} · {place}"
         tokens.append(
-            StripToken(shown(unit.display), unit.position, segment, unit.special, joined, detail, mark)
+            StripToken(shorten(unit.display), unit.position, segment, unit.special, joined, detail, mark)
         )
     return tokens
 
 
 def _unaligned(side: Alignment) -> str:
     """Return the first units of A without a counterpart."""
-    names = [state.escape(shown(side.units_a[index].display)) for index in side.changed_a]
+    names = [state.escape(shorten(side.units_a[index].display)) for index in side.changed_a]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
@@ -178,7 +182,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
         "aligned and compared."
     )
     if selected in side.changed_a:
-        name = state.escape(shown(side.units_a[selected].display))
+        name = state.escape(shorten(side.units_a[selected].display))
         st.markdown(
             f"“{name}” has no counterpart in sentence B. The results are for the word that changed most."
         )
@@ -206,7 +210,7 @@ def _heads(pair: MinimalPairResult) -> None:
     with st.container(key="judged_heads"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        cell = heatmap(of_changes(pair), key="compare_heads")
+        cell = heatmap(minimal_pair_heads_heatmap(pair), key="compare_heads")
         # Only a new click selects a head; an old one must not undo a later choice elsewhere.
         if cell is not None and cell != st.session_state.get("compare_clicked"):
             _select_head(cell.row + 1, cell.column + 1)
@@ -232,7 +236,7 @@ def _heads(pair: MinimalPairResult) -> None:
 
 def _row(row: MinimalPairRowResult) -> None:
     """Draw the attention of the selected word in A and in B, and the difference."""
-    both, difference = of_row_pair(row)
+    both, difference = minimal_pair_row_heatmaps(row)
     heatmap(both, key="compare_rows")
     heatmap(difference, key="compare_difference")
     blocks.caveat(
@@ -258,7 +262,7 @@ def _vectors(pair: MinimalPairResult) -> None:
     with st.container(key="judged_vectors"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        heatmap(of_moved(pair), key="compare_moved")
+        heatmap(minimal_pair_vectors_heatmap(pair), key="compare_moved")
     with right:
         frame = pair.showing(show="moved").frame().set_axis(blocks.unique_names(units), axis=0)
         st.dataframe(
@@ -306,7 +310,7 @@ def _patching(a: Trace, b: Trace) -> None:
     with corner:
         export(result, f"patching-{patch}", label="Export this part")
     st.markdown(_patching_summary(result))
-    heatmap(of_patching(result), key="patching_picture")
+    heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
         "0: the answer for B does not change; 1: it becomes the answer for A; below 0: it moves away from "
         "A's. The answer is the most probable one of the model's output head for A; without an output head, "

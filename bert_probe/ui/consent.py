@@ -28,9 +28,9 @@ def is_agreed(model: str, revision: str = "") -> bool:
     """Return whether a model can be opened without asking the reader."""
     return (
         model.strip() in ("", BUILT_IN)
-        or shared_cache.is_lent(model)
+        or shared_cache.is_in_memory(model)
         or (model, revision) in _agreed()
-        or shared_cache.opened(model, revision) is not None
+        or shared_cache.cached_checkpoint(model, revision) is not None
     )
 
 

@@ -26,9 +26,9 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.examples import CONTEXT
 from bert_probe.ui.export import export, table_bytes
-from bert_probe.views.heatmaps import of_context
+from bert_probe.views.heatmaps import word_in_context_heatmap
 from bert_probe.views.strip import StripToken
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 MAX_SENTENCES = 50
 """Maximum number of sentences on the page."""
@@ -157,7 +157,7 @@ def _choose_word(trace: Trace, row: ContextRow, number: int) -> Unit | None:
     if row.word and current is None:
         st.caption(f":orange[There is no word {state.escape(row.word)} here.]")
     tokens = [
-        StripToken(shown(unit.display), i, 0, unit.special, False, _detail(trace, unit))
+        StripToken(shorten(unit.display), i, 0, unit.special, False, _detail(trace, unit))
         for i, unit in enumerate(units)
     ]
     selected = None if current is None else [unit.positions for unit in units].index(current.positions)
@@ -274,7 +274,7 @@ def _results(result: WordInContextResult) -> None:
     with st.container(key="judged"):
         left, right = st.columns([2, 3], gap="large")
     with left:
-        heatmap(of_context(result, layer), key="context_matrix")
+        heatmap(word_in_context_heatmap(result, layer), key="context_matrix")
     with right:
         st.markdown("**All pairs by layer**")
         frame = result.frame()

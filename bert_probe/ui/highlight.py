@@ -16,7 +16,7 @@ _MAX_PLAIN = 400
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """A span of characters with a name that is drawn next to it and a color from `COLOURS`."""
+    """A span of characters with a name that is drawn next to it and a color from `COLORINGS`."""
 
     start: int
     end: int

@@ -17,7 +17,7 @@ from streamlit.delta_generator import DeltaGenerator
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Progress
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
 from bert_probe.ui import state
@@ -78,7 +78,7 @@ def run(
         is_clicked = _start_button(container, key, label, _cancelled_note(job, unit))
         is_offered = not is_clicked
     if is_clicked or (start and job is None):
-        job = Job(cause, work, partial(sessions.is_here, sessions.current()), **limits)
+        job = Job(cause, work, partial(sessions.is_connected, sessions.current()), **limits)
     if job is None:
         return None
     jobs[key] = job  # most recently used last
@@ -117,9 +117,9 @@ def answer(
     """
     return run(
         key,
-        key_of(of, *inputs),
+        cache_key(of, *inputs),
         label,
-        lambda progress: shared_cache.answers.of(of, *inputs, *limits, report=progress),
+        lambda progress: shared_cache.answers.of(of, *inputs, *limits, progress=progress),
         unit,
         note,
         start=start,

@@ -11,18 +11,18 @@ import streamlit as st
 
 from bert_probe.analyses.outputs.lens import CAVEAT, Lens, LensResult
 from bert_probe.analyses.outputs.tuned_lens import TuneLens, TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, usual_folder
+from bert_probe.analyses.outputs.tuned_lens_files import lens_folder, newest_lens, save_lens
 from bert_probe.errors import ProbeError, UnavailableError, WeightsError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sentence_files import lines
 from bert_probe.text.truncation import truncate_text
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state
 from bert_probe.ui.export import export
 from bert_probe.views.palette import HEADS
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 MAX_LINES = 5_000
 """Maximum number of lines that train a tuned lens on the page."""
@@ -54,7 +54,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.container(),
     )
     # Drawn below the pictures, but run first: it may train the lens that they use.
-    trained = _tuned_lens(trace.checkpoint, truncate) if task == FILLING else None
+    trained = _tuned_lens(trace.checkpoint, truncate) if task == FILL_MASK else None
     with options:
         tuned = _choose_lens(trained)
     try:
@@ -65,15 +65,15 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     with corner:
         export(result, f"lens-{task}", label="Export this part")
     by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # a regression does not
-    if task != LABELLING and has_ranks:
+    if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
     with pictures:
-        if task == FILLING:
+        if task == FILL_MASK:
             _masks(trace, result, by)
             if trained is not None and tuned is not None:
                 _losses(trained[1], trained[0])
-        elif task == CLASSIFYING:
+        elif task == TEXT_CLASSIFICATION:
             all_classes = shared_cache.answers.of(
                 Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace
             )
@@ -117,7 +117,7 @@ def _mask(result: LensResult, top_words: LensResult, number: int, by: str) -> No
     _curves(top_words, number, by)
     layers, count = result.ids.shape[0], result.ids.shape[2]
     _grid(
-        [[shown(name) for name in result.names[layer][number]] for layer in range(layers)],
+        [[shorten(name) for name in result.names[layer][number]] for layer in range(layers)],
         result.probabilities[:, number],
         [str(layer) for layer in range(layers)],
         [str(rank + 1) for rank in range(count)],
@@ -132,7 +132,7 @@ def _tokens(result: LensResult, unit: str) -> None:
     if len(tokens) < len(result.places):
         st.caption(f"The first {_MAX_TOKENS} of {len(result.places):,} tokens; the export has all.")
     _grid(
-        [[shown(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
+        [[shorten(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
         result.probabilities[:, : len(tokens), 0].T,
         blocks.labels(tokens),
         [str(layer) for layer in range(layers)],
@@ -143,7 +143,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 def _settled(result: LensResult, number: int) -> str:
     """Return from which layer on the model's answer ranks first."""
-    name, layer = state.escape(shown(result.names[-1][number][0])), int(result.settled[number])
+    name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
         return f"**{name}** ranks first only at the last layer, {last}."
@@ -168,7 +168,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
                 row[int(np.flatnonzero(ids == id_)[0])]
                 for row, ids in zip(values[:, number], result.ids[:, number], strict=True)
             ]
-            name = figures.as_text(shown(result.names[-1][number][index]))
+            name = figures.as_text(shorten(result.names[-1][number][index]))
             _add_line(figure, by_layer, name, HEADS[index % len(HEADS)])
     # Rank 1 is the best, and most changes are among the first ranks.
     scale = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
@@ -277,7 +277,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
                 _train(checkpoint, texts, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Empty lines are skipped. Your input is unchanged.")
-    return newest(checkpoint)
+    return newest_lens(checkpoint)
 
 
 def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
@@ -286,12 +286,12 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
     question = TuneLens(STEPS)
     path = jobs.run(
         "tuned lens",
-        key_of(question, checkpoint, texts, truncate),
+        cache_key(question, checkpoint, texts, truncate),
         f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
-        lambda progress: keep(question.of(checkpoint, texts, truncate, progress), checkpoint),
+        lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), checkpoint),
         "parts",
         "A minute or two for a small model. You can cancel at any time. The lens is saved in "
-        f"{state.escape(str(usual_folder(checkpoint)), 400)}.",
+        f"{state.escape(str(lens_folder(checkpoint)), 400)}.",
     )
     if path is not None:
         st.success(

@@ -21,7 +21,12 @@ def main() -> None:
         {
             section: [
                 # No icons: the browser would fetch Material icons from another server.
-                st.Page(paths.page(name), title=name.title(), url_path=name, default=name == asgi.FRONT_PAGE)
+                st.Page(
+                    paths.page_script(name),
+                    title=name.title(),
+                    url_path=name,
+                    default=name == asgi.FRONT_PAGE,
+                )
                 for name in names
             ]
             for section, names in asgi.SECTIONS.items()
@@ -48,7 +53,7 @@ def main() -> None:
     finally:
         workbench.draw_model_line()
         drafts.publish()
-        state.publish(asgi.OF_ATTENTION if page.url_path in ("", asgi.FRONT_PAGE) else frozenset())
+        state.publish(asgi.ATTENTION_PARAMETERS if page.url_path in ("", asgi.FRONT_PAGE) else frozenset())
     workbench.confirm_drafts()
 
 

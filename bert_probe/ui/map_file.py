@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bert_probe.errors import ProbeError
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import columns_of, parse_sentences
+from bert_probe.text.sentence_files import column_names, parse_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
 MAX_TEXTS = 5_000
@@ -59,7 +59,7 @@ def use_file(name: str, content: bytes) -> None:
 def _read(name: str, content: bytes) -> _File:
     try:
         sentence_input.check_size(name, content)
-        columns = columns_of(content, name)
+        columns = column_names(content, name)
         names = {column.casefold() for column in columns}
         rows = parse_labeled_texts(content, name) if names & {"label", "labels"} else None
     except ProbeError as error:

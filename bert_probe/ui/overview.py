@@ -8,12 +8,17 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.analyses.highlights.highlights import Highlight, HighlightsResult, forms, look
-from bert_probe.analyses.highlights.reference import Form, ReferenceNumbers, usual
-from bert_probe.model.progress import Progress, no_progress, part_of
+from bert_probe.analyses.highlights.highlights import (
+    Highlight,
+    HighlightsResult,
+    find_highlights,
+    reference_forms,
+)
+from bert_probe.analyses.highlights.reference import ReferenceForm, ReferenceNumbers, measure_references
+from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
-from bert_probe.server.asgi import OF_ATTENTION
+from bert_probe.server.asgi import ATTENTION_PARAMETERS
 from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.workbench import TracedRequest
@@ -21,7 +26,7 @@ from bert_probe.views import small
 
 _OWN: Final = {
     "tokens": frozenset(("of",)),
-    "attention": OF_ATTENTION | {"of"},
+    "attention": ATTENTION_PARAMETERS | {"of"},
     "embeddings": frozenset(("of", "part", "vector_layer")),
     "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
     "answer": frozenset(("task", "of")),
@@ -45,9 +50,13 @@ def render() -> None:
 
 def _draw(traced: TracedRequest) -> None:
     """Draw the cards: quick ones first, in fixed order; ranked once the reference numbers are known."""
-    pair_forms = forms(traced.a, traced.b)
-    is_measured = all(shared_cache.answers.has(usual, traced.checkpoint, form) for form in pair_forms)
-    result: HighlightsResult = shared_cache.answers.of(look, traced.a, traced.b, quick=not is_measured)
+    pair_forms = reference_forms(traced.a, traced.b)
+    is_measured = all(
+        shared_cache.answers.has(measure_references, traced.checkpoint, form) for form in pair_forms
+    )
+    result: HighlightsResult = shared_cache.answers.of(
+        find_highlights, traced.a, traced.b, quick=not is_measured
+    )
     if is_measured:
         result = result.ranked(_reference_numbers(traced, pair_forms))
     with st.container(key="findings", gap="small"):
@@ -62,19 +71,22 @@ def _draw(traced: TracedRequest) -> None:
 
 
 def _reference_numbers(
-    traced: TracedRequest, text_forms: Sequence[Form], progress: Progress = no_progress
+    traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
     """Return the numbers of the reference sentences, measured once per model."""
     parts = [
         shared_cache.answers.of(
-            usual, traced.checkpoint, form, report=part_of(progress, number, len(text_forms))
+            measure_references,
+            traced.checkpoint,
+            form,
+            progress=step_progress(progress, number, len(text_forms)),
         )
         for number, form in enumerate(text_forms)
     ]
     return parts[0] if len(parts) == 1 else parts[0] | parts[1]
 
 
-def _measure_reference(traced: TracedRequest, text_forms: Sequence[Form]) -> None:
+def _measure_reference(traced: TracedRequest, text_forms: Sequence[ReferenceForm]) -> None:
     """Measure the reference sentences in a job, and run the page again."""
     done = jobs.run(
         "usual",
@@ -96,14 +108,16 @@ def _card(finding: Highlight, number: int) -> None:
         st.image(
             small.svg(finding.picture, blocks.is_dark()),
             width=small.WIDTH,
-            alt=small.described(finding.picture),
+            alt=small.alt_text(finding.picture),
         )
         with st.container(gap="small"):
             st.markdown(state.escape(finding.said, 1_000))
             if finding.of:
                 st.caption(f"{finding.place} {_capital(finding.kind.measure)}: {finding.value:.4g}")
             st.page_link(
-                paths.page(finding.page), label=f"{_label(finding)} →", query_params=_url_parameters(finding)
+                paths.page_script(finding.page),
+                label=f"{_label(finding)} →",
+                query_params=_url_parameters(finding),
             )
 
 

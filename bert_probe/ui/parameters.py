@@ -15,10 +15,10 @@ import streamlit as st
 from bert_probe.analyses.comparison.parameter_change import ParameterChangeResult
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, Parameters
 from bert_probe.errors import UnavailableError
-from bert_probe.model.checkpoint import FILLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.module_tree import module_tree
 from bert_probe.training.models import TASKS
-from bert_probe.training.trainable_parameters import TrainableParameters, counts, updated
+from bert_probe.training.trainable_parameters import TrainableParameters, count_by_scope, trainable_parameters
 from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.export import export
@@ -136,12 +136,12 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         labels = {task: TASK_LABELS[task] for task in TASKS}
         task = state.segmented_control("head_for", "Head", labels, TASKS[0], "The task to train.")
         label_count = 2
-        if task != FILLING:
+        if task != FILL_MASK:
             with st.container(width=150):
                 label_count = settings.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
     try:
-        update = settings.choose_update([*counts(checkpoint, task, label_count)])
-        return updated(checkpoint, task, update, label_count)
+        update = settings.choose_update([*count_by_scope(checkpoint, task, label_count)])
+        return trainable_parameters(checkpoint, task, update, label_count)
     except UnavailableError as error:
         st.info(state.escape(str(error), 600))
         return None

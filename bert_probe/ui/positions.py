@@ -11,7 +11,7 @@ import streamlit as st
 
 from bert_probe.analyses.weights import positions as kinds
 from bert_probe.analyses.weights.position_encodings import DistanceBias, Rotary
-from bert_probe.analyses.weights.positions import Positions, PositionsResult, directions
+from bert_probe.analyses.weights.positions import Positions, PositionsResult, count_directions
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
@@ -20,7 +20,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.vectors import numbers
 from bert_probe.views.palette import HEADS
-from bert_probe.views.positions import of_positions
+from bert_probe.views.positions import position_heatmaps
 
 _LABELS = {
     kinds.COSINES: "Cosines",
@@ -93,7 +93,7 @@ def _draw(result: PositionsResult) -> None:
     elif view == kinds.BIAS and result.bias is not None:
         figure, alt = bias_curves(result.bias), "What each head adds to a score, by distance"
     else:
-        heatmaps = of_positions(result)
+        heatmaps = position_heatmaps(result)
         columns = st.columns(len(heatmaps), gap="large")
         for number, (column, data) in enumerate(zip(columns, heatmaps, strict=True)):
             with column:
@@ -149,7 +149,7 @@ def _distance_summary(result: PositionsResult) -> str:
 
 def _spectrum_summary(result: PositionsResult) -> str:
     """Return the number of directions that contain most of the variance."""
-    learned, sinusoids = (directions(spectrum) for spectrum in result.spectra)
+    learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.table_of_positions.vectors.shape[1]
     return (
         f"90% of the variance over positions is in **{learned}** of {size:,} directions for the learned "

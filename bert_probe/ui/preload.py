@@ -11,7 +11,7 @@ from functools import cache
 
 from streamlit import delta_generator
 
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 
 
 def start() -> None:
@@ -39,7 +39,7 @@ def _imports() -> Future[None]:
     def work() -> None:
         try:
             # The modules that open a model and those of the front page.
-            with imported_for_good(), _shorter_switch_interval():
+            with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401
         except BaseException as error:

@@ -15,7 +15,7 @@ from bert_probe.reports import notes
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
-from bert_probe.reports.view_files import ModelReference, asked_in, subject_of
+from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.report_preview import Preview
 from bert_probe.ui import blocks, consent, drafts, jobs, state
@@ -83,7 +83,7 @@ def _change_title() -> None:
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
     """Draw the description of a view, with buttons that move and remove it."""
     view = entry.view
-    title, question = asked_in(view)
+    title, question = describe_question(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
         st.markdown(f"**{index + 1} · {state.escape(title)}**:gray[{page}]", width="content")
@@ -104,7 +104,7 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
             on_click=partial(drafts.remove, index),
         )
     lines = [
-        state.escape(subject_of(view), 400),
+        state.escape(describe_inputs(view), 400),
         state.escape(question, 300),
         *(state.escape(model.shown) for model in view.models),
     ]
@@ -119,15 +119,17 @@ def _note(index: int, entry: DraftEntry) -> None:
         f"Note on view {index + 1}",
         key=key,
         height=80,
-        max_chars=notes.LONGEST,
-        placeholder=f"Plain text. {notes.HOW}",
+        max_chars=notes.MAX_CHARACTERS,
+        placeholder=f"Plain text. {notes.REFERENCE_HELP}",
         on_change=_change_note,
         args=(index, key),
     )
-    unchecked = notes.unchecked(entry.note)
+    unchecked = notes.unchecked_numbers(entry.note)
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
-        st.caption(f"Typed by hand, so they cannot be verified: {numbers}. {state.escape(notes.HOW)}")
+        st.caption(
+            f"Typed by hand, so they cannot be verified: {numbers}. {state.escape(notes.REFERENCE_HELP)}"
+        )
 
 
 def _change_note(index: int, key: str) -> None:

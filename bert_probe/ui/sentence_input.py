@@ -13,7 +13,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from bert_probe.errors import TextError
-from bert_probe.text.sentence_files import columns_of, lines, parse_sentences, usual_column
+from bert_probe.text.sentence_files import column_names, default_column, lines, parse_sentences
 from bert_probe.ui import blocks, state, url_texts
 from bert_probe.ui.examples import SENTENCES
 
@@ -182,7 +182,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
         return None
     name, content = st.session_state[_FILE]
     check_size(name, content)
-    columns = columns_of(content, name)
+    columns = column_names(content, name)
     column = choose_column("sentences_column", columns, name) if columns else None
     sentences = parse_sentences(content, name, column)
     of_column = f", column {state.escape(column)}" if column is not None else ""
@@ -203,7 +203,7 @@ def _keep_file() -> None:
 def choose_column(key: str, columns: tuple[str, ...], name: str) -> str:
     """Draw a select box for the column of a table that contains the texts."""
     if st.session_state.get(key) not in columns:
-        st.session_state[key] = columns[usual_column(columns) or 0]
+        st.session_state[key] = columns[default_column(columns) or 0]
     column: str = st.selectbox(
         f"Column of {state.escape(name)}", list(dict.fromkeys(columns)), key=key, persist_state="session"
     )

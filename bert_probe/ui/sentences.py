@@ -8,18 +8,18 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.pooling import POOLINGS, offered, recipe
+from bert_probe.analyses.vectors.pooling import POOLINGS, available_poolings, resolve_pooling
 from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
-from bert_probe.views.heatmaps import of_sentences
+from bert_probe.views.heatmaps import sentences_heatmap
 
 MAX_SENTENCES = 2_000
 """Maximum number of sentences: more cannot be read in one matrix."""
@@ -76,7 +76,7 @@ def _segmented_control(
 
 def _choose_pooling(checkpoint: Checkpoint) -> str:
     """Draw the choice of pooling, with its description."""
-    available = offered(checkpoint)
+    available = available_poolings(checkpoint)
     pooling = _segmented_control(
         "pooling",
         "Pooling",
@@ -84,7 +84,11 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
         available[0],
         "How the vectors of a sentence's tokens become one vector.",
     )
-    own = f" Here: {state.escape(str(recipe(checkpoint, pooling)), 1000)}." if pooling == "model" else ""
+    own = (
+        f" Here: {state.escape(str(resolve_pooling(checkpoint, pooling)), 1000)}."
+        if pooling == "model"
+        else ""
+    )
     st.markdown(f":gray[{POOLINGS[pooling]}{own}]")
     return pooling
 
@@ -161,7 +165,7 @@ def _similarity(result: SentencesResult, part: str) -> None:
             alt="Cosine similarity of every two sentences",
         )
         return
-    cell = heatmap(of_sentences(ordered), key="sentences_matrix")
+    cell = heatmap(sentences_heatmap(ordered), key="sentences_matrix")
     if cell is None:
         blocks.caveat("Click a cell to read its two sentences.")
     else:
@@ -194,12 +198,12 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
     """Return the map from a job; None while there is none."""
-    methods = {method: _METHODS[method] for method in layouts.installed()}
+    methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
     question = SentenceMap(method, result.question.pooling)
     return jobs.run(
         f"sentence map {method}",
-        key_of(question, checkpoint, result.sentences, truncate),
+        cache_key(question, checkpoint, result.sentences, truncate),
         f"Compute {_METHODS[method]}",
         partial(question.of_vectors, result),
         unit=_UNITS[method],

@@ -11,9 +11,9 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, curves, figures, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
-from bert_probe.views.heatmaps import of_similarity
+from bert_probe.views.heatmaps import similarity_heatmap
 from bert_probe.views.matrix import Cell, HeatmapSpec
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 
 def render() -> None:
@@ -41,7 +41,7 @@ def render() -> None:
         result = question.of(traced.a) if traced.b is None else question.of(traced.a, traced.b)
         st.space("stretch")
         export(result, f"similarity-layer{layer}")
-    data = of_similarity(result)
+    data = similarity_heatmap(result)
     with st.container(key="judged"):
         left, right = st.columns([3, 2], gap="large")
     with left:
@@ -83,7 +83,7 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
     )
     pair = None
     if cell is not None:
-        name = f"{shown(result.rows[cell.row].display)} – {shown(result.columns[cell.column].display)}"
+        name = f"{shorten(result.rows[cell.row].display)} – {shorten(result.columns[cell.column].display)}"
         pair = curves.PairCurve(name, result.curve(cell.row, cell.column))
     st.plotly_chart(
         curves.layer_curves(baseline, layer, pair),

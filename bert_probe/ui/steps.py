@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.attention.head_outputs import head_outputs
-from bert_probe.analyses.attention.steps import AttentionSteps, AttentionStepsResult, last_word
+from bert_probe.analyses.attention.steps import AttentionSteps, AttentionStepsResult, default_query
 from bert_probe.core import files
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
@@ -19,7 +19,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
-from bert_probe.views.steps import of_steps
+from bert_probe.views.steps import step_heatmaps
 
 
 def _choose_head(trace: Trace) -> tuple[int, int]:
@@ -233,7 +233,7 @@ def render() -> None:
     layer, head = _choose_head(trace)
     left, right = st.columns(2, gap="large")
     with left:
-        query = _choose_token(trace, "query", "Query token", last_word(trace))
+        query = _choose_token(trace, "query", "Query token", default_query(trace))
     steps = AttentionSteps(layer - 1, head - 1, query).of(trace, outputs)
     with right:
         key = _choose_token(trace, "key", "Key token", steps.strongest)
@@ -249,7 +249,7 @@ def render() -> None:
         strongest, weight = _name(trace.tokens[steps.strongest]), _number(steps.weights[steps.strongest])
         st.markdown(f"{summary}. Its largest weight, {weight}, is on {strongest}.")
     with st.container(key="steps"):
-        heatmaps = of_steps(steps, key)
+        heatmaps = step_heatmaps(steps, key)
         _query_and_key(steps, key, heatmaps)
         _scale_and_mask(steps, key, heatmaps)
         _weight_and_value(steps, key, heatmaps)

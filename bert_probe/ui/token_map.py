@@ -19,8 +19,8 @@ from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.ui import blocks, jobs, map_file, state, workbench
 from bert_probe.ui.components.layer_map import layer_map
 from bert_probe.ui.export import export
-from bert_probe.views.layer_map import COLOURS, MEANING, MODES, MapSelection, MapView, digest, usual
-from bert_probe.views.text import shown
+from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, MapView, default_view, digest
+from bert_probe.views.text import shorten
 
 _MAX_CHARACTERS = 1_000
 """Maximum length of a text that is shown below the map."""
@@ -111,7 +111,7 @@ def _draw(
         more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
     with corner:
         export(result, "map", more, data={"rows": texts} if is_file else None)
-    blocks.caveat(MEANING)
+    blocks.caveat(CAVEAT)
     if selection["pinned"] is not None:
         _token(result, selection["pinned"], is_file)
     _table(result, selection, view["layer"])
@@ -123,16 +123,16 @@ def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
     text = result.texts[mark.text]
     part = f", {state.escape(result.part_names[mark.part])}" if result.part_names else ""
     where = f"text {mark.text + 1}{part}, position {mark.position}"
-    st.markdown(f"**{state.escape(shown(mark.display))}** in {where}:")
+    st.markdown(f"**{state.escape(shorten(mark.display))}** in {where}:")
     st.text(" ".join(filter(None, text))[:_MAX_CHARACTERS])
     with st.container(horizontal=True):
         link = partial(st.button, on_click=_use_text if is_file else None, args=(text,) if is_file else None)
         if link("Show the attention of this text"):
-            with callbacks.to_the_end():
-                st.switch_page(paths.page("attention"))
+            with callbacks.uninterrupted():
+                st.switch_page(paths.page_script("attention"))
         if link("Show the similarity of its tokens"):
-            with callbacks.to_the_end():
-                st.switch_page(paths.page("similarity"))
+            with callbacks.uninterrupted():
+                st.switch_page(paths.page_script("similarity"))
 
 
 def _use_text(text: tuple[str, str | None]) -> None:
@@ -179,7 +179,7 @@ def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
         st.session_state[_START] = (key, requested)
     selection, reported = layer_map(result, key="layer_map", start=st.session_state[_START][1])
     view = reported or requested
-    default = usual(result)
+    default = default_view(result)
     for name, parameter in _URL_KEYS.items():
         value = cast(dict[str, object], view)[name]
         is_default = value == cast(dict[str, object], default)[name]
@@ -189,13 +189,13 @@ def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
 
 def _view_of_url(result: TokenMapResult) -> MapView:
     """Return the view that the URL requests, with a caption for each invalid parameter."""
-    parameters, view = state.url_parameters(), usual(result)
+    parameters, view = state.url_parameters(), default_view(result)
     mode, layer, colour = (parameters.get(key) for key in _URL_KEYS.values())
     layers = [str(number) for number in range(result.layers + 1)]
     for name, label, value, options in (
         ("mode", "view", mode, MODES),
         ("layer", "layer", layer, layers),
-        ("by", "color", colour, COLOURS),
+        ("by", "color", colour, COLORINGS),
     ):
         if value is None:
             continue

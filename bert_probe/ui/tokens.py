@@ -16,7 +16,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.text.sentence_files import lines
 from bert_probe.ui import blocks, state, url_texts, workbench
 from bert_probe.ui.export import export
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 
 def render() -> None:
@@ -82,7 +82,9 @@ def _split_words(trace: Trace) -> None:
         pd.DataFrame(
             {
                 "word": [word.text for word in split_words],
-                "tokens": [[shown(trace.tokens[i].display) for i in word.positions] for word in split_words],
+                "tokens": [
+                    [shorten(trace.tokens[i].display) for i in word.positions] for word in split_words
+                ],
                 "positions": [", ".join(map(str, word.positions)) for word in split_words],
             }
         ),
@@ -199,14 +201,14 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
     """Return the batch as a styled table, one row per text."""
     rows = [
         [
-            shown(result.token(text, position))
+            shorten(result.token(text, position))
             if cell == "token"
             else str(result.arrays[cell][text, position])
             for position in range(result.length)
         ]
         for text in range(len(result.encodings))
     ]
-    names = [f"{number} · {shown(text.text)[:24]}" for number, text in enumerate(result.encodings, start=1)]
+    names = [f"{number} · {shorten(text.text)[:24]}" for number, text in enumerate(result.encodings, start=1)]
     columns = [*map(str, range(result.length))]
     frame = pd.DataFrame(rows, index=pd.Index(names, name="text"), columns=columns)
     padding = pd.DataFrame(result.padding, index=frame.index, columns=frame.columns)

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote_plus, urlencode
 
 from bert_probe.errors import TextError
-from bert_probe.server.text_store import get, parameter, put
+from bert_probe.server.text_store import get, parameter_name, put
 from bert_probe.ui import state
 
 MAX_LINK: Final = 2_000
@@ -45,13 +45,13 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
     """
     is_short = text is None or (not named and fits(key, text))
     state.remember(key, text if is_short else None)
-    state.remember(parameter(key), None if text is None or is_short else put(text))
+    state.remember(parameter_name(key), None if text is None or is_short else put(text))
 
 
 def recall(key: str) -> str | None:
     """Return the text that the URL contains or names; None if there is none or it is no longer stored."""
     parameters = state.url_parameters()
-    name = parameters.get(parameter(key))
+    name = parameters.get(parameter_name(key))
     if key in parameters or name is None:
         return parameters.get(key)
     return get(name)
@@ -59,7 +59,7 @@ def recall(key: str) -> str | None:
 
 def missing(*keys: str) -> dict[str, str]:
     """Return the URL parameters that name a text which is no longer stored, with their values."""
-    names = {parameter(key): key for key in keys if recall(key) is None}
+    names = {parameter_name(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
 
@@ -81,7 +81,9 @@ def fits(key: str, text: str) -> bool:
     if len(text) > MAX_URL or any("\ud800" <= character <= "\udfff" for character in text):
         return False
     other = {
-        name: value for name, value in state.url_parameters().items() if name not in (key, parameter(key))
+        name: value
+        for name, value in state.url_parameters().items()
+        if name not in (key, parameter_name(key))
     }
     return length(other | {key: text}) <= MAX_URL
 
@@ -111,5 +113,5 @@ def expand(parameters: Mapping[str, str]) -> dict[str, str]:
     return expanded
 
 
-_KEYS: Final = {parameter(key): key for key in TEXTS}
+_KEYS: Final = {parameter_name(key): key for key in TEXTS}
 """Names of parameters that name a stored text, and the key of the text."""

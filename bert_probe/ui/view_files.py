@@ -18,7 +18,7 @@ import streamlit as st
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.drafts import Draft, read_any
-from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, subject_of
+from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, text_store
 from bert_probe.ui import consent, drafts, map_file, sentence_input, state, url_texts, workbench
@@ -105,7 +105,7 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
     """Return URL parameters as a view file stores them: with full texts, without the draft."""
-    left_out = {*_LEFT_OUT, *map(text_store.parameter, _LEFT_OUT)}
+    left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
@@ -218,7 +218,7 @@ def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
 
 def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
     """Draw the models that a view names and ask the reader whether to open them."""
-    subject = subject_of(view)
+    subject = describe_inputs(view)
     consent.ask(
         unknown,
         "view",
@@ -257,7 +257,7 @@ def _restore(pending: ViewFile | Draft) -> str:
     for name, value in pending.address.items():
         if name in url_texts.TEXTS and name not in _LEFT_OUT:
             url_texts.remember(name, value)
-        elif name not in {*_LEFT_OUT, *map(text_store.parameter, url_texts.TEXTS)}:
+        elif name not in {*_LEFT_OUT, *map(text_store.parameter_name, url_texts.TEXTS)}:
             state.remember(name, value)
     _restore_files(pending)
     st.session_state[_MODELS] = pending.models
@@ -280,16 +280,16 @@ def _restore_files(view: ViewFile) -> None:
 
 def _switch_page() -> None:
     """Go to the page of an opened view."""
-    with callbacks.to_the_end():
+    with callbacks.uninterrupted():
         page = st.session_state.pop(_TARGET, None)
         if page is not None and page != state.current_page():
-            st.switch_page(paths.page(page))
+            st.switch_page(paths.page_script(page))
 
 
 def warn_other_weights() -> None:
     """Warn if the opened view was made with other weights than those of the current model."""
     now = workbench.request()
-    checkpoint = shared_cache.opened(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     for model in st.session_state.get(_MODELS, ()):
         current = ModelReference(now.model, now.revision).shown
         if checkpoint is not None and model.shown == current and not model.fits(checkpoint):

@@ -14,7 +14,7 @@ import streamlit as st
 
 from bert_probe.analyses.comparison.fertility_change import FertilityChange
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult
-from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult, named
+from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult, token_reference
 from bert_probe.analyses.vocabulary.vocabulary import ALL, Vocabulary, VocabularyResult
 from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -164,7 +164,7 @@ def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> Non
     """Use the token of the row that was selected in a table."""
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(ids):
-        name = named(tokens, ids[rows[0]])
+        name = token_reference(tokens, ids[rows[0]])
         st.session_state[_TOKEN] = f"id:{name}" if isinstance(name, int) else name
 
 
@@ -230,7 +230,7 @@ def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
         id_ for id_, kind in enumerate(tokens.kinds) if kind == WORD
     ]
     longest = max(words, key=lambda id_: len(tokens.texts[id_]), default=0)
-    name = named(tokens, longest)
+    name = token_reference(tokens, longest)
     return f"id:{name}" if isinstance(name, int) else name
 
 

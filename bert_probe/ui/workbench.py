@@ -10,7 +10,7 @@ from typing import Any, cast
 import streamlit as st
 
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.lengths import most_tokens
+from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
@@ -242,14 +242,14 @@ def draw_sidebar() -> None:
 def draw_model_line() -> None:
     """Draw the size of the model below the form; called last, when the page has opened the model."""
     now = request()
-    checkpoint = shared_cache.opened(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     if checkpoint is None:
         return
     model = checkpoint.description
     with st.sidebar:
         st.caption(
             f"{state.escape(model.name)} · {model.layers} layers × {model.heads} heads · "
-            f"{model.hidden_size} dimensions · up to {most_tokens(model.max_tokens):,} tokens"
+            f"{model.hidden_size} dimensions · up to {max_input_tokens(model.max_tokens):,} tokens"
         )
         for note in model.notes:
             st.caption(state.escape(note))
@@ -297,7 +297,7 @@ def open_model(
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
-    checkpoint = shared_cache.opened(model, revision)
+    checkpoint = shared_cache.cached_checkpoint(model, revision)
     if checkpoint is not None:
         consent.agree([(model, revision)])
         _notice_replaced(model, revision)
@@ -308,7 +308,7 @@ def open_model(
     name = state.escape(model or BUILT_IN)
 
     def describe() -> str:
-        return f"Opening {name}. {shared_cache.opening(model, revision).notice}".rstrip()
+        return f"Opening {name}. {shared_cache.opening_progress(model, revision).notice}".rstrip()
 
     def work(progress: Progress) -> Checkpoint:
         return shared_cache.open_checkpoint(model, revision, progress)
@@ -336,7 +336,7 @@ def _notice_replaced(model: str, revision: str) -> None:
     """Show a message if the model's folder contains other files than this session saw before."""
     seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
-    files = shared_cache.opened_from(model, revision)
+    files = shared_cache.loaded_stamp(model, revision)
     if seen.setdefault((model, revision), files) != files:
         seen[model, revision] = files
         st.session_state.setdefault(_REPLACED, set()).add((model, revision))

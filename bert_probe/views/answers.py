@@ -15,18 +15,18 @@ from bert_probe.analyses.attribution.similarity_attribution import SimilarityAtt
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views.heatmaps import between, by_head
+from bert_probe.views.heatmaps import head_grid, token_pair_heatmap
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import Scale
-from bert_probe.views.text import labels, positions, shown
+from bert_probe.views.text import labels, positions, shorten
 
 
-def of_patching(result: ActivationPatchingResult) -> Heatmap:
+def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
     """Return the recovered share of A's output, by token and layer or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if result.question.what == "heads":
         title = "Share of A's output recovered by patching each head"
-        return by_head(result.recovered, "recovered", title, scale, "patching-heads")
+        return head_grid(result.recovered, "recovered", title, scale, "patching-heads")
     drawing = HeatmapSpec(
         scale=scale,
         row_axis="token",
@@ -42,13 +42,13 @@ def of_patching(result: ActivationPatchingResult) -> Heatmap:
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
     """Return the name of A's token at a position, with B's token if it differs, as in "was for is"."""
-    token_a, token_b = (shown(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
+    token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 
 
-def of_contributions(result: SentenceSimilarityResult) -> Heatmap:
+def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
     """Return the contribution of each pair of tokens to the cosine of two sentences."""
-    return between(
+    return token_pair_heatmap(
         result.hundredths,
         result.a.tokens,
         result.b.tokens,
@@ -60,9 +60,9 @@ def of_contributions(result: SentenceSimilarityResult) -> Heatmap:
     )
 
 
-def of_input_contributions(result: SimilarityAttributionResult) -> Heatmap:
+def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
     """Return the contribution of each pair of input tokens to the cosine of two sentences."""
-    return between(
+    return token_pair_heatmap(
         result.hundredths,
         result.tokens_a,
         result.tokens_b,
@@ -74,7 +74,7 @@ def of_input_contributions(result: SimilarityAttributionResult) -> Heatmap:
     )
 
 
-def of_explanations(results: Sequence[AttributionResult]) -> Heatmap:
+def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
     """Return attributions, a row per method and a column per word, as shares on one common scale."""
     first = results[0]
     indices = [index for index, unit in enumerate(first.units) if not unit.special]
@@ -85,7 +85,7 @@ def of_explanations(results: Sequence[AttributionResult]) -> Heatmap:
         row_axis="method",
         column_axis="word" if first.question.words else "token",
         value_name="share",
-        caption=f"Attribution of the {shown(first.number)}",
+        caption=f"Attribution of the {shorten(first.number)}",
         square=False,
         column_positions=positions(units),
         file_name="why",
@@ -94,25 +94,25 @@ def of_explanations(results: Sequence[AttributionResult]) -> Heatmap:
     return Heatmap(values, names, labels(units), drawing)
 
 
-def of_checked(result: AttributionFaithfulnessResult) -> Heatmap:
+def faithfulness_heatmap(result: AttributionFaithfulnessResult) -> Heatmap:
     """Return the attributions of all methods whose faithfulness was measured."""
-    return of_explanations(list(result.explanations.values()))
+    return attribution_heatmap(list(result.explanations.values()))
 
 
-def of_head_effects(result: HeadAttributionResult) -> list[Heatmap]:
+def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
     """Return the change of the output without each head, and the gradient-based importance of each head."""
     end = Scale.from_zero(np.abs(result.changes), 0.0).high
-    number = shown(result.number)
+    number = shorten(result.number)
     # A cell has room for two decimals only, and the changes of a cosine are small.
     factor, unit = (100, ", hundredths") if end < 0.5 else (1, "")
-    changes = by_head(
+    changes = head_grid(
         factor * result.changes,
         f"change{unit}",
         f"Change of the {number} without each head",
         Scale("diverging", -factor * end, factor * end),
         "why-heads",
     )
-    importance = by_head(
+    importance = head_grid(
         factor * result.importance,
         f"|output · gradient|{unit}",
         f"Gradient-based importance of each head for the {number}",
@@ -122,9 +122,9 @@ def of_head_effects(result: HeadAttributionResult) -> list[Heatmap]:
     return [changes, importance]
 
 
-def of_confusion(result: EvaluateResult) -> Heatmap:
+def confusion_heatmap(result: EvaluateResult) -> Heatmap:
     """Return the confusion matrix of a classifier or tagger."""
-    names = [shown(label) for label in result.labels]
+    names = [shorten(label) for label in result.labels]
     return Heatmap(
         result.confusion,
         names,

@@ -9,13 +9,13 @@ import numpy as np
 
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.errors import SelectionError
-from bert_probe.model.trace import Trace, resolve
-from bert_probe.views.head_view import LABELLED, HeadViewData
+from bert_probe.model.trace import Trace, resolve_index
+from bert_probe.views.head_view import MAX_LABELED_TOKENS, HeadViewData
 from bert_probe.views.page import caption_of
 from bert_probe.views.view import Options, Pins, Series, View
 
 
-def asked_picture(
+def head_view_data(
     trace: Trace,
     layer: int = -1,
     heads: int | Sequence[int] | str = "mean",
@@ -34,15 +34,15 @@ def asked_picture(
         SelectionError: A layer, head, measure or pin does not exist.
         UnavailableError: This model or its attention does not have the measure.
     """
-    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
+    labels = Heads().of(trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
     picture = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
     series = parse_heads(heads, trace.heads)
     if series != "mean":
         picture.what.single_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
-    units = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
-    number = resolve(layer, trace.layers, "layer") + 1
+    units = tuple(resolve_index(pin, len(picture.units), "pin") for pin in pins)
+    number = resolve_index(layer, trace.layers, "layer") + 1
     options = Options(layout, specials=specials)
     return picture, View(number, series, options, Pins(side, units), measure, words, residual)
 
@@ -62,7 +62,7 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
             raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
         return "mean"
     indices = [heads] if isinstance(heads, int | np.integer) else heads
-    return tuple(dict.fromkeys(resolve(head, count, "head") for head in indices)) or "mean"
+    return tuple(dict.fromkeys(resolve_index(head, count, "head") for head in indices)) or "mean"
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

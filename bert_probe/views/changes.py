@@ -9,20 +9,20 @@ from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.vector_change import VectorChangeResult
 from bert_probe.model.trace import Array, Trace
-from bert_probe.views.heatmaps import by_head
+from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale
-from bert_probe.views.text import labels, positions, shown
+from bert_probe.views.text import labels, positions, shorten
 
 
-def of_changed_heads(result: HeadChangeResult) -> Heatmap:
+def head_change_heatmap(result: HeadChangeResult) -> Heatmap:
     """Return how much the attention of each head differs between A and B."""
     values, scale, unit = _readable(result.total_variation)
     title = "Change of each head's attention from A to B"
-    return by_head(values, f"total variation{unit}", title, scale, "diff-heads")
+    return head_grid(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
-def of_changed_vectors(result: VectorChangeResult) -> Heatmap:
+def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
     """Return the cosine distance between the vectors of A and B, by token and layer."""
     values, scale, unit = _readable(result.moved)
     drawing = HeatmapSpec(
@@ -37,7 +37,7 @@ def of_changed_vectors(result: VectorChangeResult) -> Heatmap:
     return Heatmap(values.T, labels(result.units), _layers(len(result.moved)), drawing)
 
 
-def of_alike_layers(result: LayerSimilarityResult) -> Heatmap:
+def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
     """Return the CKA similarity of each layer of A with each layer of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
@@ -51,7 +51,7 @@ def of_alike_layers(result: LayerSimilarityResult) -> Heatmap:
     return Heatmap(result.cka, _layers(rows), _layers(columns), drawing)
 
 
-def of_matched_heads(result: HeadMatchesResult) -> Heatmap:
+def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
     """Return the similarity of each head of A with each head of B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
@@ -67,7 +67,7 @@ def of_matched_heads(result: HeadMatchesResult) -> Heatmap:
     return Heatmap(result.matrix, rows, columns, drawing)
 
 
-def of_matched_maps(
+def matched_head_heatmaps(
     result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
     """Return the attention of a head of A and of a head of B on the spans that both tokenizers share.
@@ -75,11 +75,11 @@ def of_matched_maps(
     Both heatmaps have the same scale.
     """
     spans, queries = result.spans.spans, result.spans.queries
-    keys = [shown(span.text) for span in spans]
+    keys = [shorten(span.text) for span in spans]
     first, second = (
         Heatmap(
             values,
-            [shown(span.text) for span in queries],
+            [shorten(span.text) for span in queries],
             keys,
             HeatmapSpec(
                 scale=SHARES,

@@ -14,17 +14,17 @@ import numpy as np
 
 from bert_probe.analyses.attention.attention import Attention, AttentionResult, Head
 from bert_probe.analyses.attention.measures import AttentionMeasure
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.page import CAVEAT, Page
-from bert_probe.views.payload import packed
-from bert_probe.views.text import shown as shorten
+from bert_probe.views.payload import pack
+from bert_probe.views.text import shorten as shorten
 from bert_probe.views.toolbar import ToolbarOptions
-from bert_probe.views.view import Place, VersionedView, View, described, digest, units_of
+from bert_probe.views.view import LayerAndHeads, VersionedView, View, digest, units_of, view_to_json
 
-LABELLED: Final = 1024
+MAX_LABELED_TOKENS: Final = 1024
 """Maximum number of tokens for which heads are labeled; measuring all heads takes as long as the model."""
 
 TOLERANCE: Final = 2.5e-5
@@ -43,7 +43,7 @@ class HeadReason:
     text: str  # what the head does on this text
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LayerAndHeads:
         """The layer and head as in a `View`."""
         return self.layer, (self.head,)
 
@@ -160,7 +160,7 @@ def payload(
         "fileName": f"head-view-layer{layer + 1}",
     }
     other_arrays = _unit_arrays(other.units, "other.") if both else {}
-    return packed(head, {**_unit_arrays(units), **other_arrays, **arrays})
+    return pack(head, {**_unit_arrays(units), **other_arrays, **arrays})
 
 
 def _texts(units: Sequence[Token | Unit]) -> list[str]:
@@ -176,7 +176,7 @@ def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, A
     }
 
 
-MORE: Final = ("several", "layout", "direction", "fit", "lines")
+OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")
 """Options in the overflow menu of the toolbar."""
 
 
@@ -198,9 +198,9 @@ def announced(
         reason: Why the app selected a head.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
-    options = offer or ToolbarOptions.of(trace, shown.view, MORE, several=True, words=has_pieces)
+    options = offer or ToolbarOptions.of(trace, shown.view, OVERFLOW_OPTIONS, several=True, words=has_pieces)
     return {
-        "shown": described(shown),
+        "shown": view_to_json(shown),
         "offer": asdict(options),
         "source": source,
         "reason": None if reason is None else asdict(reason),

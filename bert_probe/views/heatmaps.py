@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
@@ -22,7 +22,7 @@ from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
 from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.steps import strips
-from bert_probe.views.text import labels, positions, shown
+from bert_probe.views.text import labels, positions, shorten
 
 COSINES = Scale("diverging", -1, 1)
 
@@ -40,7 +40,7 @@ def attention_title(result: AttentionResult) -> str:
     return f"{measure.title} in layer {layer}, {head_name}"
 
 
-def of_attention(result: AttentionResult, root: bool = True) -> Heatmap:
+def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
     """Return the attention of a head, queries × keys.
 
     The scale ends at 1 for shares, and at the next round number for other measures.
@@ -67,10 +67,10 @@ def of_attention(result: AttentionResult, root: bool = True) -> Heatmap:
     )
 
 
-def of_reach(result: TokenRolloutResult) -> Heatmap:
+def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
     """Return the rollout of a token, a row per layer."""
     unit = result.units[result.chosen]
-    name = f"{shown(unit.display)} ({unit.position})"
+    name = f"{shorten(unit.display)} ({unit.position})"
     # Rounding can make a share slightly larger than 1.
     end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {
@@ -97,7 +97,7 @@ def of_reach(result: TokenRolloutResult) -> Heatmap:
 # ---------------------------------------------------------------- heads
 
 
-def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
+def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
     """Return a heatmap of a number for each head, [layer, head]."""
     layers, heads = values.shape
     drawing = HeatmapSpec(
@@ -111,21 +111,21 @@ def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str
     return Heatmap(values, _numbers(layers), _numbers(heads), drawing)
 
 
-def of_found_heads(result: FindHeadsResult) -> Heatmap:
+def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
     """Return the attention between words, by head."""
     name = "weight" if len(result.words) == 1 else "mean weight"
     arrows = ", ".join(f"{query} → {key}" for query, key in result.words)
-    return by_head(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
+    return head_grid(result.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
 
 
-def of_each_ablation(result: HeadAblationSweepResult) -> Heatmap:
+def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
     """Return the mean change of the token vectors when each head is ablated."""
     values = result.mean_token_change
     title = "Mean change of the tokens, by ablated head"
-    return by_head(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
+    return head_grid(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
 
 
-def of_ablation(result: HeadAblationResult) -> dict[str, Heatmap]:
+def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
     """Return the cosines of the tokens before and after an ablation, and their difference."""
     change = result.similarity()
     pictures = {
@@ -134,17 +134,17 @@ def of_ablation(result: HeadAblationResult) -> dict[str, Heatmap]:
         "difference": ("Difference", change.difference, "difference", Scale.around_zero(change.difference)),
     }
     return {
-        key: between(
+        key: token_pair_heatmap(
             values, change.tokens, change.tokens, ("token", "token"), scale, name, title, f"similarity_{key}"
         )
         for key, (title, values, name, scale) in pictures.items()
     }
 
 
-def of_profiles(result: HeadsResult) -> list[Heatmap]:
+def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
     """Return a heatmap for each head measure."""
     return [
-        by_head(
+        head_grid(
             result.values[name],
             measure.name,
             measure.title,
@@ -158,10 +158,10 @@ def of_profiles(result: HeadsResult) -> list[Heatmap]:
 # ---------------------------------------------------------------- similarity
 
 
-def of_similarity(result: SimilarityResult) -> Heatmap:
+def similarity_heatmap(result: SimilarityResult) -> Heatmap:
     """Return the cosines of every two tokens."""
     title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
-    return between(
+    return token_pair_heatmap(
         result.cosines,
         result.rows,
         result.columns,
@@ -180,41 +180,41 @@ def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
     return ("token", "token") if result.a.encoding.pair is None else ("segment A", "segment B")
 
 
-def of_context(result: WordInContextResult, layer: int) -> Heatmap:
+def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
     """Return the cosines of the selected words at a layer."""
-    return cosines(
+    return cosine_heatmap(
         result.cosine(layer),
-        [shown(name) for name in result.names],
+        [shorten(name) for name in result.names],
         "word",
         f"Cosine of the words' vectors after {_after(layer)}",
         "context",
     )
 
 
-def of_sentences(result: SentencesResult) -> Heatmap:
+def sentences_heatmap(result: SentencesResult) -> Heatmap:
     """Return the cosines of every two sentences, in the order of `SentencesResult.order`."""
-    names = [f"{index + 1} {shown(result.sentences[index])}" for index in result.order]
-    return cosines(result.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
+    names = [f"{index + 1} {shorten(result.sentences[index])}" for index in result.order]
+    return cosine_heatmap(result.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
 
 
-def of_vectors(result: HiddenStatesResult) -> Heatmap:
+def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
     """Return token vectors, a row per token."""
     caption = f"Token vectors after {_after(result.question.layer)}"
     scale = Scale.around_zero(result.values)
-    return strips(result.values, [shown(name) for name in result.names], scale, "vectors", caption, "token")
+    return strips(result.values, [shorten(name) for name in result.names], scale, "vectors", caption, "token")
 
 
 # ---------------------------------------------------------------- two texts
 
 
-def of_changes(pair: MinimalPairResult) -> Heatmap:
+def minimal_pair_heads_heatmap(pair: MinimalPairResult) -> Heatmap:
     """Return how much the attention of each head differs between two texts."""
     name = CHANGES[pair.question.by].name.lower()
     title = "Change of each head's attention between A and B"
-    return by_head(pair.change, name, title, SHARES, "compare-heads")
+    return head_grid(pair.change, name, title, SHARES, "compare-heads")
 
 
-def of_moved(pair: MinimalPairResult) -> Heatmap:
+def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
     """Return the cosine distance of each aligned vector, by layer."""
     units = pair.alignment.aligned
     return Heatmap(
@@ -233,11 +233,11 @@ def of_moved(pair: MinimalPairResult) -> Heatmap:
     )
 
 
-def of_row_pair(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
+def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
     """Return the attention of a word in both texts, and the difference."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
-    query, keys = shown(row.query.display), [*labels(row.keys), REST]
+    query, keys = shorten(row.query.display), [*labels(row.keys), REST]
 
     def heatmap(values: Array, rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
         drawing = HeatmapSpec(
@@ -262,7 +262,7 @@ def of_row_pair(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
 # ---------------------------------------------------------------- shared helpers
 
 
-def between(
+def token_pair_heatmap(
     values: Array,
     rows: Sequence[Token | Unit],
     columns: Sequence[Token | Unit],
@@ -286,7 +286,7 @@ def between(
     return Heatmap(values, labels(rows), labels(columns), drawing)
 
 
-def cosines(
+def cosine_heatmap(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, whole: bool = False
 ) -> Heatmap:
     """Return a heatmap of the cosines of every two named items.

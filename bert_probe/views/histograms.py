@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_probe.views.model_view import colour_entries
-from bert_probe.views.payload import packed
+from bert_probe.views.model_view import color_indices
+from bert_probe.views.payload import pack
 from bert_probe.views.scale import Scale
 
 SIDE: Final = 48
@@ -104,7 +104,7 @@ def payload(
         "entries": entries,
         "numbers": np.stack([np.asarray(number, np.dtype("<f8")) for number in numbers.values()]),
     }
-    return packed(header, arrays)
+    return pack(header, arrays)
 
 
 def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
@@ -112,7 +112,7 @@ def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
     bins = shares.shape[-1]
     bar_width = -(-SIDE // bins)
     side = bar_width * bins
-    colors = colour_entries(shares.astype(np.float32), scale)
+    colors = color_indices(shares.astype(np.float32), scale)
     heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)  # rounded up: no bar vanishes
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)

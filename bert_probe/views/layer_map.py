@@ -13,20 +13,20 @@ from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.errors import TextError
 from bert_probe.views import palette
 from bert_probe.views.page import Page
-from bert_probe.views.payload import packed
-from bert_probe.views.text import shown
+from bert_probe.views.payload import pack
+from bert_probe.views.text import shorten
 
 MAX_TOKENS: Final = 50_000
 """Maximum number of tokens; up to 20,000 move smoothly from layer to layer."""
 
-MEANING: Final = (
+CAVEAT: Final = (
     "Two principal components show only part of the variance: points that are close here may be far apart in "
     "a dimension that is not visible. Check their similarity before you treat them as neighbors."
 )
 """Caveat of every map."""
 
 MODES: Final = ("layer", "all", "each")
-COLOURS: Final = ("word", "layer", "part")
+COLORINGS: Final = ("word", "layer", "part")
 
 
 class MapView(TypedDict):
@@ -61,8 +61,8 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
     header = {
         "key": key,
         "of": digest(result),
-        "names": [shown(name) for name in names],
-        "parts": [shown(part) for part in result.part_names],
+        "names": [shorten(name) for name in names],
+        "parts": [shorten(part) for part in result.part_names],
         "textCount": len(result.texts),
         "what": unit,
         "caption": caption(result),
@@ -71,7 +71,7 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
         "shares": [None if np.isnan(share) else share for share in shares.tolist()],
         "joined": result.question.basis != "own",
         "fileName": "map",
-        "start": start or usual(result),
+        "start": start or default_view(result),
         "began": began,
     }
     columns = {
@@ -83,10 +83,10 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
     arrays: dict[str, NDArray[Any]] = {name: np.array(column, np.uint16) for name, column in columns.items()}
     ramps = {name: palette.lut_bytes("sequential", name == "dark") for name in ("light", "dark")}
     arrays |= {name: np.frombuffer(ramp, np.uint8) for name, ramp in ramps.items()}
-    return packed(header, {"points": result.planes.points, **arrays})
+    return pack(header, {"points": result.planes.points, **arrays})
 
 
-def usual(result: TokenMapResult) -> MapView:
+def default_view(result: TokenMapResult) -> MapView:
     """Return the default state: the last layer, colored by part if there are parts, otherwise by word."""
     return {"mode": "layer", "layer": result.layers, "by": "part" if result.part_names else "word"}
 
@@ -124,9 +124,9 @@ def variance(result: TokenMapResult) -> str:
 
 def page(result: TokenMapResult, title: str) -> Page:
     """Return the map as a self-contained web page; static files show each layer in a plot of its own."""
-    each: MapView = {**usual(result), "mode": "each"}
+    each: MapView = {**default_view(result), "mode": "each"}
     still = payload(result, key="page", start=each)
-    return Page("layer_map", [payload(result, key="page")], title, MEANING, still=lambda: [still])
+    return Page("layer_map", [payload(result, key="page")], title, CAVEAT, still=lambda: [still])
 
 
 class MapSelection(TypedDict):
@@ -136,7 +136,7 @@ class MapSelection(TypedDict):
     selected: list[int]
 
 
-def chosen(state: object, of: str, count: int) -> MapSelection:
+def read_selection(state: object, of: str, count: int) -> MapSelection:
     """Return the selection that the browser reports, or an empty one if the report is invalid or stale.
 
     Args:
@@ -155,13 +155,13 @@ def chosen(state: object, of: str, count: int) -> MapSelection:
     }
 
 
-def reported(state: object, of: str, layers: int) -> MapView | None:
+def read_view(state: object, of: str, layers: int) -> MapView | None:
     """Return the view state that the browser reports, or None if the report is invalid or stale."""
     report = state.get("shown") if isinstance(state, Mapping) else None
     if not isinstance(report, Mapping) or report.get("of") != of:
         return None
     mode, layer, by = report.get("mode"), report.get("layer"), report.get("by")
-    if mode not in MODES or by not in COLOURS or type(layer) is not int or not 0 <= layer <= layers:
+    if mode not in MODES or by not in COLORINGS or type(layer) is not int or not 0 <= layer <= layers:
         return None
     return {"mode": mode, "layer": layer, "by": by}
 

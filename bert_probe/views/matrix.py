@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_probe.views.page import Page
-from bert_probe.views.payload import packed
+from bert_probe.views.payload import pack
 from bert_probe.views.scale import Scale
 
 Matrix: TypeAlias = NDArray[np.float32]
@@ -106,7 +106,7 @@ def payload(
         "revision": revision,
         **_extent(array, scale),
     }
-    return packed(header, {**scale.tables(), "values": array})
+    return pack(header, {**scale.tables(), "values": array})
 
 
 def digest(rows: Sequence[str], columns: Sequence[str]) -> str:

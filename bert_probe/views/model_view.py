@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bert_probe.analyses.attention.heads import HeadsResult
-from bert_probe.analyses.attention.measures import measure as measure_named
-from bert_probe.analyses.attention.thumbnails import Thumbnails, thumbnails
+from bert_probe.analyses.attention.measures import get_measure as measure_named
+from bert_probe.analyses.attention.thumbnails import Thumbnails, make_thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.page import CAVEAT, Page, caption_of
-from bert_probe.views.payload import packed
+from bert_probe.views.payload import pack
 from bert_probe.views.scale import Scale
-from bert_probe.views.view import Place
+from bert_probe.views.view import LayerAndHeads
 
 SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 """The scale of attention weights."""
@@ -42,7 +42,7 @@ def payload(
     value_name: str = "attention weight",
     scale: Scale = SHARES,
     file_name: str = "model-view",
-    chosen: Place | None = None,
+    chosen: LayerAndHeads | None = None,
 ) -> bytes:
     """Return the payload of the model view.
 
@@ -85,30 +85,30 @@ def payload(
         "above": bool(thumbs.weights.max() > scale.high + scale.slack),
     }
     labelled = np.array([[names.index(label) for label in row] for row in labels], np.dtype("<u2"))
-    entries = colour_entries(thumbs.weights, scale)
+    entries = color_indices(thumbs.weights, scale)
     arrays: dict[str, NDArray[Any]] = {**scale.tables(), "labelled": labelled, "entries": entries}
     if measures:
         arrays["numbers"] = numbers
-    return packed(header, arrays)
+    return pack(header, arrays)
 
 
-def of_trace(
+def trace_payload(
     trace: Trace,
     profiles: HeadsResult,
     *,
     key: str,
     words: bool = False,
     measure: str = "weights",
-    chosen: Place | None = None,
+    chosen: LayerAndHeads | None = None,
 ) -> bytes:
     """Return the payload of a trace, with the labels and measures of its heads.
 
     Raises:
-        SelectionError: See `thumbnails`.
-        UnavailableError: See `thumbnails`.
+        SelectionError: See `make_thumbnails`.
+        UnavailableError: See `make_thumbnails`.
     """
     attention_measure = measure_named(measure)
-    thumbs = thumbnails(trace, words=words, measure=measure)
+    thumbs = make_thumbnails(trace, words=words, measure=measure)
     end = 1.0 if attention_measure.shared_out(trace) else Scale.from_zero(thumbs.weights, 0.0).high
     return payload(
         thumbs,
@@ -125,11 +125,11 @@ def of_trace(
 
 def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: str = "weights") -> Page:
     """Return a self-contained web page of the model view."""
-    data = of_trace(trace, profiles, key="page", words=words, measure=measure)
+    data = trace_payload(trace, profiles, key="page", words=words, measure=measure)
     return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.caveat}".strip())
 
 
-def colour_entries(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:
+def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:
     """Return an index into the color table, 0 to 255, for each number, clipped to the scale.
 
     Raises:
@@ -146,7 +146,7 @@ def colour_entries(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uin
     return share.astype(np.uint8)
 
 
-def _chosen(place: Place | None) -> list[dict[str, int]]:
+def _chosen(place: LayerAndHeads | None) -> list[dict[str, int]]:
     layer, series = place or (1, "mean")
     return [] if series == "mean" else [{"layer": layer - 1, "head": head} for head in series]
 
@@ -169,7 +169,7 @@ def _checked(
     return numbers
 
 
-def opened(result: Any, shape: tuple[int, int]) -> HeadThumbnail | None:
+def read_opened_head(result: Any, shape: tuple[int, int]) -> HeadThumbnail | None:
     """Return the head that the browser reports as opened, or None if there is none or it is out of range."""
     report = result.get("opened") if isinstance(result, Mapping) else None
     if not isinstance(report, Mapping):

@@ -14,7 +14,7 @@ from bert_probe.errors import ExportError
 from bert_probe.model.trace import Trace
 from bert_probe.views import built, palette
 from bert_probe.views.palette import ThemeColors
-from bert_probe.views.payload import as_text
+from bert_probe.views.payload import encode_text
 
 CAVEAT: Final = (
     "Attention shows which tokens a head reads from, not what the model's output depends on: it is not an "
@@ -56,15 +56,15 @@ class Page:
 
     def html(self, framed: bool = False) -> str:
         """Return the HTML, without title and margins if the page is framed."""
-        encoded = [as_text(payload) for payload in self.payloads]
+        encoded = [encode_text(payload) for payload in self.payloads]
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",
-            "class": CLASSES.get(self.component, self.component),
+            "class": CSS_CLASSES.get(self.component, self.component),
             "caveat": html.escape(self.caveat),
-            "style": theme(self.theme) + built.style(self.component),
+            "style": theme_style(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
-            # Needs no escaping: `as_text` uses no character that is special in HTML or JSON.
+            # Needs no escaping: `encode_text` uses no character that is special in HTML or JSON.
             "payload": json.dumps({"start": self.start, "payloads": encoded, "key": self.key}),
         }
         document = _TEMPLATE.read_text(encoding="utf-8")
@@ -111,24 +111,24 @@ class Page:
                 picture is too large for an SVG.
         """
         file = Path(path)
-        if not is_picture(file):
-            raise ExportError(f"{file.name} must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+        if not is_view_file(file):
+            raise ExportError(f"{file.name} must end in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}.")
         renderers = {".svg": lambda: self.svg().encode(), ".png": self.png}
         write({file: renderers.get(file.suffix.lower(), lambda: self.html().encode())()}, overwrite)
         return file
 
 
-def is_picture(file: Path) -> bool:
+def is_view_file(file: Path) -> bool:
     """Return whether a file has an extension of a page or a picture."""
-    return file.suffix.lower() in ENDINGS
+    return file.suffix.lower() in EXTENSIONS
 
 
-ENDINGS: Final = (".html", ".htm", ".svg", ".png")
+EXTENSIONS: Final = (".html", ".htm", ".svg", ".png")
 """File extensions of views."""
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 
-CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
+CSS_CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
 """CSS classes of a component's element, where they differ from the component's name."""
 
 
@@ -137,7 +137,7 @@ _LIGHT = ThemeColors(palette.PAPER_LIGHT, palette.INK_LIGHT, palette.ACCENT_LIGH
 _DARK = ThemeColors(palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK, _FONT)
 
 
-def theme(name: Literal["system", "light", "dark"]) -> str:
+def theme_style(name: Literal["system", "light", "dark"]) -> str:
     """Return a style sheet with the CSS variables that Streamlit would set."""
     light, dark = _variables(_LIGHT), _variables(_DARK)
     if name == "system":

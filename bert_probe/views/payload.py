@@ -26,7 +26,7 @@ PLANES = 4
 """Bytes of most numbers; the length of a payload is a multiple of it."""
 
 
-def packed(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     """Return a payload. It is deterministic, so that unchanged data is not sent again."""
     # safetensors writes the memory of an array as it is.
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -41,11 +41,11 @@ def _to_json(described: Mapping[str, object]) -> bytes:
     return re.sub("[\ud800-\udfff]", lambda surrogate: f"\\u{ord(surrogate[0]):04x}", text).encode()
 
 
-def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the description and the arrays of a payload.
 
     Raises:
-        ValueError: The bytes are not a payload as `packed` writes it.
+        ValueError: The bytes are not a payload as `pack` writes it.
     """
     try:
         arrays = load(payload)
@@ -74,7 +74,7 @@ _LETTERS = str.maketrans("&<>", ",./")
 """Replaces the base-85 characters that HTML would have to escape."""
 
 
-def as_text(payload: bytes) -> EmbeddedPayload:
+def encode_text(payload: bytes) -> EmbeddedPayload:
     """Return a compressed payload, with the bytes grouped into planes if that is smaller.
 
     The bytes at the same place of similar numbers are similar, so they often compress better together.
@@ -97,8 +97,8 @@ MAX_BYTES: Final = 256_000_000
 """Maximum size of a decompressed payload; a short text can decompress to very many bytes."""
 
 
-def of_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
-    """Return the payload that `as_text` encoded.
+def decode_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
+    """Return the payload that `encode_text` encoded.
 
     Refuses everything that a browser might decode differently: foreign characters, bytes after the end, a
     missing end.
@@ -108,7 +108,7 @@ def of_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
         most: Maximum size of the payload in bytes.
 
     Raises:
-        ValueError: The text was not written by `as_text`, or the payload is too large.
+        ValueError: The text was not written by `encode_text`, or the payload is too large.
     """
     planes, length, letters = embedded
     blocks, remainder = divmod(len(letters), 5)

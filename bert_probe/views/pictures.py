@@ -37,35 +37,40 @@ from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
-    HeadAblationResult: lambda result: list(heatmaps.of_ablation(result).values()),
-    LayerSimilarityResult: lambda result: [changes.of_alike_layers(result)],
-    SimilarityAttributionResult: lambda result: [answers.of_input_contributions(result)],
-    AttentionResult: lambda result: [heatmaps.of_attention(result)],
-    AttentionStepsResult: lambda result: list(steps.of_steps(result, steps.key_of(result)).values()),
-    HeadChangeResult: lambda result: [changes.of_changed_heads(result)],
-    VectorChangeResult: lambda result: [changes.of_changed_vectors(result)],
-    AttributionFaithfulnessResult: lambda result: [answers.of_checked(result)],
-    EvaluateResult: lambda result: [answers.of_confusion(result)],
-    HeadAblationSweepResult: lambda result: [heatmaps.of_each_ablation(result)],
-    AttributionResult: lambda result: [answers.of_explanations([result])],
-    FindHeadsResult: lambda result: [heatmaps.of_found_heads(result)],
-    HeadAttributionResult: answers.of_head_effects,
-    HeadsResult: heatmaps.of_profiles,
-    HeadMatchesResult: lambda result: [changes.of_matched_heads(result)],
-    PositionsResult: positions.of_positions,
-    MinimalPairResult: lambda result: [heatmaps.of_changes(result), heatmaps.of_moved(result)],
-    ActivationPatchingResult: lambda result: [answers.of_patching(result)],
-    RelationsResult: lambda result: [probes.of_relations(result, direction) for direction in (0, 1)],
-    MinimalPairRowResult: lambda result: list(heatmaps.of_row_pair(result)),
-    SentencesResult: lambda result: [heatmaps.of_sentences(result)],
-    HiddenStatesResult: lambda result: [heatmaps.of_vectors(result)],
-    TokenRolloutResult: lambda result: [heatmaps.of_reach(result)],
-    SimilarityResult: lambda result: [heatmaps.of_similarity(result)],
-    SentenceSimilarityResult: lambda result: [answers.of_contributions(result)],
-    WordInContextResult: lambda result: [heatmaps.of_context(result, result.shown_layer)],
+    HeadAblationResult: lambda result: list(heatmaps.ablation_heatmaps(result).values()),
+    LayerSimilarityResult: lambda result: [changes.layer_similarity_heatmap(result)],
+    SimilarityAttributionResult: lambda result: [answers.similarity_attribution_heatmap(result)],
+    AttentionResult: lambda result: [heatmaps.attention_heatmap(result)],
+    AttentionStepsResult: lambda result: list(
+        steps.step_heatmaps(result, steps.key_position(result)).values()
+    ),
+    HeadChangeResult: lambda result: [changes.head_change_heatmap(result)],
+    VectorChangeResult: lambda result: [changes.vector_change_heatmap(result)],
+    AttributionFaithfulnessResult: lambda result: [answers.faithfulness_heatmap(result)],
+    EvaluateResult: lambda result: [answers.confusion_heatmap(result)],
+    HeadAblationSweepResult: lambda result: [heatmaps.ablation_sweep_heatmap(result)],
+    AttributionResult: lambda result: [answers.attribution_heatmap([result])],
+    FindHeadsResult: lambda result: [heatmaps.find_heads_heatmap(result)],
+    HeadAttributionResult: answers.head_attribution_heatmaps,
+    HeadsResult: heatmaps.head_measure_heatmaps,
+    HeadMatchesResult: lambda result: [changes.head_matches_heatmap(result)],
+    PositionsResult: positions.position_heatmaps,
+    MinimalPairResult: lambda result: [
+        heatmaps.minimal_pair_heads_heatmap(result),
+        heatmaps.minimal_pair_vectors_heatmap(result),
+    ],
+    ActivationPatchingResult: lambda result: [answers.patching_heatmap(result)],
+    RelationsResult: lambda result: [probes.relations_heatmap(result, direction) for direction in (0, 1)],
+    MinimalPairRowResult: lambda result: list(heatmaps.minimal_pair_row_heatmaps(result)),
+    SentencesResult: lambda result: [heatmaps.sentences_heatmap(result)],
+    HiddenStatesResult: lambda result: [heatmaps.hidden_states_heatmap(result)],
+    TokenRolloutResult: lambda result: [heatmaps.token_rollout_heatmap(result)],
+    SimilarityResult: lambda result: [heatmaps.similarity_heatmap(result)],
+    SentenceSimilarityResult: lambda result: [answers.sentence_similarity_heatmap(result)],
+    WordInContextResult: lambda result: [heatmaps.word_in_context_heatmap(result, result.shown_layer)],
 }
 """Type of result -> function that returns its heatmaps, from top to bottom."""
 
@@ -120,7 +125,7 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     title_parts = [
         " → ".join(str(model.get("model", "given")) for model in result.inputs.models),
         steps.title(result) if isinstance(result, AttentionStepsResult) else "",
-        " + ".join(f"“{shown(str(text))}”" for text in texts),
+        " + ".join(f"“{shorten(str(text))}”" for text in texts),
     ]
     title = " · ".join(filter(None, title_parts))
     if isinstance(result, TokenMapResult):

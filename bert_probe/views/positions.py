@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bert_probe.analyses.weights.positions import COSINES as BY_COSINE
-from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, spans
+from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, format_distances
 from bert_probe.model.trace import Array
-from bert_probe.views.heatmaps import cosines
+from bert_probe.views.heatmaps import cosine_heatmap
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.scale import Scale
 from bert_probe.views.steps import strips
 
 
-def of_positions(result: PositionsResult) -> list[Heatmap]:
+def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     """Return the heatmaps of the position embeddings and of sinusoids to compare with.
 
     The list is empty if the question asks for a line chart.
@@ -28,14 +28,14 @@ def of_positions(result: PositionsResult) -> list[Heatmap]:
             _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
         ]
     if result.question.show == RELATIVE and result.relative is not None:
-        caption, names = "Cosine of the vectors of every two distances", spans(result.relative)
+        caption, names = "Cosine of the vectors of every two distances", format_distances(result.relative)
         values = result.relative_cosines
-        return [cosines(values, names, "distance", caption, "positions-relative", whole=True)]
+        return [cosine_heatmap(values, names, "distance", caption, "positions-relative", whole=True)]
     return []
 
 
 def _cosines(values: Array, caption: str, name: str) -> Heatmap:
-    return cosines(values, _row_numbers(values), "position", caption, name, whole=True)
+    return cosine_heatmap(values, _row_numbers(values), "position", caption, name, whole=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import Scale
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 
-def of_relations(result: RelationsResult, direction: int = 0) -> Heatmap:
+def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
     """Return the accuracy of each head for each relation in the test file."""
     _, _, layers, heads = result.accuracies.shape
     return Heatmap(
         result.in_direction(direction),
-        [f"{shown(name)} ({count:,})" for name, count in zip(result.relations, result.counts, strict=True)],
+        [f"{shorten(name)} ({count:,})" for name, count in zip(result.relations, result.counts, strict=True)],
         [f"{layer}.{head}" for layer in range(1, layers + 1) for head in range(1, heads + 1)],
         HeatmapSpec(
             scale=Scale("sequential", 0, 1),

@@ -45,7 +45,7 @@ def svg(picture: Picture, dark: bool) -> str:
     )
 
 
-def described(picture: Picture) -> str:
+def alt_text(picture: Picture) -> str:
     """Return the text alternative of a thumbnail; the sentence next to it has the numbers."""
     if isinstance(picture, Grid):
         rows, columns = picture.cells.shape

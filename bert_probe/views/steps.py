@@ -10,13 +10,13 @@ from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.model.trace import Array
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale
-from bert_probe.views.text import labels, positions, shown
+from bert_probe.views.text import labels, positions, shorten
 
 MAX_SUMMANDS = 10
 """Number of keys with a row of their own in the sum; all others share one row."""
 
 
-def key_of(steps: AttentionStepsResult) -> int:
+def key_position(steps: AttentionStepsResult) -> int:
     """Return the position of the key: the one in the question, or by default that with the largest weight."""
     return steps.strongest if steps.question.key is None else int(steps.question.key)
 
@@ -25,16 +25,17 @@ def title(steps: AttentionStepsResult) -> str:
     """Return the title: layer, head, query and key."""
     layer, head = steps.question.layer + 1, steps.question.head + 1
     query, key = (
-        f"{shown(steps.tokens[position].display)} ({position})" for position in (steps.query, key_of(steps))
+        f"{shorten(steps.tokens[position].display)} ({position})"
+        for position in (steps.query, key_position(steps))
     )
     return f"Layer {layer}, head {head}: {query} attends to {key}"
 
 
-def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
+def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)
-    names = [f"{shown(steps.tokens[position].display)} ({position})" for position in summand_keys]
+    names = [f"{shorten(steps.tokens[position].display)} ({position})" for position in summand_keys]
     if len(summands) > len(summand_keys):
         names.append(f"{len(steps.tokens) - len(summand_keys)} others")
 

@@ -23,7 +23,7 @@ class StripToken:
     mark: Mark = ""
 
 
-def described(
+def strip_data(
     pieces: Sequence[StripToken],
     *,
     key: str,
@@ -70,7 +70,7 @@ def digest(pieces: Sequence[StripToken]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def chosen(
+def selected_position(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
     """Return the position of the selected token: that of the browser's report, by default `selected`.

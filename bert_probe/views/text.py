@@ -9,14 +9,14 @@ MAX_CHARACTERS = 100
 """Maximum length of a label; data files have the complete token."""
 
 
-def shown(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a token or word, shortened to its beginning and its length if it is long."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:
     """Return the labels of tokens or words."""
-    return [shown(unit.display) for unit in units]
+    return [shorten(unit.display) for unit in units]
 
 
 def positions(units: Sequence[Token | Unit]) -> list[int]:

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from bert_probe.analyses.attention.measures import AttentionMeasure
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.model.trace import Trace
 from bert_probe.views.view import RESIDUALS, VersionedView, View
-from bert_probe.views.view import described as view_described
+from bert_probe.views.view import view_to_json as view_described
 
 
 class MeasureOption(NamedTuple):
@@ -68,7 +68,7 @@ class ToolbarOptions:
         )
 
 
-def described(shown: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
+def toolbar_data(shown: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
     """Return the data of a separate toolbar as JSON, for the views other than the head view.
 
     Args:

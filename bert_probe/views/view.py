@@ -1,7 +1,7 @@
 """The state of the attention views: layer, heads, measure, options and pins, as one immutable value.
 
 A `View` is the state. A `VersionedView` adds a revision, by which the page and the browser agree on the
-latest state. `described` and `read` convert it to the browser's JSON and back, `to_address` and
+latest state. `described` and `view_from_json` convert it to the browser's JSON and back, `to_address` and
 `from_address` to URL parameters and back; both validate what comes from outside.
 """
 
@@ -131,7 +131,7 @@ def digest(units: Sequence[Token | Unit]) -> str:
 # JSON for the browser
 
 
-def described(shown: VersionedView) -> dict[str, Any]:
+def view_to_json(shown: VersionedView) -> dict[str, Any]:
     """Return a view as JSON, layers from 1 and heads from 0."""
     view = shown.view
     return {
@@ -149,7 +149,7 @@ def described(shown: VersionedView) -> dict[str, Any]:
     }
 
 
-def read(held: Any, trace: Trace) -> VersionedView | None:
+def view_from_json(held: Any, trace: Trace) -> VersionedView | None:
     """Return the view that a browser reports, or None if it is not a view of this text.
 
     Invalid options become the defaults.
@@ -221,11 +221,11 @@ class UnknownChoice(NamedTuple):
     shown: str  # the value that is used instead
 
 
-Place: TypeAlias = tuple[int, Series]
+LayerAndHeads: TypeAlias = tuple[int, Series]
 """A layer, from 1, and heads of it, from 0."""
 
 
-def to_address(view: View, usual: Place | None = None) -> dict[str, str | None]:
+def to_address(view: View, usual: LayerAndHeads | None = None) -> dict[str, str | None]:
     """Return a view as URL parameters; None stands for a parameter that is absent.
 
     Args:
@@ -253,13 +253,13 @@ def to_address(view: View, usual: Place | None = None) -> dict[str, str | None]:
     }
 
 
-def places_itself(given: Mapping[str, str]) -> bool:
+def has_layer_or_heads(given: Mapping[str, str]) -> bool:
     """Return whether URL parameters determine the layer or the heads."""
     return not given.keys().isdisjoint(("layer", "head", "heads"))
 
 
 def from_address(
-    given: Mapping[str, str], trace: Trace, usual: Callable[[], Place] | None = None
+    given: Mapping[str, str], trace: Trace, usual: Callable[[], LayerAndHeads] | None = None
 ) -> tuple[View, list[UnknownChoice]]:
     """Return the view of URL parameters, and the parameters whose values do not exist.
 
@@ -277,8 +277,8 @@ def from_address(
             unknown.append(UnknownChoice(what, value, str(default)))
         return default if value is None else allowed.get(value, default)
 
-    if usual is None or places_itself(given):
-        place: Place = (trace.layers, "mean")
+    if usual is None or has_layer_or_heads(given):
+        place: LayerAndHeads = (trace.layers, "mean")
         layers = {str(layer): layer for layer in range(1, trace.layers + 1)}
         heads: dict[str, Any] = {"mean": "mean", **{str(head + 1): head for head in range(trace.heads)}}
         single = choose("head", heads, "mean", "head")

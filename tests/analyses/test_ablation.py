@@ -29,7 +29,7 @@ from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.cli.main import main
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.model.capture import recorded_attention, switched_off
+from bert_probe.model.capture import heads_switched_off, recorded_attention
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_alike, assert_exact
 from tests.helpers.opening import opened_once
@@ -102,7 +102,7 @@ def test_mean_replacement_of_constant_head_changes_nothing() -> None:
     module.is_causal = False  # type: ignore[assignment]
     message = {}
     for replacement in ("zero", "mean"):
-        with switched_off(off, replacement):
+        with heads_switched_off(off, replacement):
             message[replacement] = [
                 recorded_attention(module, one_hot, one_hot, values, None)[0][0, :, :, 0].tolist()
                 for _ in range(2)

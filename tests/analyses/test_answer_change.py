@@ -13,11 +13,11 @@ import torch
 
 import bert_probe
 from bert_probe import AnswerChange, SentenceSimilarity
-from bert_probe.analyses.comparison.answer_change import COLUMNS, AnswerChangeResult
+from bert_probe.analyses.comparison.answer_change import KEY_COLUMNS, AnswerChangeResult
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
 from tests.helpers.changed import after, folder_after
 from tests.helpers.exactness import assert_exact
@@ -36,7 +36,7 @@ class Both:
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
         self.task, self.folders = task, (folder, folder_after(folder))
         self.checkpoints = checkpoint, after(checkpoint)
-        keep_doubles(self.checkpoints[1].model)
+        keep_float64(self.checkpoints[1].model)
 
     def ask(self, text: str, pair: str | None = None, **asked: Any) -> AnswerChangeResult:
         return AnswerChange(**asked).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
@@ -194,7 +194,7 @@ def test_class_of_one_model_is_nan_in_the_other(trained_folder: TrainedFolder, t
 
 
 def test_key_columns_match_the_task() -> None:
-    assert COLUMNS.keys() == set(trained.CLASSES) | {"sentence-similarity"}
+    assert KEY_COLUMNS.keys() == set(trained.CLASSES) | {"sentence-similarity"}
 
 
 def test_inconsistent_shapes_raise_shape_error(both: Callable[[str], Both]) -> None:

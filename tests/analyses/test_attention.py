@@ -14,7 +14,7 @@ import pytest
 
 from bert_probe import Attention, AttentionLong
 from bert_probe.analyses.attention.attention import AttentionResult, Head
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures import measures
 from bert_probe.analyses.attention.measures.rollout import rollout
 from bert_probe.analyses.attention.measures.value_norm import value_norms

@@ -16,10 +16,10 @@ import transformers
 from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
 from bert_probe.analyses.outputs import guesses, scores
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
-from bert_probe.analyses.outputs.head_predictions import kind_of
+from bert_probe.analyses.outputs.head_predictions import label_type
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
@@ -44,7 +44,7 @@ def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
 def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
     """The model and its tokenizer, in float64."""
     model = kind.from_pretrained(folder, dtype=torch.float64).eval()
-    keep_doubles(model)
+    keep_float64(model)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
@@ -296,10 +296,10 @@ def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
 
 
 def test_label_type_of_each_head(trained_on: Trained, minilm: Checkpoint) -> None:
-    assert kind_of(trained_on("bert", CLASSES)) == "classes"
-    assert kind_of(trained_on("bert", WORDS)) == "tags"
+    assert label_type(trained_on("bert", CLASSES)) == "classes"
+    assert label_type(trained_on("bert", WORDS)) == "tags"
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
-        kind_of(minilm)
+        label_type(minilm)
 
 
 def test_progress_is_reported(trained_on: Trained) -> None:
@@ -307,7 +307,7 @@ def test_progress_is_reported(trained_on: Trained) -> None:
     Evaluate().of(
         trained_on("bert", CLASSES),
         classed(("One", "O"), ("Two", "O")),
-        report=lambda done, total: reports.append((done, total)),
+        progress=lambda done, total: reports.append((done, total)),
     )
     assert reports == [(0, 2), (2, 2)]
 

@@ -15,7 +15,7 @@ from bert_probe.analyses.comparison import head_matches
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
-from bert_probe.views.changes import of_matched_maps
+from bert_probe.views.changes import matched_head_heatmaps
 from tests.helpers.changed import after
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import LONG, PAIR, TEXT
@@ -133,7 +133,7 @@ def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
     (sampled,) = pictures.heatmaps_of(result)
     assert (sampled.rows[5], sampled.columns[11]) == ("2.2", "3.4")
     np.testing.assert_array_equal(sampled.values, result.matrix)
-    for side, item in enumerate(of_matched_maps(result, a, b, 5, 11)):
+    for side, item in enumerate(matched_head_heatmaps(result, a, b, 5, 11)):
         np.testing.assert_allclose(item.values.sum(axis=1), 1, atol=1e-6)
         assert item.values.shape == (len(result.spans.rows), len(result.spans.spans))
         assert item.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
@@ -143,6 +143,8 @@ def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
     query, key = (result.spans.spans[index] for index in (result.spans.rows[1], 3))
     expected = [result.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected
-    assert table.iloc[place, 5] == of_matched_maps(result, a, b, 5, 11)[1].values[1, 3]
-    difference = np.subtract(*(matched_map.values for matched_map in of_matched_maps(result, a, b, 5, 11)))
+    assert table.iloc[place, 5] == matched_head_heatmaps(result, a, b, 5, 11)[1].values[1, 3]
+    difference = np.subtract(
+        *(matched_map.values for matched_map in matched_head_heatmaps(result, a, b, 5, 11))
+    )
     assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(result.matrix[5, 11], abs=1e-6)

@@ -137,7 +137,7 @@ def test_architecture_without_padding_or_queries_is_profiled(
 def test_progress_callback_can_cancel(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_means, "BATCH_TOKENS", 40)
     observed: list[tuple[int, int]] = []
-    HeadMeans(resamples=10).of(minilm, SENTENCES, report=lambda *given: observed.append(given))
+    HeadMeans(resamples=10).of(minilm, SENTENCES, progress=lambda *given: observed.append(given))
     assert observed[0] == (0, 4)
     assert observed[-1] == (4, 4)
     assert observed == sorted(observed)
@@ -148,7 +148,7 @@ def test_progress_callback_can_cancel(minilm: Checkpoint, monkeypatch: pytest.Mo
             raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
-        HeadMeans().of(minilm, SENTENCES, report=stop)
+        HeadMeans().of(minilm, SENTENCES, progress=stop)
 
 
 def test_model_that_changes_meanwhile_raises(
@@ -165,7 +165,7 @@ def test_model_that_changes_meanwhile_raises(
                 model.encoder.layer[0].output.dense.bias += 1
 
     with pytest.raises(UnavailableError, match="its weights differ"):
-        HeadMeans(resamples=1).of(checkpoint, ["we left", "the ground", "we"], report=learn)
+        HeadMeans(resamples=1).of(checkpoint, ["we left", "the ground", "we"], progress=learn)
 
 
 def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
@@ -177,7 +177,7 @@ def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
             raise KeyError("enough")
 
     with pytest.raises(KeyError, match="enough"):
-        HeadMeans(resamples=100_000).of(minilm, ["we", "left"], report=stop)
+        HeadMeans(resamples=100_000).of(minilm, ["we", "left"], progress=stop)
 
 
 def test_traces_are_dropped_as_they_are_profiled(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bert_probe import LayerSimilarity
 from bert_probe.analyses.comparison.layer_similarity import linear_cka
 from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from tests.helpers import families
 from tests.helpers.changed import after, folder_after
 from tests.helpers.exactness import assert_exact
@@ -73,7 +73,7 @@ def test_layers_agree_with_raw_transformers(
 ) -> None:
     a = double_family("bert")
     b = after(a)
-    keep_doubles(b.model)
+    keep_float64(b.model)
     states = []
     for side, folder in ((a, family_folder("bert")), (b, folder_after(family_folder("bert")))):
         raw = Raw(folder, "float64")
@@ -111,7 +111,7 @@ def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
 def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     observed: list[tuple[int, int]] = []
-    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: observed.append((done, total)))
+    LayerSimilarity().of(a, b, SENTENCES, progress=lambda done, total: observed.append((done, total)))
     assert observed[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
 
     class StopError(Exception):
@@ -122,7 +122,7 @@ def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
             raise StopError
 
     with pytest.raises(StopError):
-        LayerSimilarity().of(a, b, SENTENCES, report=stop)
+        LayerSimilarity().of(a, b, SENTENCES, progress=stop)
 
 
 def test_incomparable_texts_raise_errors(family: Opened) -> None:

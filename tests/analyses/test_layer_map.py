@@ -188,7 +188,7 @@ def test_map_can_be_canceled(
     double_family: Callable[[str], Checkpoint],
 ) -> None:
     result: list[tuple[int, int]] = []
-    CorpusTokenMap().of(double_family("bert"), TEXTS, report=lambda *of: result.append(of))
+    CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *of: result.append(of))
     assert result[0] == (0, 3)
     assert result.count((3, 3)) > 1, "again for each layer that is laid out"
 
@@ -197,7 +197,7 @@ def test_map_can_be_canceled(
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        CorpusTokenMap().of(double_family("bert"), TEXTS, report=end)
+        CorpusTokenMap().of(double_family("bert"), TEXTS, progress=end)
 
 
 @pytest.mark.parametrize(

@@ -202,12 +202,12 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
 
 
 def test_missing_umap_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert layouts.installed() == ("pca", "tsne", "umap")
+    assert layouts.available_methods() == ("pca", "tsne", "umap")
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(UnavailableError, match="pip install umap-learn"):
         umap(clusters(3)[0])
     monkeypatch.setattr(layouts, "find_spec", lambda _name: None)
-    assert layouts.installed() == ("pca", "tsne")
+    assert layouts.available_methods() == ("pca", "tsne")
 
 
 @pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])

@@ -13,7 +13,7 @@ import transformers
 from bert_probe import EvaluateMasks
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_exact
 from tests.helpers.questions import SENTENCES
@@ -31,7 +31,7 @@ def test_predictions_at_masks_equal_raw_model(
     result = EvaluateMasks(seed=4, show="masks").of(double_trained_on(name, FILLING), LINES)
     folder = trained_folder(name, FILLING)
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float64).eval()
-    keep_doubles(model)
+    keep_float64(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     table = result.table()
     for line, rows in table.groupby("line"):

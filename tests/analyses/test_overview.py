@@ -18,7 +18,7 @@ from bert_probe.analyses.highlights.highlights import (
     MIN_HIGHLIGHTS,
     Highlight,
     HighlightsResult,
-    look,
+    find_highlights,
     measure_references_for,
 )
 from bert_probe.analyses.highlights.reference import ReferenceNumbers
@@ -104,7 +104,7 @@ def test_word_to_word_attention_by_hand() -> None:
     weights[2, 4] = 0.5
     weights[2, 1] = 0.2
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
-    result = by_name(look(trace))["word-to-word attention"]
+    result = by_name(find_highlights(trace))["word-to-word attention"]
     # Same distance: a to c, 0.1. Same key: a to d and c to d, 0.1 each. For b to a: c to b and d to c, 0.1.
     assert result.value == pytest.approx(0.4)
     assert result.said == (
@@ -118,7 +118,7 @@ def test_word_to_word_attention_by_hand() -> None:
     for places in ([(1, 3), (2, 4)], [(1, 4), (2, 4), (3, 4)]):
         weights = np.full((6, 6), 0.1)
         weights[tuple(zip(*places, strict=True))] = 0.5
-        nothing = by_name(look(hand_trace([weights[None]], "[CLS] a b c d [SEP]")))
+        nothing = by_name(find_highlights(hand_trace([weights[None]], "[CLS] a b c d [SEP]")))
         assert nothing["word-to-word attention"].value <= 0.4 - 0.3
 
 
@@ -144,7 +144,9 @@ def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
     """Return the reference numbers of five sentences, for each form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
-        result = {form: module.usual(double_minilm, form) for form in ("text", "pair", "two texts")}
+        result = {
+            form: module.measure_references(double_minilm, form) for form in ("text", "pair", "two texts")
+        }
     return result | {"two texts": result["text"] | result["two texts"]}
 
 
@@ -254,18 +256,18 @@ def test_influential_word_equals_leaving_out_each_word(
         f"{abs(falls[largest]):.2g} from {logits[label]:.2f}. Attention ranks "
     )
     assert item.of == 5
-    assert not [candidate for candidate in look(trace).candidates if candidate.kind.texts == 2]
+    assert not [candidate for candidate in find_highlights(trace).candidates if candidate.kind.texts == 2]
 
 
 def test_unknown_tokens_are_quoted_from_the_text(minilm: Checkpoint) -> None:
-    unknown = by_name(look(minilm.trace("We saw \U0001fadc and \U0001fadd.")))["unknown tokens"]
+    unknown = by_name(find_highlights(minilm.trace("We saw \U0001fadc and \U0001fadd.")))["unknown tokens"]
     assert unknown.value == 2
     assert unknown.said.endswith(": “\U0001fadc”, “\U0001fadd”.")
     assert unknown.said.startswith("2 of 8 tokens are not in the vocabulary and are read as [UNK]")
     assert unknown.clear
-    assert not {candidate.kind.name: candidate for candidate in look(minilm.trace("We saw it.")).candidates}[
-        "unknown tokens"
-    ].clear
+    assert not {
+        candidate.kind.name: candidate for candidate in find_highlights(minilm.trace("We saw it.")).candidates
+    }["unknown tokens"].clear
 
 
 # ---------------------------------------------------------------- ranking
@@ -273,7 +275,7 @@ def test_unknown_tokens_are_quoted_from_the_text(minilm: Checkpoint) -> None:
 
 def highlights_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
     """Return invented highlights, each of its own type unless named."""
-    overview = look(hand_trace([np.full((1, 4, 4), 0.25)]))
+    overview = find_highlights(hand_trace([np.full((1, 4, 4), 0.25)]))
     kind = highlight_types(1)[0]
     created = tuple(
         Highlight(
@@ -353,14 +355,14 @@ def test_comparison_with_reference_sentences_in_words(value: float, sentences: i
 
 
 def test_unranked_highlights_keep_the_order_of_types(minilm: Checkpoint) -> None:
-    result = look(minilm.trace(TEXT))
+    result = find_highlights(minilm.trace(TEXT))
     assert result.tokens is None
     orders = [finding.kind.order for finding in result.findings]
     assert orders == sorted(orders)
     assert result.metadata == {}
     double = minilm.trace(TEXT), minilm.trace(OTHER)
     kinds_of = [
-        {candidate.kind.name for candidate in look(*double, quick=quick).candidates}
+        {candidate.kind.name for candidate in find_highlights(*double, quick=quick).candidates}
         for quick in (False, True)
     ]
     assert kinds_of[0] - kinds_of[1] == {"influential word"}, "which runs the model again"
@@ -373,10 +375,10 @@ def test_unranked_highlights_keep_the_order_of_types(minilm: Checkpoint) -> None
 @pytest.mark.parametrize("text", [".", "a", "a b", "\U0001fadc", "no no no no no", "x" * 300])
 def test_any_text_has_finite_numbers(text: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(text)
-    for candidate in look(trace).candidates:
+    for candidate in find_highlights(trace).candidates:
         assert np.isfinite(candidate.value), candidate.kind.measure
         assert candidate.said.endswith(".")
-    assert len(look(trace, trace).candidates) >= len(look(trace).candidates)
+    assert len(find_highlights(trace, trace).candidates) >= len(find_highlights(trace).candidates)
 
 
 @pytest.mark.parametrize("name", ["modernbert", "mpnet"])
@@ -397,7 +399,7 @@ def test_long_text_skips_attention_and_token_pairs(
     family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bert_probe.analyses.highlights.types.MAX_TOKENS", 8)
-    result = look(family("bert").trace("Almost before we knew it, we had left the ground."))
+    result = find_highlights(family("bert").trace("Almost before we knew it, we had left the ground."))
     assert {candidate.kind.name for candidate in result.candidates} == {
         "vector change",
         "split words",
@@ -408,14 +410,14 @@ def test_long_text_skips_attention_and_token_pairs(
 def test_external_attention_is_not_ranked(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
     external = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
-    assert {candidate.page for candidate in look(external).candidates} == {"attention", "tokens"}
+    assert {candidate.page for candidate in find_highlights(external).candidates} == {"attention", "tokens"}
     with pytest.raises(UnavailableError):
         measure_references_for(external)
 
 
 def test_sentence_pair_with_another_text_raises(minilm: Checkpoint) -> None:
     with pytest.raises(TextError, match="Give one sentence pair, or two single texts"):
-        look(minilm.trace("a", "b"), minilm.trace("c"))
+        find_highlights(minilm.trace("a", "b"), minilm.trace("c"))
 
 
 def test_highlight_types_have_unique_measures_and_pictures(minilm: Checkpoint) -> None:

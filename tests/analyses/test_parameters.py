@@ -13,7 +13,7 @@ import transformers
 from transformers import AutoModel, BertConfig
 
 from bert_probe import Parameters
-from bert_probe.analyses.weights.parameters import Inventory, inventory, parameters_of_config
+from bert_probe.analyses.weights.parameters import Inventory, list_parameters, parameters_of_config
 from bert_probe.errors import ArchitectureError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families
@@ -224,7 +224,7 @@ def test_alberts_groups_name_the_layers_that_use_them(groups: int, expected: lis
 def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None:
     result = parameters_of_config(BertConfig(), "BertForMaskedLM")
     raw = transformers.BertForMaskedLM(families.config("bert"))
-    tiny = inventory(raw)
+    tiny = list_parameters(raw)
     for parameters in (result, tiny):
         rows = {row.name: row for row in parameters.rows}
         decoder = rows["cls.predictions.decoder.weight"]
@@ -271,7 +271,7 @@ def test_a_config_of_no_encoder_is_a_sentence() -> None:
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 2), (torch.bfloat16, 2), (torch.float64, 8)])
 def test_bytes_follow_the_type(dtype: torch.dtype, size: int) -> None:
-    result = inventory(AutoModel.from_config(families.config("bert")).to(dtype))
+    result = list_parameters(AutoModel.from_config(families.config("bert")).to(dtype))
     assert {row.dtype for row in result.rows} == {str(dtype).removeprefix("torch.")}
     assert all(row.bytes == size * row.count for row in result.rows)
 

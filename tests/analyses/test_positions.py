@@ -10,7 +10,7 @@ import torch
 
 from bert_probe import Positions
 from bert_probe.analyses.weights.position_encodings import position_table, sinusoids
-from bert_probe.analyses.weights.positions import diagonal_means, directions, spectrum
+from bert_probe.analyses.weights.positions import count_directions, diagonal_means, spectrum
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
@@ -41,9 +41,9 @@ def test_a_spectrum_by_hand() -> None:
     assert_exact(spectrum(line), np.array([1.0, 0, 0]))
     assert spectrum(np.ones((3, 2))).tolist() == [0, 0]
     assert [
-        directions(np.array([0.5, 0.4, 0.1])),
-        directions(np.array([1.0, 0])),
-        directions(np.array([0.6, 0.4])),
+        count_directions(np.array([0.5, 0.4, 0.1])),
+        count_directions(np.array([1.0, 0])),
+        count_directions(np.array([0.6, 0.4])),
     ] == [
         2,
         1,

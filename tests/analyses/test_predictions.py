@@ -29,7 +29,7 @@ from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
 from tests.helpers.exactness import ULP, as_raw, assert_exact
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
@@ -46,7 +46,7 @@ def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
     """transformers' own answer."""
     created = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
     if dtype == "float64":
-        keep_doubles(created.model)
+        keep_float64(created.model)
     return created
 
 
@@ -245,7 +245,7 @@ def whole(name: str, task: str, folder: Folders) -> Any:
     model = created.from_pretrained(
         folder(name, task), attn_implementation="eager", dtype=torch.float64
     ).eval()
-    keep_doubles(model)
+    keep_float64(model)
     return model
 
 

@@ -90,6 +90,6 @@ def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
 
 def test_progress_goes_on_while_it_is_laid_out(minilm: Checkpoint) -> None:
     result: list[tuple[int, int]] = []
-    SentenceMap("tsne").of(minilm, SENTENCES, report=lambda done, total: result.append((done, total)))
+    SentenceMap("tsne").of(minilm, SENTENCES, progress=lambda done, total: result.append((done, total)))
     assert result[0] == (0, 10)
     assert result[-2:] == [(10, 10), (10, 10)]

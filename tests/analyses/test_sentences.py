@@ -101,7 +101,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
     monkeypatch.setattr(sentences, "forward", watched)
     result: list[tuple[int, int]] = []
     texts = [f"{sentence} {number}" for number in range(20) for sentence in SENTENCES]
-    Sentences("mean").of(minilm, texts, report=lambda done, total: result.append((done, total)))
+    Sentences("mean").of(minilm, texts, progress=lambda done, total: result.append((done, total)))
     assert max(sizes) <= sentences.BATCH_TOKENS
     assert (result[0], result[-1]) == ((0, 200), (200, 200))
     assert result == sorted(result)
@@ -110,7 +110,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
 def test_equal_sentences_are_read_once_and_are_equal(minilm: Checkpoint) -> None:
     answer: list[tuple[int, int]] = []
     texts = [*SENTENCES, SENTENCES[0].upper(), *SENTENCES]
-    result = Sentences().of(minilm, texts, report=lambda done, total: answer.append((done, total)))
+    result = Sentences().of(minilm, texts, progress=lambda done, total: answer.append((done, total)))
     assert answer[-1] == (10, 10)
     assert np.array_equal(result.vectors[:10], result.vectors[11:])
     assert result.cosines[0, 10] == result.cosines[0, 11] == 1

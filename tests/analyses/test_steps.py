@@ -21,7 +21,7 @@ from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.core import files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.model.capture import recorded_attention, switched_off
+from bert_probe.model.capture import heads_switched_off, recorded_attention
 from tests.helpers.exactness import EXACT, ULP, Expected, assert_exact, largest
 from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.traces import hand_trace, numbered_tokens, two_token_trace
@@ -214,7 +214,7 @@ def test_surrounding_ablation_does_not_affect_the_check(minilm: Checkpoint) -> N
     expected = head_outputs(trace)
     without = AttentionSteps(0, 0, 1).of(trace)
     off = torch.ones((6, 1, 12), dtype=torch.bool)
-    with switched_off(off, "zero"):
+    with heads_switched_off(off, "zero"):
         observed = head_outputs(trace)
         within = AttentionSteps(0, 0, 1).of(trace)
     np.testing.assert_array_equal(within.model_output, without.model_output)

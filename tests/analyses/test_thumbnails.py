@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe.analyses.attention.thumbnails import SIZE, Thumbnails, largest_in_blocks, thumbnails
+from bert_probe.analyses.attention.thumbnails import SIZE, Thumbnails, largest_in_blocks, make_thumbnails
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import FAMILIES, representative
@@ -50,7 +50,7 @@ def test_short_text_thumbnails_equal_the_raw_model(
     minilm: bert_probe.Checkpoint,
 ) -> None:
     trace = minilm.trace(TEXT)
-    thumbs = thumbnails(trace)
+    thumbs = make_thumbnails(trace)
     raw = Raw(get_model_path()).numbers(trace.encoding)
     assert (thumbs.layers, thumbs.heads, thumbs.side, thumbs.block) == (6, 12, len(trace.tokens), 1)
     for layer, weights in enumerate(thumbs.weights):
@@ -61,7 +61,7 @@ def test_short_text_thumbnails_equal_the_raw_model(
 @pytest.mark.parametrize("name", representative(FAMILIES))
 def test_every_family_has_thumbnails(name: str, family: Callable[[str], bert_probe.Checkpoint]) -> None:
     trace = family(name).trace(TEXT)
-    thumbs = thumbnails(trace, size=4)
+    thumbs = make_thumbnails(trace, size=4)
     for layer in range(trace.layers):
         np.testing.assert_array_equal(thumbs.weights[layer], by_loop(trace.attention(layer), thumbs.block))
 
@@ -69,17 +69,17 @@ def test_every_family_has_thumbnails(name: str, family: Callable[[str], bert_pro
 def test_long_text_is_split_into_equal_blocks(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace("the bank raised its rates " * 20)
     assert len(trace.tokens) == 102 > SIZE
-    thumbs = thumbnails(trace)
+    thumbs = make_thumbnails(trace)
     assert (thumbs.block, thumbs.side) == (2, 51)
     np.testing.assert_array_equal(thumbs.weights[3], by_loop(trace.attention(3), 2))
-    assert thumbnails(trace, size=102).block == 1
-    assert thumbnails(trace, size=1).side == 1
+    assert make_thumbnails(trace, size=102).block == 1
+    assert make_thumbnails(trace, size=1).side == 1
 
 
 def test_thumbnails_with_words_equal_a_single_matrix(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace(TEXT, "It is unaffable.")
     for words in (False, True):
-        thumbs = thumbnails(trace, words=words, specials=False)
+        thumbs = make_thumbnails(trace, words=words, specials=False)
         result = bert_probe.Attention(4, 7, words=words, specials=False).of(trace)
         assert thumbs.units == result.queries
         assert_rounded(thumbs.weights[4, 7], result.weights)
@@ -87,7 +87,7 @@ def test_thumbnails_with_words_equal_a_single_matrix(minilm: bert_probe.Checkpoi
 
 def test_thumbnails_with_value_norms_equal_a_single_matrix(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    thumbs = thumbnails(trace, measure="value-norm")
+    thumbs = make_thumbnails(trace, measure="value-norm")
     result = bert_probe.Attention(2, 5, "value-norm").of(trace)
     np.testing.assert_array_equal(thumbs.weights[2, 5], result.weights)
     assert thumbs.measure == "value-norm"
@@ -98,12 +98,12 @@ def test_invalid_thumbnails_raise(
 ) -> None:
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError, match="at least 1 cell"):
-        thumbnails(trace, size=0)
+        make_thumbnails(trace, size=0)
     with pytest.raises(SelectionError, match="Rollout is defined for whole layers and has no single heads"):
-        thumbnails(trace, measure="rollout")
+        make_thumbnails(trace, measure="rollout")
     with pytest.raises(UnavailableError, match="does not expose its value vectors"):
-        thumbnails(family("mpnet").trace(TEXT), measure="value-norm")
+        make_thumbnails(family("mpnet").trace(TEXT), measure="value-norm")
     with pytest.raises(EmptyTextError, match="only special tokens"):
-        thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
+        make_thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
     with pytest.raises(ShapeError, match=r"must be \[layer, head, 2, 2\]"):
         Thumbnails(np.zeros((1, 1, 3, 3), np.float32), trace.tokens[:4], 2, True, False, "weights")

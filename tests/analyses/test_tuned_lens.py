@@ -28,11 +28,11 @@ from bert_probe.analyses.outputs.lens_training import (
     train_maps,
 )
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import keep, load_lens, newest, usual_folder
+from bert_probe.analyses.outputs.tuned_lens_files import lens_folder, load_lens, newest_lens, save_lens
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.layers import passing
-from bert_probe.model.outputs import output_of
+from bert_probe.model.layers import record_forward_pass
+from bert_probe.model.outputs import output_head
 from bert_probe.model.progress import Cancelled
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import TEXT
@@ -48,7 +48,7 @@ def nothing() -> None:
 
 def head_of(checkpoint: Checkpoint) -> WordHead:
     with torch.no_grad():
-        return WordHead(output_of(checkpoint, "fill-mask"), passing(checkpoint.trace(TEXT)))
+        return WordHead(output_head(checkpoint, "fill-mask"), record_forward_pass(checkpoint.trace(TEXT)))
 
 
 def at_masks(checkpoint: Checkpoint) -> MaskTargets:
@@ -174,7 +174,7 @@ def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained)
     checkpoint = trained_on("bert", "fill-mask")
     reports: list[tuple[int, int]] = []
     first, again = (
-        TuneLens(steps=3, seed=5).of(checkpoint, LINES, report=lambda *now: reports.append(now))
+        TuneLens(steps=3, seed=5).of(checkpoint, LINES, progress=lambda *now: reports.append(now))
         for _ in range(2)
     )
     assert first.digest == again.digest
@@ -192,7 +192,7 @@ def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained)
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        TuneLens().of(checkpoint, LINES, report=give_up)
+        TuneLens().of(checkpoint, LINES, progress=give_up)
 
 
 def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
@@ -235,20 +235,22 @@ def test_folder_of_saved_lenses(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert (
-        usual_folder(minilm)
+        lens_folder(minilm)
         == tmp_path / "data" / "bert-probe" / "tuned-lenses" / (minilm.description.weights_sha256[:16])
     )
     folder = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
     checkpoint = bert_probe.load(folder)
-    assert newest(checkpoint) is None
-    first, second = (keep(TuneLens(steps=1, seed=seed).of(checkpoint, LINES), checkpoint) for seed in (1, 2))
+    assert newest_lens(checkpoint) is None
+    first, second = (
+        save_lens(TuneLens(steps=1, seed=seed).of(checkpoint, LINES), checkpoint) for seed in (1, 2)
+    )
     assert first != second
     assert first.parent == folder
     os.utime(first, (2_000_000_000, 2_000_000_000))
     (folder / "tuned-lens-0.safetensors").write_bytes(b"broken")
     os.utime(folder / "tuned-lens-0.safetensors", (2_100_000_000, 2_100_000_000))
-    result = newest(bert_probe.load(folder))
+    result = newest_lens(bert_probe.load(folder))
     assert result is not None
     assert result[0] == first, "the newest that can be opened, and the model opens beside them"
 

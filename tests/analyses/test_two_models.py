@@ -15,7 +15,7 @@ from bert_probe import AnswerChange, HeadChange, LayerSimilarity, ParameterChang
 from bert_probe.analyses.comparison.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
 from bert_probe.errors import SelectionError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.text.words import word_lens
 from bert_probe.views import pictures
 from tests.helpers import families, in_memory
@@ -33,7 +33,7 @@ SENTENCES = families.SENTENCES[:4]
 def double_after(checkpoint: Checkpoint) -> Checkpoint:
     """What a float64 checkpoint became, all of it in float64."""
     other = after(checkpoint)
-    keep_doubles(other.model)
+    keep_float64(other.model)
     return other
 
 

@@ -30,8 +30,8 @@ from bert_probe import (
 from bert_probe.analyses.attribution.faithfulness import REMOVED_SHARES
 from bert_probe.analyses.attribution.methods import methods
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
-from bert_probe.model.float64 import keep_doubles
-from bert_probe.model.gradients import frozen, onward
+from bert_probe.model.float64 import keep_float64
+from bert_probe.model.gradients import forward_from_embeddings, linearized
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained
 from tests.helpers.exactness import assert_exact
@@ -53,7 +53,7 @@ class RawCosine:
         self.model: Any = AutoModel.from_pretrained(
             get_model_path(), attn_implementation=attention, dtype=torch.float64
         ).eval()
-        keep_doubles(self.model)
+        keep_float64(self.model)
         self.ids = torch.tensor([self.tokenizer(A)["input_ids"]])
         with torch.no_grad():
             self.other = self._mean(torch.tensor([self.tokenizer(B)["input_ids"]]))
@@ -448,7 +448,7 @@ def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
     result: list[Any] = []
-    with onward(trace) as way, frozen(minilm.model):
+    with forward_from_embeddings(trace) as way, linearized(minilm.model):
         thread = threading.Thread(target=lambda: result.append(minilm.trace(A)))
         thread.start()
         thread.join()

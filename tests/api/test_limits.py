@@ -18,7 +18,7 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
     "statement",
     [
         f"A body has at most {limits.MOST_BYTES / 1e6:g} MB",
-        f"a text {lengths.MOST_CHARACTERS:,} characters",
+        f"a text {lengths.MAX_CHARACTERS:,} characters",
         f"a list {limits.MOST_SENTENCES:,} sentences",
         f"a table {limits.MOST_CELLS:,} cells",
         f"A body must arrive within {limits.BODY_SECONDS:g} seconds",
@@ -34,4 +34,4 @@ def test_documentation_states_the_limit(statement: str) -> None:
 
 def test_schema_states_the_limit_of_a_text() -> None:
     properties = schema.of_body(registered_questions()["tokens"])["properties"]
-    assert properties["text"]["maxLength"] == lengths.MOST_CHARACTERS
+    assert properties["text"]["maxLength"] == lengths.MAX_CHARACTERS

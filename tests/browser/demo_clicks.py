@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.attention.heads import Heads
-from bert_probe.analyses.attention.thumbnails import thumbnails
+from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
 from bert_probe.ui import state, token_map
@@ -53,7 +53,7 @@ def demo_thumbnails(numbers: bool) -> bytes:
     labels = [[""] * trace.heads for _ in range(trace.layers)]
     caption = f"Attention of all heads, {numbers}"
     return payload(
-        thumbnails(trace), labels, {"Entropy": values["entropy_bits"]}, key="grid", caption=caption
+        make_thumbnails(trace), labels, {"Entropy": values["entropy_bits"]}, key="grid", caption=caption
     )
 
 

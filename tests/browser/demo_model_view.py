@@ -3,7 +3,7 @@
 import streamlit as st
 
 from bert_probe.analyses.attention.heads import Heads
-from bert_probe.analyses.attention.thumbnails import thumbnails
+from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.views.model_view import HeadThumbnail, payload
@@ -41,7 +41,7 @@ def main() -> None:
     values = Heads().of(trace).values
     st.number_input("Layer", 1, trace.layers, key="layer")
     data = payload(
-        thumbnails(trace),
+        make_thumbnails(trace),
         labels_of(trace.layers, trace.heads),
         {name: values[measure] for name, measure in MEASURES.items()},
         key="demo",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_probe.cli.main import main
-from bert_probe.reports.view_files import ViewFile, read_file
+from bert_probe.reports.view_files import ViewFile, read_view_file
 
 TEXT = "the small boat"
 
@@ -46,7 +46,7 @@ def test_a_view_is_written_and_asked_again(run: Run, viewed: str) -> None:
     status, out, error = run("ask", "a.json", "--yes", "--out", "again.csv", "--save-view", "b.json")
     assert (status, out, error) == (0, "", "")
     assert Path("again.csv").read_text(encoding="utf-8") == viewed
-    assert read_file(Path("b.json")) == read_file(Path("a.json"))
+    assert read_view_file(Path("b.json")) == read_view_file(Path("a.json"))
     status, _, error = run("ask", "a.json", "--yes", "--save-view", "b.json")
     assert (status, "b.json is there already" in error) == (2, True)
 

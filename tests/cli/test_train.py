@@ -17,7 +17,7 @@ import pytest
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.training.saving import reserved
+from bert_probe.training.saving import reserve_folder
 from bert_probe.training.training_loop import TrainingLoop
 from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as run
@@ -159,7 +159,7 @@ def test_teaching_on_by_another_seed_is_warned_of() -> None:
 def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -> None:
     second = ("train", "data.csv", "--model", "no-such-model", "--out", "./taught")
     for force in ((), ("--force",)):
-        with reserved(Path("taught"), False):
+        with reserve_folder(Path("taught"), False):
             ended = ThreadPoolExecutor(1).submit(run, *second, *force).result()
         assert ended.refusal.endswith(
             "is being written by another command. Wait for it to end, or choose another name."

@@ -33,10 +33,10 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SubjectError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.reports.tables import Table
+from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.view_files import ViewFile, read
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import asking
 from tests.helpers.opening import opened_once
@@ -160,7 +160,7 @@ def test_the_http_body_brings_the_same_table(
         file["content"] = texts[file["file"]]
     jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
     if example.trained:
-        shared_cache.lend(asked(example), body["model"])  # it is open already
+        shared_cache.register_in_memory(asked(example), body["model"])  # it is open already
     if one.has_progress:
         _keep(result, one, example.subjects(asked(example)))
     answer = client.post(
@@ -182,7 +182,7 @@ def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) ->
     values = InputValues(sentences=None, truncate=False)
     missing = one.inputs.arguments(values)[len(subjects) - one.inputs.models :] if one.inputs.files else []
     given = [*subjects, *missing]
-    shared_cache.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
+    shared_cache.answers.cache.once((*cache_key(result.question, *given), ()), lambda: result)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
@@ -213,7 +213,7 @@ def test_each_field_changes_key_address_and_provenance(example: Example, asked: 
     for name, value in example.others.items():
         other = replace(example.asked, **{name: value})
         assert getattr(other, name) != getattr(example.asked, name), name
-        assert key_of(other, *subjects) != key_of(example.asked, *subjects)
+        assert cache_key(other, *subjects) != cache_key(example.asked, *subjects)
         assert other.address() != example.asked.address(), name
         assert (other.to_json() == example.asked.to_json()) == (name in example.idle), name
         assert repr(other) != repr(example.asked), name
@@ -241,8 +241,8 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
     assert [model.weights_sha256 for model in view.models] == [
         model["weights_sha256"] for model in result.inputs.models
     ]
-    table = Table.of(result.table())
-    assert Table.from_json(json.loads(json.dumps(table.to_json(), allow_nan=False))) == table
+    table = ReportTable.of(result.table())
+    assert ReportTable.from_json(json.loads(json.dumps(table.to_json(), allow_nan=False))) == table
     assert table.rows == len(result.table())
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from bert_probe.core import files, writing
 from bert_probe.errors import ExportError
-from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.interrupt import exit_on_sigterm
 from tests.helpers.racing import race
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
@@ -205,7 +205,7 @@ def test_reservation_of_an_ended_process_does_not_block(ended: signal.Signals, t
     child = os.fork()
     if not child:
         try:
-            with cleaning_up_on_sigterm(), writing.reserved([path], overwrite=False):
+            with exit_on_sigterm(), writing.reserved([path], overwrite=False):
                 os.kill(os.getpid(), ended)
         finally:
             os._exit(0)

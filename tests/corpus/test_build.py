@@ -32,7 +32,7 @@ from bert_probe.errors import (
     TextError,
 )
 from bert_probe.model.progress import Cancelled, Progress, no_progress
-from bert_probe.training.saving import reserved, write_folder
+from bert_probe.training.saving import reserve_folder, write_folder
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
 from tests.helpers.unprivileged import as_nobody, read_only_folder
@@ -69,7 +69,7 @@ def test_interrupted_run_can_be_continued(family: Checkpoints, lines: Path) -> N
                 raise Cancelled
 
         with pytest.raises(Cancelled):
-            build(checkpoint, lines, "resumed", report=ended)
+            build(checkpoint, lines, "resumed", progress=ended)
         assert not open_corpus(lines.with_name("resumed")).finished
     resumed = build(checkpoint, lines, "resumed")
     assert resumed.finished
@@ -99,7 +99,7 @@ def test_finished_store_is_not_computed_again(family: Checkpoints, lines: Path) 
     checkpoint = family("bert")
     build(checkpoint, lines, "store")
     messages: list[object] = []
-    assert build(checkpoint, lines, "store", told=messages.append).finished
+    assert build(checkpoint, lines, "store", on_shard=messages.append).finished
     assert messages == []
 
 
@@ -112,8 +112,8 @@ def test_several_workers_give_same_store(family: Checkpoints, lines: Path) -> No
         lines,
         "several",
         workers=3,
-        report=lambda *done: progress.append(done),
-        told=lambda message: messages.append(dict(message)),
+        progress=lambda *done: progress.append(done),
+        on_shard=lambda message: messages.append(dict(message)),
     )
     assert sorted(message["shard"] for message in messages) == [0, 1, 2, 3, 4]
     assert max(progress) == (len(LINES) + 1, len(LINES) + 1)
@@ -221,12 +221,12 @@ def test_concurrent_run_is_refused(family: Checkpoints, lines: Path) -> None:
             build(checkpoint, lines, "store")
 
     with pytest.raises(StoreError, match="is being written by another command"):
-        build(checkpoint, lines, "store", report=second)
+        build(checkpoint, lines, "store", progress=second)
 
 
 def test_store_reserved_by_training_is_refused(family: Checkpoints, lines: Path) -> None:
     folder = lines.with_name("mine")
-    with reserved(folder, False):
+    with reserve_folder(folder, False):
         refused = ThreadPoolExecutor(1).submit(build, family("bert"), lines, "mine")
         with pytest.raises(StoreError, match="is being written by another command"):
             refused.result()
@@ -287,7 +287,7 @@ def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, l
             lines.write_bytes(content.replace(b"0", b"9"))
 
     with pytest.raises(TextError, match=r"lines\.txt changed while it was read"):
-        build(family("bert"), lines, "store", report=changed)
+        build(family("bert"), lines, "store", progress=changed)
     store = open_corpus(lines.with_name("store"))
     assert store.records == 6
     assert "9" not in "".join(store.table("rows").to_table()["text"].to_pylist())
@@ -402,7 +402,7 @@ def test_input_that_changes_while_it_is_read_is_refused(
             change(lines)
 
     with pytest.raises(TextError, match=r"changed while it was read|cannot be opened"):
-        build(family("bert"), lines, "store", watch=watch, told=on_shard)
+        build(family("bert"), lines, "store", watch=watch, on_shard=on_shard)
     assert len(shards) == moment
     if moment:
         store = open_corpus(lines.with_name("store"))
@@ -411,5 +411,5 @@ def test_input_that_changes_while_it_is_read_is_refused(
 
 
 def test_touched_input_is_not_a_change(family: Checkpoints, lines: Path) -> None:
-    store = build(family("bert"), lines, "store", told=lambda _: os.utime(lines))
+    store = build(family("bert"), lines, "store", on_shard=lambda _: os.utime(lines))
     assert store.finished

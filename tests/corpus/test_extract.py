@@ -18,7 +18,7 @@ from bert_probe.corpus.ingest import OPTIONAL_TABLES, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.corpus.statistics import bin_edges
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 from bert_probe.text.words import word_lens
 from tests.helpers import treebank
 from tests.helpers.exactness import assert_rounded
@@ -166,7 +166,10 @@ def test_tags_are_stored_with_tokens(words: bool, minilm: bert_probe.Checkpoint)
 
 @pytest.mark.parametrize(
     ("task", "questions"),
-    [(CLASSIFYING, bert_probe.ClassifyText()), (LABELLING, bert_probe.LabelTokens(outside=True))],
+    [
+        (TEXT_CLASSIFICATION, bert_probe.ClassifyText()),
+        (TOKEN_CLASSIFICATION, bert_probe.LabelTokens(outside=True)),
+    ],
 )
 def test_answers_match_single_text_predictions(
     task: str, questions: Any, double_trained_on: Callable[[str, str], bert_probe.Checkpoint]
@@ -176,7 +179,7 @@ def test_answers_match_single_text_predictions(
     for row, text in enumerate(TEXTS, 1):
         expected = questions.of(checkpoint.trace(text)).table()
         ours = of_row(result, row)
-        if task == CLASSIFYING:
+        if task == TEXT_CLASSIFICATION:
             ours, expected = ours.sort_values("label"), expected.sort_values("label")
         assert ours["label"].tolist() == expected["label"].tolist()
         assert_rounded(ours["probability"], expected["probability"], 4)

@@ -72,7 +72,7 @@ def test_ray_store_equals_local_store(family: Checkpoints, inputs: list[Path], t
         tmp_path / "there",
         shard_rows=4,
         on=RayRunner(),
-        report=lambda *done: progress.append(done),
+        progress=lambda *done: progress.append(done),
     )
     assert (remote.rows, remote.refusals, len(remote.shards)) == (len(SENTENCES) + 1, 1, 3)
     assert remote.digest == here.digest

@@ -353,7 +353,7 @@ def test_query_stops_at_time_limit(stores: Stores) -> None:
     assert time.monotonic() - begun < 10
 
     with pytest.raises(Cancelled):
-        bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
+        bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), progress=Mock(side_effect=Cancelled))
 
 
 def test_query_after_stopped_query_is_answered(stores: Stores) -> None:

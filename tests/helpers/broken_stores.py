@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bert_probe
-from bert_probe.corpus.context_clusters import around, unrelated
+from bert_probe.corpus.context_clusters import around, unrelated_cosines
 from bert_probe.errors import ProbeError
 
 TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbours", "refusals")
@@ -121,7 +121,7 @@ def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
             bert_probe.NearestContexts("boat", every=True).of(store, checkpoint.trace("the boat")).table()
         ),
         lambda: around(store, layer, ((1, 2), (2, 2))),
-        lambda: unrelated(store, layer),
+        lambda: unrelated_cosines(store, layer),
     )
     for question in questions:
         try:

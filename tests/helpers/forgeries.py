@@ -15,7 +15,7 @@ from typing import Any
 from bert_probe.errors import ProbeError
 from bert_probe.reports import page
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
-from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_files import ModelReference, ViewFile
 
 _LAST_LINE = re.compile(rb"<!-- SHA-256 of all above: [0-9a-f]{64} -->\n?\Z")
@@ -59,7 +59,7 @@ def sign(stated: dict[str, Any]) -> dict[str, Any]:
     """Make the digests and marks of every view again, in place."""
     for view in stated["views"]:
         view["sha256"] |= {name: digest(view[name]) for name in view["sha256"] if name != "payloads"}
-        view["marks"] = Table.from_json(view["table"]).marks()
+        view["marks"] = ReportTable.from_json(view["table"]).marks()
     return stated
 
 

@@ -1,6 +1,6 @@
 """The model as transformers opens it, with the code of the project out of the way.
 
-But for `keep_doubles`, which both share: `tests/model/test_float64.py` tests it by hand.
+But for `keep_float64`, which both share: `tests/model/test_float64.py` tests it by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModel
 
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT, Expected, allowed, own_error
 
@@ -73,7 +73,7 @@ class Raw:
             folder, attn_implementation="eager", dtype=getattr(torch, dtype)
         ).eval()
         if dtype == "float64":
-            keep_doubles(self.model)
+            keep_float64(self.model)
 
     @cached_property
     def twin(self) -> Raw:

@@ -22,12 +22,12 @@ class Steps:
         self.ended = threading.Event()
         self._go = threading.Semaphore(0)
 
-    def __call__(self, report: Progress) -> str:
+    def __call__(self, progress: Progress) -> str:
         self.begun += 1
         try:
             for done in range(self.total + 1):
                 self.done = done
-                report(done, self.total)
+                progress(done, self.total)
                 self._go.acquire(timeout=20)
             return "result"
         finally:

@@ -18,11 +18,11 @@ from hypothesis.extra import numpy as arrays
 
 import bert_probe
 from bert_probe.analyses.attention.measures.rollout import rollout
-from bert_probe.analyses.attention.thumbnails import thumbnails
+from bert_probe.analyses.attention.thumbnails import make_thumbnails
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.external_attention import SPECIALS
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from bert_probe.server.bertviz_frames import head_view as bertviz_head_view
 from bert_probe.views.head_view import HeadViewData, payload
 from tests.helpers.exactness import assert_exact
@@ -271,7 +271,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     np.testing.assert_array_equal(long["weight"].to_numpy(np.float32), WEIGHTS.ravel())
     reached = bert_probe.TokenRollout(4, "into").of(trace)
     np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
-    np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
+    np.testing.assert_array_equal(make_thumbnails(trace).weights, WEIGHTS)
     assert opened(payload(HeadViewData(trace), 2, key=""))[0]["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
@@ -405,4 +405,4 @@ def test_snippets_state_that_attention_is_external() -> None:
 
 def test_external_traces_never_share_a_cache_entry() -> None:
     a, b = (bert_probe.from_attention(weights, WORDS) for weights in (WEIGHTS, changed(0.5)))
-    assert key_of(bert_probe.Attention(), a) != key_of(bert_probe.Attention(), b)
+    assert cache_key(bert_probe.Attention(), a) != cache_key(bert_probe.Attention(), b)

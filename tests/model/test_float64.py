@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bert_probe.model.float64 import Float64Mode, keep_doubles
+from bert_probe.model.float64 import Float64Mode, keep_float64
 
 THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
 """Numbers that float32 cannot represent."""
@@ -38,7 +38,7 @@ def test_float32_is_not_affected() -> None:
 def test_keep_doubles_prevents_rounding() -> None:
     model = Rounding()
     assert model(THIRD).dtype == torch.float32
-    keep_doubles(model)
+    keep_float64(model)
     by_hand = THIRD.exp() / THIRD.exp().sum()
     assert model(THIRD).dtype == torch.float64
     assert torch.allclose(model(THIRD), by_hand, rtol=0, atol=1e-15)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_probe.errors import ArchitectureError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS, batches, pad
+from bert_probe.model.forward import BATCH_TOKENS, group_by_length, pad
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import LONG, SENTENCES, TEXT
 from tests.helpers.gate import examples
@@ -59,7 +59,7 @@ def test_string_instead_of_list_is_refused(texts: Any, minilm: Checkpoint) -> No
 @settings(max_examples=examples(200), deadline=None)
 @given(lengths=st.lists(st.integers(1, 60), max_size=40), budget=st.integers(1, 200), pads=st.booleans())
 def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int, pads: bool) -> None:
-    groups = batches(lengths, budget, pads)
+    groups = group_by_length(lengths, budget, pads)
     assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
     for group in groups:
         longest = max(lengths[index] for index in group)

@@ -15,7 +15,7 @@ import transformers
 import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.float64 import keep_float64
 from bert_probe.model.from_model import digest
 from tests.helpers.families import (
     FAMILIES,
@@ -40,7 +40,7 @@ IMPLEMENTATIONS = (None, "eager", "sdpa")
 def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
     model = opened(folder, dtype="float64")
-    keep_doubles(model)
+    keep_float64(model)
     wrapped = bert_probe.wrap(model, tokenizer_of(folder))
     raw = Raw(folder, "float64")
     for trace in [wrapped.trace(TEXT, PAIR), *wrapped.traces([SENTENCES[0], (SENTENCES[2], PAIR), "the"])]:

@@ -15,7 +15,7 @@ from tokenizers import processors
 from bert_probe.errors import TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder
-from bert_probe.model.lengths import MOST_CHARACTERS, MOST_TOKENS, kept_positions
+from bert_probe.model.lengths import MAX_CHARACTERS, MAX_TOKENS, kept_positions
 from tests.helpers import families
 
 NAMES = frozenset({"input_ids", "attention_mask"})
@@ -45,7 +45,7 @@ def test_text_with_too_many_characters_is_refused_before_tokenization(
 ) -> None:
     read: list[str] = []
     encoder = Encoder(Watched(minilm.tokenizer, read.append), 512, 30_522, NAMES)
-    text = "word " * (MOST_CHARACTERS // 5)
+    text = "word " * (MAX_CHARACTERS // 5)
     message = (
         r"^250,001 characters; a text may have at most 250,000, even if truncated\. Give a part of it\.$"
     )
@@ -63,7 +63,7 @@ def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
     with pytest.raises(TooLongError, match=message):
         minilm.encode(blessing * 15_000)
     assert minilm.encode(blessing * 13_000, truncate=True).dropped == 0, "one word, unknown"
-    assert minilm.encode("é" * MOST_CHARACTERS, truncate=True).dropped == 0
+    assert minilm.encode("é" * MAX_CHARACTERS, truncate=True).dropped == 0
 
 
 # ---------------------------------------------------------------- tokens
@@ -72,12 +72,12 @@ def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
 @pytest.mark.parametrize("accepted", [None, 100_000])
 def test_model_without_limit_has_the_default_limit(accepted: int | None, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, accepted, 30_522, NAMES)
-    text = "the " * MOST_TOKENS
+    text = "the " * MAX_TOKENS
     message = r"^16,386 tokens; at most 16,384 are supported for any model\. Shorten the text or"
     with pytest.raises(TooLongError, match=message):
         encoder.encode(text)
     cut = encoder.encode(text, truncate=True)
-    assert (len(cut), cut.max_tokens, cut.dropped) == (MOST_TOKENS, MOST_TOKENS, 2)
+    assert (len(cut), cut.max_tokens, cut.dropped) == (MAX_TOKENS, MAX_TOKENS, 2)
     assert encoder.inputs(text, truncate=True).dropped == 2
 
 

@@ -347,7 +347,7 @@ def test_model_opens_without_package_metadata(folder: Path, monkeypatch: pytest.
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
-    loading.libraries.cache_clear()
+    loading.library_versions.cache_clear()
     checkpoint = bert_probe.load(folder)
     assert checkpoint.libraries["bert-probe"] == bert_probe.__version__
     assert [*checkpoint.libraries] == ["bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"]

@@ -15,8 +15,8 @@ import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_doubles
-from bert_probe.model.outputs import output_of
+from bert_probe.model.float64 import keep_float64
+from bert_probe.model.outputs import output_head
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
 from tests.helpers.families import PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
@@ -37,7 +37,7 @@ def whole(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
         folder, attn_implementation="eager", dtype=getattr(torch, dtype)
     ).eval()
     if dtype == "float64":
-        keep_doubles(model)
+        keep_float64(model)
     return model
 
 
@@ -60,11 +60,11 @@ def test_head_equals_the_complete_model(
     assert not [note for note in checkpoint.description.notes if "Not used" in note]
     trace = checkpoint.trace(TEXT, PAIR)
     expected = logits(whole(name, task, folder), task, trace.encoding)
-    assert_exact(output_of(checkpoint, task).logits(trace), expected)
+    assert_exact(output_head(checkpoint, task).logits(trace), expected)
     if task == "fill-mask":
         some = [3, 1, 7]
-        assert_exact(output_of(checkpoint, task).logits(trace, some), expected[some])
-    assert_exact(output_of(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
+        assert_exact(output_head(checkpoint, task).logits(trace, some), expected[some])
+    assert_exact(output_head(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
 
 
 def test_head_in_float32_equals_the_complete_model(trained_on: Trained, trained_folder: Folders) -> None:
@@ -141,9 +141,9 @@ def test_untied_output_embeddings_come_from_the_weights(tmp_path: Path) -> None:
 def test_head_without_weights_is_not_initialized(family: Any, minilm: Checkpoint) -> None:
     assert family("bert").tasks == ()
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
-        output_of(family("bert"), "fill-mask")
+        output_head(family("bert"), "fill-mask")
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
-        output_of(minilm, "fill-mask")
+        output_head(minilm, "fill-mask")
 
 
 def test_missing_head_weights_are_noted(tmp_path: Path) -> None:

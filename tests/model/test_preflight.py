@@ -109,22 +109,22 @@ def test_a_model_larger_than_free_memory_is_refused_with_both_sizes(
 
 def test_reserved_memory_is_not_available_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda: 10_000_000_000)
-    with memory.promised(6_000_000_000, "A", "Wait."):
+    with memory.reserved_memory(6_000_000_000, "A", "Wait."):
         with (
             pytest.raises(OutOfMemoryError, match=r"B needs about 5\.0 GB .* 4\.0 GB are free\. Wait\."),
-            memory.promised(5_000_000_000, "B", "Wait."),
+            memory.reserved_memory(5_000_000_000, "B", "Wait."),
         ):
             pass
-        with memory.promised(4_000_000_000, "C", "Wait."):
+        with memory.reserved_memory(4_000_000_000, "C", "Wait."):
             pass
-    with memory.promised(10_000_000_000, "D", "Wait."):
+    with memory.reserved_memory(10_000_000_000, "D", "Wait."):
         pass
 
 
 def test_reservation_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free", lambda: 10)
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), memory.promised(10, "A", "Wait."):
+        with pytest.raises(ZeroDivisionError), memory.reserved_memory(10, "A", "Wait."):
             raise ZeroDivisionError
 
 

@@ -22,7 +22,7 @@ from bert_probe.errors import EmptyTextError, NotFoundError, TextError, Tokenize
 from bert_probe.model import sources
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.tokens_alone import TOKENIZERS, encode_alone
+from bert_probe.model.tokens_alone import TOKENIZERS, encode_without_model
 from tests.helpers import families
 from tests.helpers.folders import copy
 from tests.helpers.gate import prove_unless
@@ -77,8 +77,8 @@ def same(alone: Encoding | None, expected: Encoding) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_built_in_model(minilm: Checkpoint, text: str) -> None:
-    same(encode_alone(None, None, text), minilm.encode(text))
-    same(encode_alone(None, None, text, families.PAIR), minilm.encode(text, families.PAIR))
+    same(encode_without_model(None, None, text), minilm.encode(text))
+    same(encode_without_model(None, None, text, families.PAIR), minilm.encode(text, families.PAIR))
 
 
 @pytest.mark.parametrize(
@@ -91,20 +91,20 @@ def test_every_family_and_tokenizer_class(changed: Callable[..., Path], name: st
     checkpoint = bert_probe.load(folder)
     assert type(checkpoint.tokenizer) is getattr(transformers, class_name)
     for text in TEXTS:
-        alone = encode_alone(folder, None, text)
+        alone = encode_without_model(folder, None, text)
         cut = checkpoint.encode(text, truncate=True)
         if cut.dropped or len(cut) > 160 - 2:
             assert alone is None
         else:
             same(alone, cut)
-        same(encode_alone(folder, None, "a boat", text[:40]), checkpoint.encode("a boat", text[:40]))
+        same(encode_without_model(folder, None, "a boat", text[:40]), checkpoint.encode("a boat", text[:40]))
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_accepted_text_is_accepted_by_the_model(
     family: Callable[[str], Checkpoint], family_folder: Callable[[str], Path], name: str
 ) -> None:
-    alone = encode_alone(family_folder(name), None, "a boat")
+    alone = encode_without_model(family_folder(name), None, "a boat")
     max_tokens = family(name).description.max_tokens
     assert alone is not None
     assert alone.max_tokens is not None
@@ -145,7 +145,7 @@ def test_tokenizer_classes_equal_transformers() -> None:
     ],
 )
 def test_unusual_files_return_none(changed: Callable[..., Path], file: str, entries: dict[str, Any]) -> None:
-    assert encode_alone(changed("bert", file, **entries), None, "a boat") is None
+    assert encode_without_model(changed("bert", file, **entries), None, "a boat") is None
 
 
 @pytest.mark.parametrize("content", [None, "", "[1]", "{", "[" * 100_000])
@@ -154,19 +154,19 @@ def test_a_tokenizer_without_readable_settings(changed: Callable[..., Path], con
     (folder / "tokenizer_config.json").unlink()
     if content is not None:
         (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
-    assert encode_alone(folder, None, "a boat") is None
+    assert encode_without_model(folder, None, "a boat") is None
 
 
 def test_a_tokenizer_that_cannot_be_opened(changed: Callable[..., Path]) -> None:
     folder = changed("bert")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
-    assert encode_alone(folder, None, "a boat") is None
+    assert encode_without_model(folder, None, "a boat") is None
 
 
 def test_a_text_that_may_be_too_long(minilm: Checkpoint) -> None:
     for words in (508, 509, 510, 511):
         text = " ".join(["boat"] * words)
-        alone = encode_alone(None, None, text)
+        alone = encode_without_model(None, None, text)
         assert (alone is None) == (words > 508)
     assert len(minilm.encode(" ".join(["boat"] * 510))) == 512
 
@@ -178,7 +178,7 @@ def test_an_id_beyond_the_vocabulary(changed: Callable[..., Path]) -> None:
         for name, part in load_file(folder / "model.safetensors").items()
     }
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    assert encode_alone(folder, None, "boat") is None
+    assert encode_without_model(folder, None, "boat") is None
 
 
 # ---------------------------------------------------------------- refused, and not
@@ -186,27 +186,27 @@ def test_an_id_beyond_the_vocabulary(changed: Callable[..., Path]) -> None:
 
 def test_errors_equal_those_of_the_model(changed: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="There is no folder"):
-        encode_alone(tmp_path / "none", None, "a boat")
+        encode_without_model(tmp_path / "none", None, "a boat")
     with pytest.raises(NotFoundError, match="no revision"):
-        encode_alone(None, "main", "a boat")
+        encode_without_model(None, "main", "a boat")
     with pytest.raises(EmptyTextError, match="is empty"):
-        encode_alone(None, None, "")
+        encode_without_model(None, None, "")
     with pytest.raises(TextError, match="surrogate"):
-        encode_alone(None, None, "\ud800")
+        encode_without_model(None, None, "\ud800")
     folder = changed("bert")
     (folder / "model.safetensors").write_bytes(b"\0" * 40)
     with pytest.raises(WeightsError, match="broken or truncated"):
-        encode_alone(folder, None, "a boat")
+        encode_without_model(folder, None, "a boat")
     (folder / "model.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
-        encode_alone(folder, None, "a boat")
+        encode_without_model(folder, None, "a boat")
 
 
 def test_weights_are_not_read(changed: Callable[..., Path]) -> None:
     folder = changed("bert")
     weights = {name: part * torch.nan for name, part in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    alone = encode_alone(folder, None, "a boat")
+    alone = encode_without_model(folder, None, "a boat")
     assert alone is not None
     assert [str(token) for token in alone.tokens] == ["[CLS]", "a", "boat", "[SEP]"]
     with pytest.raises(WeightsError, match="not finite"):
@@ -219,8 +219,8 @@ def test_oversized_tokenizer_is_refused(
 ) -> None:
     monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     folder = copy(family_folder("bert"), tmp_path / "model")
-    assert encode_alone(folder, None, "we left") is not None
+    assert encode_without_model(folder, None, "we left") is not None
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
     with pytest.raises(TokenizerError, match=f"{name} has 200,001 bytes; at most 100,000 are read"):
-        encode_alone(folder, None, "we left")
+        encode_without_model(folder, None, "we left")

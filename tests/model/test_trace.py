@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.trace import Trace, resolve
+from bert_probe.model.trace import Trace, resolve_index
 from tests.helpers.exactness import EXACT, assert_rounded, own_error
 from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.gate import prove_unless
@@ -128,9 +128,9 @@ def test_an_index_resolves_as_python_would(count: int, index: int) -> None:
         expected = range(count)[index]
     except IndexError:
         with pytest.raises(SelectionError):
-            resolve(index, count, "layer")
+            resolve_index(index, count, "layer")
     else:
-        assert resolve(index, count, "layer") == expected
+        assert resolve_index(index, count, "layer") == expected
 
 
 def test_scores_are_unavailable_if_q_and_k_are_hidden(family: Checkpoints) -> None:

@@ -14,7 +14,7 @@ import torch
 import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model.from_model import digest
-from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.cache import cache_key
 from tests.helpers.families import TEXT
 from tests.helpers.in_memory import left_alone, refused, step
 
@@ -31,7 +31,7 @@ def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any
     np.testing.assert_array_equal(
         after.hidden_states, bert_probe.wrap(bert, tokenizer).trace(TEXT).hidden_states
     )
-    assert key_of(bert_probe.Attention(), before) != key_of(bert_probe.Attention(), after)
+    assert cache_key(bert_probe.Attention(), before) != cache_key(bert_probe.Attention(), after)
     assert wrapped.description.weights_sha256 == digest(bert)
 
 
@@ -74,7 +74,7 @@ def test_result_never_mixes_two_states_of_a_model(ask: Any, bert: Any, tokenizer
             bert.embeddings.word_embeddings.weight.data[0, 0] += 1
 
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
-        ask.of(wrapped, sentences, report=train)
+        ask.of(wrapped, sentences, progress=train)
     assert 0 < reports[-1] < len(sentences)
 
 
@@ -118,8 +118,12 @@ def test_models_with_equal_weights_share_no_cache_entry(bert: Any, tokenizer: An
             module.eps = 0.1
     a, b = (bert_probe.wrap(model, tokenizer) for model in (bert, twin))
     assert a.description == b.description
-    assert key_of(bert_probe.Attention(), a.trace(TEXT)) != key_of(bert_probe.Attention(), b.trace(TEXT))
-    assert key_of(bert_probe.Attention(), a.trace(TEXT)) == key_of(bert_probe.Attention(), a.trace(TEXT))
+    assert cache_key(bert_probe.Attention(), a.trace(TEXT)) != cache_key(
+        bert_probe.Attention(), b.trace(TEXT)
+    )
+    assert cache_key(bert_probe.Attention(), a.trace(TEXT)) == cache_key(
+        bert_probe.Attention(), a.trace(TEXT)
+    )
 
 
 def test_digest_has_the_documented_format() -> None:

@@ -133,5 +133,5 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
-    assert frame.bridged(print) is None
+    assert frame.create_bridge(print) is None
     assert '"key": ""' in page_of(view)

@@ -33,7 +33,7 @@ from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture
-from bert_probe.views.payload import EmbeddedPayload, as_text, of_text, packed, unpacked
+from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text, pack, unpack
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
 
@@ -435,26 +435,26 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
 def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> bytes:
     """Return the page with another first payload in the second view."""
     view = stated["views"][1]
-    view["payloads"][0] = list(as_text(payload))
+    view["payloads"][0] = list(encode_text(payload))
     view["sha256"]["payloads"][0] = sha256 or digest(payload)
     return rendered(stated)
 
 
 def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return description and arrays of this picture, with a forged array."""
-    described, arrays = unpacked(of_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
     return described, {**arrays, "values": np.full_like(arrays["values"], 0.5)}
 
 
 def test_picture_that_only_browsers_can_read_is_found(stated: dict[str, Any], verified: Verify) -> None:
-    payload = packed(*picture(stated)) + b"    "
+    payload = pack(*picture(stated)) + b"    "
     verdict = verified(with_picture(stated, payload))
     assert [difference.stated for difference in verdict.differences] == ["cannot be read"]
 
 
 def test_picture_that_is_too_long_is_found_with_any_digest(stated: dict[str, Any], verified: Verify) -> None:
     described, arrays = picture(stated)
-    payload = packed(described, {**arrays, "more": np.zeros(300_000, np.uint8)})
+    payload = pack(described, {**arrays, "more": np.zeros(300_000, np.uint8)})
     assert verified(with_picture(stated, payload, "cannot be read")).differences
 
 
@@ -471,8 +471,8 @@ def test_picture_that_is_too_long_is_found_with_any_digest(stated: dict[str, Any
 def test_description_of_another_form_is_found(
     forge: Callable[[list[str]], dict[str, Any]], stated: dict[str, Any], verified: Verify
 ) -> None:
-    described, arrays = unpacked(of_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
-    payload = packed({**described, **forge(described["rows"])}, arrays)
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
+    payload = pack({**described, **forge(described["rows"])}, arrays)
     columns = [difference.column for difference in verified(with_picture(stated, payload)).differences]
     assert columns == ["names and types"]
 

@@ -23,8 +23,8 @@ from bert_probe.reports.archives import unpack
 from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import parse_json
 from bert_probe.reports.reading import read_report
-from bert_probe.reports.tables import Table
-from bert_probe.views.payload import EmbeddedPayload, as_text, of_text
+from bert_probe.reports.tables import ReportTable
+from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text
 from tests.helpers import hostile_reports
 
 MEGABYTE = 1_000_000
@@ -91,8 +91,8 @@ def test_json_within_the_bounds_is_parsed() -> None:
 
 
 def test_payload_that_browsers_read_differently_is_refused() -> None:
-    planes, length, letters = as_text(bytes(range(256)) * 4)
-    assert of_text(EmbeddedPayload(planes, length, letters)) == bytes(range(256)) * 4
+    planes, length, letters = encode_text(bytes(range(256)) * 4)
+    assert decode_text(EmbeddedPayload(planes, length, letters)) == bytes(range(256)) * 4
     for other in (
         EmbeddedPayload(planes, length, letters + "00000"),
         EmbeddedPayload(planes, length - 4, letters),
@@ -101,15 +101,15 @@ def test_payload_that_browsers_read_differently_is_refused() -> None:
     ):
         assert tuple(other) != (planes, length, letters)
         with pytest.raises(ValueError, match="(?i)not a valid payload"):
-            of_text(other)
+            decode_text(other)
 
 
 def test_payload_is_not_unpacked_beyond_what_is_expected() -> None:
-    packed = as_text(b"\0" * BOMB)
+    packed = encode_text(b"\0" * BOMB)
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="larger than 1,000 bytes"):
-            of_text(packed, 1_000)
+            decode_text(packed, 1_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -130,7 +130,7 @@ FRAME = pd.DataFrame(
 def test_parquet_of_the_same_table_is_decoded() -> None:
     for options in ({}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}):
         decoded = parquet.decoded(_file(FRAME, **options), _file(FRAME))
-        assert decoded == (Table.of(FRAME), True)
+        assert decoded == (ReportTable.of(FRAME), True)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_file_of_a_view_cannot_replace_another(name: str, file: str, sentence: s
         read_any(json.dumps(view).encode(), "a file")
 
 
-TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
+TABLE = ReportTable.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
 )
 def test_note_is_read_in_linear_time(note: str, displayed: str) -> None:
     assert notes.render_note(note, TABLE) == displayed
-    assert isinstance(notes.unchecked(note), list)
+    assert isinstance(notes.unchecked_numbers(note), list)
 
 
 def test_reading_opens_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

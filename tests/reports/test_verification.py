@@ -34,11 +34,11 @@ from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.reading import ReportFile, read_report
 from bert_probe.reports.report import Report
-from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.tolerances import FLOOR, Tolerance, is_close, of_table
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
-from bert_probe.views.payload import as_text, packed, unpacked
+from bert_probe.views.payload import encode_text, pack, unpack
 from tests.helpers.pages import HOSTILE
 
 TEXT = "the small boat crosses the wide river"
@@ -91,10 +91,12 @@ def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
 class Remembering(NamedModels):
     """Computes each view once, as these tests change other parts of a report."""
 
-    def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
+    def computed(
+        self, view: ViewFile, progress: Progress = no_progress
+    ) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes()
         if key not in _KNOWN:
-            _KNOWN[key] = super().computed(view, report)
+            _KNOWN[key] = super().computed(view, progress)
         return _KNOWN[key]
 
 
@@ -176,8 +178,8 @@ def test_is_close_compares_numbers_within_tolerance() -> None:
 
 
 def test_reordered_rows_are_matched() -> None:
-    table = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
-    other = Table.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
+    table = ReportTable.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
+    other = ReportTable.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
     (bound,) = of_table(table, other)
     assert bound == Tolerance("weight", 0.5, pytest.approx(1e-7, rel=0.01))
 
@@ -197,7 +199,7 @@ def resigned(stated: dict[str, Any], number: int) -> str:
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]
     }
-    view["marks"] = Table.from_json(view["table"]).marks()
+    view["marks"] = ReportTable.from_json(view["table"]).marks()
     return page.written(stated)
 
 
@@ -298,13 +300,13 @@ def test_changed_picture_number_is_found_without_digests(
     number: int, array: str, report: Report, differences_of: FindDifferences
 ) -> None:
     stated = restated(report)
-    described, arrays = unpacked(report.items[number - 1].payloads[0])
+    described, arrays = unpack(report.items[number - 1].payloads[0])
     changed = {name: values.copy() for name, values in arrays.items()}
     index = (1,) * changed[array].ndim
     changed[array][index] += 1e-3
-    payload = packed(described, changed)
+    payload = pack(described, changed)
     view = stated["views"][number - 1]
-    view["payloads"][0], view["sha256"]["payloads"][0] = list(as_text(payload)), digest(payload)
+    view["payloads"][0], view["sha256"]["payloads"][0] = list(encode_text(payload)), digest(payload)
     (difference,) = differences_of(unsigned(stated))
     assert (difference.view, difference.table, difference.row) == (
         number,
@@ -316,7 +318,7 @@ def test_changed_picture_number_is_found_without_digests(
 
 
 def test_changed_letter_in_picture_is_found(report: Report, differences_of: FindDifferences) -> None:
-    html, letters = report.html(), as_text(report.items[0].payloads[0]).text
+    html, letters = report.html(), encode_text(report.items[0].payloads[0]).text
     middle = html.index(letters) + len(letters) // 2
     changed = differences_of(html[:middle] + ("A" if html[middle] != "A" else "B") + html[middle + 1 :])
     assert changed
@@ -492,7 +494,7 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
     trace = models.open(ModelReference()).trace("the small boat " * 20)
     view = ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))
     with (
-        patch.object(Table, "of", side_effect=AssertionError),
+        patch.object(ReportTable, "of", side_effect=AssertionError),
         patch.object(numbers, "MAX_CELLS", 100),
         pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
     ):

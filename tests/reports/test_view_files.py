@@ -14,8 +14,16 @@ import bert_probe
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry, read_any
-from bert_probe.reports.json_reader import MOST_BYTES
-from bert_probe.reports.view_files import FORMAT, KIND, ModelReference, TextInput, ViewFile, read, read_file
+from bert_probe.reports.json_reader import MAX_BYTES
+from bert_probe.reports.view_files import (
+    FORMAT,
+    KIND,
+    ModelReference,
+    TextInput,
+    ViewFile,
+    read,
+    read_view_file,
+)
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from tests.helpers.pages import HOSTILE
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED
@@ -169,7 +177,7 @@ def test_invalid_view_files_are_refused(changes: dict[str, Any], sentence: str) 
         (b"[" * 100_000, "not valid JSON"),
         (b'{"a": [{"b": 1, "b": 1}]}', 'the key "b" is given twice; give it once.'),
         (b"[]", "is not a view file"),
-        (b" " * (MOST_BYTES + 1), "larger than 5 MB"),
+        (b" " * (MAX_BYTES + 1), "larger than 5 MB"),
     ],
 )
 def test_other_files_are_refused(content: bytes, sentence: str) -> None:
@@ -180,7 +188,7 @@ def test_other_files_are_refused(content: bytes, sentence: str) -> None:
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "none", Path("nul\0")):
         with pytest.raises(ReportError, match="cannot be read"):
-            read_file(place)
+            read_view_file(place)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bert_probe import Attention
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime.cache import Cache, ResultCache, key_of
+from bert_probe.runtime.cache import Cache, ResultCache, cache_key
 
 
 def test_concurrent_requests_compute_a_value_once() -> None:
@@ -81,12 +81,16 @@ def test_different_texts_have_different_keys(minilm: Checkpoint, family: Callabl
         minilm.trace("a b c"),
         family("bert").trace("a b c"),
     ]
-    keys = [key_of(question, trace) for trace in traces]
-    keys += [key_of(Attention(2), traces[0]), key_of(question, *traces[:2]), key_of(question, minilm)]
+    keys = [cache_key(question, trace) for trace in traces]
+    keys += [
+        cache_key(Attention(2), traces[0]),
+        cache_key(question, *traces[:2]),
+        cache_key(question, minilm),
+    ]
     assert len(set(keys)) == len(keys)
-    assert key_of(question, minilm.trace("a b c")) == key_of(Attention(1), traces[2])
+    assert cache_key(question, minilm.trace("a b c")) == cache_key(Attention(1), traces[2])
     cut = minilm.trace("a " * 600, truncate=True)
-    assert key_of(question, cut) != key_of(question, minilm.trace("a " * 510))
+    assert cache_key(question, cut) != cache_key(question, minilm.trace("a " * 510))
 
 
 def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkpoint) -> None:

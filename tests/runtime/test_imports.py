@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.imports import long_lived_imports
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _as_before() -> Iterator[None]:
 
 def test_imported_objects_are_frozen() -> None:
     gc.unfreeze()
-    with imported_for_good():
+    with long_lived_imports():
         assert not gc.isenabled()
         garbage: list[list[int]] = [[] for _ in range(1000)]
     assert gc.isenabled()
@@ -30,6 +30,6 @@ def test_imported_objects_are_frozen() -> None:
 def test_collector_is_restored_after_an_error() -> None:
     for was_on in (True, False):
         (gc.enable if was_on else gc.disable)()
-        with pytest.raises(ImportError), imported_for_good():
+        with pytest.raises(ImportError), long_lived_imports():
             raise ImportError
         assert gc.isenabled() == was_on

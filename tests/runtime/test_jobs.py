@@ -154,9 +154,9 @@ def test_silent_job_fails_and_its_result_is_ignored() -> None:
 
 
 def test_repeated_report_counts_as_silence() -> None:
-    def stuck(report: Progress) -> None:
+    def stuck(progress: Progress) -> None:
         while True:
-            report(1, 3)
+            progress(1, 3)
             threading.Event().wait(0.005)
 
     job = Job("cause", stuck, silence=0.1)

@@ -48,12 +48,12 @@ def test_bar_of_long_work_is_drawn_and_erased(clock: Callable[[float], None]) ->
 
 
 def test_first_report_does_not_count_for_the_rate(clock: Callable[[float], None]) -> None:
-    with redirect_stderr(Terminal()) as terminal, terminal_bar("Reading", "sentences") as report:
-        report(6000, 10_000)
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Reading", "sentences") as progress:
+        progress(6000, 10_000)
         clock(2)
-        report(6200, 10_000)
+        progress(6200, 10_000)
         clock(2)
-        report(6400, 10_000)
+        progress(6400, 10_000)
         assert "| 6400/10000 [00:04<00:36, 100.00 sentences/s]" in terminal.seen
 
 
@@ -66,12 +66,12 @@ def test_short_work_writes_nothing(clock: Callable[[float], None]) -> None:
 
 
 def test_bytes_are_shown_as_megabytes(clock: Callable[[float], None]) -> None:
-    with redirect_stderr(Terminal()) as terminal, terminal_bar("Downloading", "B") as report:
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Downloading", "B") as progress:
         clock(2)
-        report(1_500_000, 0)
+        progress(1_500_000, 0)
         assert "Downloading: 1.50MB [00:02" in terminal.seen
         clock(1)
-        report(3_000_000, 12_000_000)
+        progress(3_000_000, 12_000_000)
         assert "Downloading:  25%|" in terminal.seen
         assert "| 3.00M/12.0M [" in terminal.seen
 
@@ -83,10 +83,10 @@ def test_bar_has_the_width_of_the_terminal(
     terminal = Terminal()
     monkeypatch.setattr(terminal, "fileno", lambda: 2)
     monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((columns, columns)))
-    with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as report:
-        report(0, 400)
+    with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as progress:
+        progress(0, 400)
         clock(2)
-        report(200, 400)
+        progress(200, 400)
         assert len(terminal.seen) == expected
 
 
@@ -94,9 +94,9 @@ def test_bar_is_erased_after_an_error(clock: Callable[[float], None]) -> None:
     terminal = Terminal()
 
     def interrupted() -> None:
-        with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as report:
+        with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as progress:
             clock(2)
-            report(1, 2)
+            progress(1, 2)
             assert terminal.seen
             raise KeyboardInterrupt
 
@@ -109,10 +109,10 @@ def test_bar_is_erased_after_an_error(clock: Callable[[float], None]) -> None:
 def test_nothing_is_written_without_a_terminal(
     stream: io.StringIO | None, clock: Callable[[float], None]
 ) -> None:
-    with redirect_stderr(stream), terminal_bar("Profiling", "sentences") as report:
+    with redirect_stderr(stream), terminal_bar("Profiling", "sentences") as progress:
         clock(5)
-        report(1, 2)
-    assert report is no_progress
+        progress(1, 2)
+    assert progress is no_progress
     assert stream is None or stream.getvalue() == ""
 
 

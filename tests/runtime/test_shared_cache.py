@@ -30,7 +30,7 @@ def test_concurrent_texts_share_a_forward_pass(
         return once(self, encodings)
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
-    shared_cache.forget(checkpoint.description.name)
+    shared_cache.evict(checkpoint.description.name)
     together = Barrier(len(TEXTS))
 
     def ask(text: str) -> Any:

@@ -221,7 +221,7 @@ def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None
 def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(authorization.VARIABLE, "short")
     with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN contains 5 characters that are not"):
-        asgi.use_settings()
+        asgi.apply_settings()
 
 
 def test_line_ending_of_the_variable_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

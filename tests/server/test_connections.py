@@ -234,4 +234,4 @@ def test_accepted_connections_have_tcp_nodelay(listener: socket.socket) -> None:
 
 
 def test_lifespan_is_used_by_every_way_to_start() -> None:
-    assert asgi.parts()["lifespan"] is asgi.lifespan
+    assert asgi.app_arguments()["lifespan"] is asgi.lifespan

@@ -79,7 +79,7 @@ def test_additional_names_come_from_the_environment_and_the_argument(
 ) -> None:
     monkeypatch.setenv(hosts.VARIABLE, "Lab.Example.org, *.lab.example , ,[fe80::1]")
     expected = ("lab.example.org", "*.lab.example", "fe80::1", "desk", "10.0.0.7")
-    assert hosts.given(["desk", "10.0.0.7", "desk"]) == expected
+    assert hosts.additional_names(["desk", "10.0.0.7", "desk"]) == expected
     for host in ("lab.example.org:443", "a.lab.example", "a.b.lab.example", "[fe80::1]:80", "localhost"):
         assert answer("/health", headers=header(("host", host)))[0] == 200, host
     for host in ("lab.example", "evil-lab.example", "example.org", "desk"):
@@ -92,10 +92,10 @@ def test_additional_names_come_from_the_environment_and_the_argument(
 )
 def test_invalid_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AddressError, match=r"is not a host name\. Give the name as in the browser"):
-        hosts.given([name])
+        hosts.additional_names([name])
     monkeypatch.setenv(hosts.VARIABLE, name)
     with pytest.raises(SystemExit, match=r"bert-probe: .* is not a host name"):
-        asgi.use_settings()
+        asgi.apply_settings()
 
 
 # Connections

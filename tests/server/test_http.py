@@ -244,12 +244,12 @@ class Endless:
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
 
-    def answer(self, _body: Body, _shared: object, report: Progress) -> None:
+    def answer(self, _body: Body, _shared: object, progress: Progress) -> None:
         self.begun.set()
         try:
             while True:
                 time.sleep(0.01)
-                report(0, 0)
+                progress(0, 0)
         except Cancelled:
             self.ended.set()
             raise
@@ -367,7 +367,7 @@ def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
         while (answer := other.get("/readyz")).status_code == 503 and time.monotonic() < end:
             time.sleep(0.02)
         assert answer.json() == {"status": "ready"}
-    assert shared_cache.opened("", "") is not None
+    assert shared_cache.cached_checkpoint("", "") is not None
 
 
 def test_prometheus_is_told_of_passes_waits_caches_and_memory(here: TestClient) -> None:

@@ -236,7 +236,7 @@ def test_settings_override_other_files_but_not_the_command_line(
     changed: dict[str, Any] = {}
     monkeypatch.setattr(config, "get_where_defined", lambda name: where.get(name, "<default>"))
     monkeypatch.setattr(config, "set_option", lambda name, value, _where: changed.update({name: value}))
-    asgi.use_settings()
+    asgi.apply_settings()
     expected = paths.settings()
     del expected["server.address"]
     assert changed == expected
@@ -262,5 +262,5 @@ def test_settings_apply_under_another_server_in_any_folder(tmp_path: Path) -> No
 
 
 def test_pages_and_settings_exist_in_the_clone() -> None:
-    assert paths.top().samefile(ROOT)
-    assert all(paths.page(name).is_file() for name in asgi.PAGES)
+    assert paths.root_folder().samefile(ROOT)
+    assert all(paths.page_script(name).is_file() for name in asgi.PAGES)

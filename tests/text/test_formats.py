@@ -12,7 +12,7 @@ import pytest
 from bert_probe.errors import TextError
 from bert_probe.text import sentence_files
 from bert_probe.text.labeled_texts import parse_labeled_texts, read_labeled_texts
-from bert_probe.text.sentence_files import columns_of, parse_sentences, read_sentences
+from bert_probe.text.sentence_files import column_names, parse_sentences, read_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 JSONL = b'{"text": "a nice day", "label": "good"}\n{"text": "a bad day", "label": "bad"}\n'
@@ -45,7 +45,7 @@ CONLLU = b"# sent_id = 1\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\
         (parse_tagged_sentences, "a.conll", CSV, "a CSV or TSV table"),
         (parse_tagged_sentences, "a.conll", CONLLU, "CoNLL-U"),
         (parse_tagged_sentences, "a.conllu", CONLL, "CoNLL"),
-        (columns_of, "a.csv", JSONL, "JSON lines"),
+        (column_names, "a.csv", JSONL, "JSON lines"),
     ],
 )
 def test_content_of_another_format_is_refused_with_the_option_that_forces_it(
@@ -86,7 +86,7 @@ def test_json_lines_are_a_table() -> None:
     dataset = parse_labeled_texts(JSONL, "a.jsonl")
     assert dataset.digest == parse_labeled_texts(CSV, "a.csv").digest
     assert [row.line for row in dataset.rows] == [1, 2]
-    assert columns_of(JSONL, "a.NDJSON") == ("text", "label")
+    assert column_names(JSONL, "a.NDJSON") == ("text", "label")
     assert parse_sentences(JSONL, "a.jsonl") == ("a nice day", "a bad day")
     assert parse_sentences(JSONL, "a.jsonl", "label") == ("good", "bad")
     assert parse_sentences(b'"One\\ntwo"\n\n"Three"\n', "a.jsonl") == ("One two", "Three")

@@ -14,10 +14,10 @@ from bert_probe.text.pieces import (
     BoundaryMarks,
     kind_of,
     marks_of,
-    pieces_of,
     read,
     script_of,
     visible,
+    vocabulary_tokens,
 )
 from tests.helpers import families
 from tests.helpers.families import BERT, ROBERTA
@@ -93,7 +93,7 @@ def test_boundary_marks_of_tokenizers(make_model: Any, special: Any, marks: Boun
 
 
 def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
-    pieces = pieces_of(minilm.encoder, 30_522)
+    pieces = vocabulary_tokens(minilm.encoder, 30_522)
     counts = Counter(pieces.kinds)
     assert set(counts) <= set(KINDS)
     assert (counts["special"], counts["unused"], counts["bytes"]) == (5, 994, 0)
@@ -101,7 +101,7 @@ def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
     assert sum(counts.values()) == len(pieces) == 30_522
     assert all(pieces.ids[name] == number for number, name in enumerate(pieces.names))
     assert pieces.texts[pieces.ids["##an"]] == "an"
-    assert pieces_of(minilm.encoder, 30_522) is pieces
+    assert vocabulary_tokens(minilm.encoder, 30_522) is pieces
 
 
 def test_rows_without_tokens_are_unused(
@@ -109,10 +109,10 @@ def test_rows_without_tokens_are_unused(
 ) -> None:
     encoder = family("bert").encoder
     count = len(encoder.tokenizer)
-    more = pieces_of(encoder, count + 3)
+    more = vocabulary_tokens(encoder, count + 3)
     assert more.names[-3:] == ("", "", "")
     assert more.kinds[-3:] == ("unused",) * 3
-    fewer = pieces_of(encoder, count - 10)
+    fewer = vocabulary_tokens(encoder, count - 10)
     assert len(fewer) == count - 10
     assert max(fewer.ids.values()) == count - 11
 

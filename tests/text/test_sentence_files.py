@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bert_probe import read_sentences
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.model.lengths import MOST_CHARACTERS
+from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.text import sentence_files
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.text.sentence_files import Sentence, columns_of, lines, parse_sentences, usual_column
+from bert_probe.text.sentence_files import Sentence, column_names, default_column, lines, parse_sentences
 
 
 def test_text_file_has_one_sentence_per_line(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_table_has_sentences_in_a_column(content: str, column: str | None, expec
 @pytest.mark.parametrize("cell", ["{}", '"{}"'], ids=["bare", "quoted"])
 def test_cell_may_be_as_long_as_a_text(cell: str) -> None:
     csv.field_size_limit(131_072)  # the default, which another test may have raised
-    text = "a" * MOST_CHARACTERS
+    text = "a" * MAX_CHARACTERS
     content = f"text,label\n{cell.format(text)},x\n".encode()
     assert parse_sentences(content, "a.csv", "text") == (text,)
     assert [row.text for row in parse_labeled_texts(content, "a.csv").rows] == [text]
@@ -54,16 +54,16 @@ def test_cell_may_be_as_long_as_a_text(cell: str) -> None:
 
 def test_the_reference_file_names_its_sentences() -> None:
     content = b'sentence,"A, b",C\n"A, b",1.0,0.5\nC,0.5,1.0\n'
-    assert columns_of(content, "TABLE.CSV") == ("sentence", "A, b", "C")
+    assert column_names(content, "TABLE.CSV") == ("sentence", "A, b", "C")
     assert parse_sentences(content, "TABLE.CSV") == ("A, b", "C")
 
 
 def test_default_column() -> None:
-    assert usual_column(("anything",)) == 0
-    assert usual_column(("id", "Sentence")) == 1
-    assert usual_column(("text", "sentence")) is None
-    assert usual_column(("a", "b")) is None
-    assert columns_of(b"a,b", "file.txt") == ()
+    assert default_column(("anything",)) == 0
+    assert default_column(("id", "Sentence")) == 1
+    assert default_column(("text", "sentence")) is None
+    assert default_column(("a", "b")) is None
+    assert column_names(b"a,b", "file.txt") == ()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.tag_alignment import NOWHERE, placed
+from bert_probe.text.tag_alignment import NO_UNIT, align_words
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
@@ -40,7 +40,7 @@ def test_words_contain_their_tokens_in_every_tokenizer(
         "!",
     )
     encoding = family(name).encode(tagged.text)
-    aligned = placed(tagged, encoding)
+    aligned = align_words(tagged, encoding)
     assert [p for unit in aligned.lens.units for p in unit.positions] == list(range(len(encoding)))
     for word, place in enumerate(aligned.units):
         unit = aligned.lens.units[place]
@@ -55,16 +55,16 @@ def test_words_contain_their_tokens_in_every_tokenizer(
 def test_token_belongs_to_the_word_with_most_characters(minilm: Checkpoint) -> None:
     # don ' t
     encoding = minilm.encode("don't")
-    aligned = placed(sentence("don't", "do", "n't"), encoding)
+    aligned = align_words(sentence("don't", "do", "n't"), encoding)
     assert [unit.positions for unit in aligned.lens.units] == [(0,), (1,), (2, 3), (4,)]
     assert aligned.units.tolist() == [1, 2]
 
 
 def test_words_share_a_token_and_truncated_words_have_none(minilm: Checkpoint) -> None:
-    aligned = placed(
+    aligned = align_words(
         sentence("cannot \u200b go", "can", "not", "\u200b", "go"), minilm.encode("cannot \u200b go")
     )
-    assert aligned.units.tolist() == [1, 1, NOWHERE, 2]
+    assert aligned.units.tolist() == [1, 1, NO_UNIT, 2]
     cut = minilm.encode("go " * 600, truncate=True)
-    aligned = placed(sentence("go " * 600, *["go"] * 600), cut)
-    assert aligned.units.tolist() == [*range(1, 511), *[NOWHERE] * 90]
+    aligned = align_words(sentence("go " * 600, *["go"] * 600), cut)
+    assert aligned.units.tolist() == [*range(1, 511), *[NO_UNIT] * 90]

@@ -8,7 +8,12 @@ import pytest
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.model.training_history import FILE, TrainingHistory, seen, trainings_in
+from bert_probe.model.training_history import (
+    HISTORY_FILE,
+    TrainingHistory,
+    overlap_warning,
+    read_training_history,
+)
 from tests.helpers.teaching import still, texts
 
 A_FIFTH = TrainingHistory("data", "", 0.2, 0)
@@ -35,7 +40,7 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
 def test_warnings_about_earlier_trainings(
     before: list[TrainingHistory], now: TrainingHistory, said: str
 ) -> None:
-    result = seen(before, now)
+    result = overlap_warning(before, now)
     assert said in result
     assert bool(result) == bool(said)
 
@@ -57,7 +62,7 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     assert other.warnings[0] in second.table().attrs["provenance"]["facts"]["notes"]
     place = second.save_model(tmp_path / "again")
     assert other.warnings[0] in (place / "README.md").read_text()
-    assert [item.seed for item in trainings_in(place)] == [0, 1]
+    assert [item.seed for item in read_training_history(place)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,6 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     ],
 )
 def test_empty_training_record_is_ignored(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content)
-    assert trainings_in(tmp_path) == ()
-    assert trainings_in(tmp_path / "nowhere") == ()
+    (tmp_path / HISTORY_FILE).write_text(content)
+    assert read_training_history(tmp_path) == ()
+    assert read_training_history(tmp_path / "nowhere") == ()

@@ -18,7 +18,7 @@ import bert_probe
 from bert_probe import Train
 from bert_probe.core.writing import is_lock_file
 from bert_probe.errors import ExportError
-from bert_probe.training.saving import check_space, leftovers, reserved, write_folder
+from bert_probe.training.saving import check_space, find_leftovers, reserve_folder, write_folder
 from tests.helpers.racing import race
 from tests.helpers.teaching import still, texts
 from tests.helpers.unprivileged import as_nobody, read_only_folder
@@ -101,20 +101,22 @@ def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
 def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     place = tmp_path / "mod*el"
     write_folder(place, lambda folder: model(folder, "old"))
-    assert leftovers(place) == []
+    assert find_leftovers(place) == []
     child = os.fork()
     if not child:
         write_folder(place, lambda folder: (model(folder), os._exit(9)), replaces=True)  # type: ignore[arg-type, func-returns-value]
     os.waitpid(child, 0)
     assert (place / "config.json").read_text() == "old"
     (left,) = [path for path in tmp_path.iterdir() if path != place and not is_lock_file(path)]
-    assert leftovers(place) == [f"{left} was left half-written by a process that was ended. Delete it."]
+    assert find_leftovers(place) == [f"{left} was left half-written by a process that was ended. Delete it."]
     aside = left.with_suffix(".old")
     left.rename(aside)
-    assert leftovers(place) == [f"{aside} is what {place} held before. Delete it."]
+    assert find_leftovers(place) == [f"{aside} is what {place} held before. Delete it."]
     shutil.rmtree(place)
-    assert leftovers(place) == [f"{aside} is what {place} held before it was to be replaced. Rename it back."]
-    assert leftovers(tmp_path / "model") == []
+    assert find_leftovers(place) == [
+        f"{aside} is what {place} held before it was to be replaced. Rename it back."
+    ]
+    assert find_leftovers(tmp_path / "model") == []
 
 
 def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "dangling").symlink_to(tmp_path / "none" / "model")
-    with reserved(tmp_path / "empty", False):
+    with reserve_folder(tmp_path / "empty", False):
         pass
     for place, message in (
         (tmp_path / "file", "is a file, and a folder is to be written"),
@@ -135,7 +137,7 @@ def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> N
         (tmp_path / "dangling", "There is no folder"),
         (Path("/proc"), "is a mount point|Nothing can be written"),
     ):
-        with pytest.raises(ExportError, match=message), reserved(place, True):
+        with pytest.raises(ExportError, match=message), reserve_folder(place, True):
             pytest.fail("reserved")
     assert names(tmp_path) == ["dangling", "empty", "file", "loop"]
     with pytest.raises(ExportError, match=r"needs about 1,000,000,000\.0 GB, and"):
@@ -300,7 +302,7 @@ def test_reservation_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
     place = tmp_path / "model"
     child = os.fork()
     if not child:
-        with reserved(place, False):
+        with reserve_folder(place, False):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     write_folder(place, model)
@@ -317,7 +319,7 @@ def test_two_processes_that_save_at_once_leave_the_model_of_one(tmp_path: Path) 
 
 def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
     def reserve(place: Path) -> None:
-        with reserved(place, True):
+        with reserve_folder(place, True):
             pass
 
     with read_only_folder() as folder:

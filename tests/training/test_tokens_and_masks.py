@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 import bert_probe
 from bert_probe import Train
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.training.models import with_head
 from bert_probe.training.objectives import IGNORE_INDEX, MaskedLmObjective, TokenObjective
@@ -86,7 +86,7 @@ def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path
         count += int(question.sum())
     assert trained.best.held_out_loss == pytest.approx(losses / count, abs=1e-6)
     assert trained.best.measure == pytest.approx(right / count)
-    assert bert_probe.load(folder).outputs[LABELLING].labels == ("B-X", "O") == trained.labels
+    assert bert_probe.load(folder).outputs[TOKEN_CLASSIFICATION].labels == ("B-X", "O") == trained.labels
     assert trained.provenance["sentences"] == 13
     assert trained.held_out == tuple(item for item in tagged() if item not in trained.data)
 
@@ -149,7 +149,7 @@ def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
-        full_model = with_head(checkpoint, FILLING).eval()
+        full_model = with_head(checkpoint, FILL_MASK).eval()
     inputs = objective.batch(objective.examples(checkpoint, LINES[:5], None))
     loss = objective.loss(*objective.predict(full_model, inputs))
     expected = full_model(**inputs).loss
@@ -172,7 +172,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
     trained = question.of(quiet, LINES)
     if update == "all":
         again = question.of(quiet, LINES)
-        assert same(weights(trained.checkpoint, FILLING), weights(again.checkpoint, FILLING))
+        assert same(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
     assert trained.history[-1].loss < trained.history[0].loss
     assert trained.measure == "first guess"
     folder = trained.save_model(tmp_path / "taught")
@@ -182,11 +182,11 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
     with torch.no_grad():
         expected = model(**quiet.tokenizer(text, return_tensors="pt")).logits[0, 2]
     for checkpoint in (opened, trained.checkpoint):
-        result = checkpoint.outputs[FILLING].logits(checkpoint.trace(text), [2])[0]
+        result = checkpoint.outputs[FILL_MASK].logits(checkpoint.trace(text), [2])[0]
         np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-7)
     embeddings = opened.model.embeddings.word_embeddings.weight
     assert torch.equal(embeddings, quiet.model.embeddings.word_embeddings.weight) == (update == "head")
-    assert opened.outputs[FILLING].whole.get_output_embeddings().weight is embeddings
+    assert opened.outputs[FILL_MASK].whole.get_output_embeddings().weight is embeddings
 
 
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:

@@ -20,13 +20,13 @@ import bert_probe
 from bert_probe import Train
 from bert_probe.errors import OutOfMemoryError, SelectionError, SubjectError, TextError, UnavailableError
 from bert_probe.model import memory
-from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
-from bert_probe.training.trainable_parameters import counts, select_parameters
+from bert_probe.training.trainable_parameters import count_by_scope, select_parameters
 from tests.helpers.teaching import same, still, texts, weights
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
@@ -56,7 +56,7 @@ def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
     trained = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
-        full_model = with_head(quiet, CLASSIFYING, data.labels, "single_label_classification")
+        full_model = with_head(quiet, TEXT_CLASSIFICATION, data.labels, "single_label_classification")
     full_model.requires_grad_(False)
     parts = [part.requires_grad_() for part in select_parameters(full_model, update).values()]
     decays = [{"params": [part for part in parts if part.ndim > 1], "weight_decay": 0.01}]
@@ -80,7 +80,7 @@ def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
     ends = [0, *(item.step for item in trained.history)]
     means = [np.mean(losses[start:end]) for start, end in pairwise(ends)]
     assert means == pytest.approx([item.loss for item in trained.history], abs=1e-6)
-    result = weights(trained.checkpoint, CLASSIFYING)
+    result = weights(trained.checkpoint, TEXT_CLASSIFICATION)
     for name, part in full_model.state_dict().items():
         torch.testing.assert_close(result[name], part, rtol=0, atol=1e-9, msg=name)
 
@@ -103,11 +103,13 @@ def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) 
     """With dropout, new weights, an order and a held-out share that are drawn."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
-    assert same(weights(item.checkpoint, CLASSIFYING), weights(again.checkpoint, CLASSIFYING))
+    assert same(weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION))
     assert item.table().equals(again.table())
     assert item.held_out.rows == again.held_out.rows
     other = Train(update, **QUICK, seed=6).of(family("bert"), texts(20))
-    assert not same(weights(item.checkpoint, CLASSIFYING), weights(other.checkpoint, CLASSIFYING))
+    assert not same(
+        weights(item.checkpoint, TEXT_CLASSIFICATION), weights(other.checkpoint, TEXT_CLASSIFICATION)
+    )
 
 
 def test_training_has_no_side_effects(
@@ -170,11 +172,13 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
     assert trained.best.held_out_loss == pytest.approx(loss.item(), abs=1e-6)
     assert trained.best.measure == pytest.approx(measure.item(), abs=1e-6)
     again = bert_probe.load(folder, dtype="float64")
-    assert again.outputs[CLASSIFYING].labels == trained.labels
-    assert again.outputs[CLASSIFYING].problem == trained.checkpoint.outputs[CLASSIFYING].problem
+    assert again.outputs[TEXT_CLASSIFICATION].labels == trained.labels
+    assert (
+        again.outputs[TEXT_CLASSIFICATION].problem == trained.checkpoint.outputs[TEXT_CLASSIFICATION].problem
+    )
     for row, expected in zip(rows, logits, strict=True):
         for checkpoint in (again, trained.checkpoint):
-            result = checkpoint.outputs[CLASSIFYING].logits(checkpoint.trace(row.text, row.pair))
+            result = checkpoint.outputs[TEXT_CLASSIFICATION].logits(checkpoint.trace(row.text, row.pair))
             np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-6)
 
 
@@ -196,13 +200,13 @@ def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> 
     first = bert_probe.load(folder, dtype="float64")
     on = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, data)
     assert "has a head for this task" in " ".join(on.notes)
-    old, new = weights(first, CLASSIFYING), weights(on.checkpoint, CLASSIFYING)
+    old, new = weights(first, TEXT_CLASSIFICATION), weights(on.checkpoint, TEXT_CLASSIFICATION)
     torch.testing.assert_close(new["classifier.weight"], old["classifier.weight"], rtol=0, atol=1e-6)
     renamed = LabeledTexts.of(
         "classes", [LabeledText(row.text, None, f"{row.label}!", row.line) for row in data.rows]
     )
     other = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, renamed)
-    fresh = weights(other.checkpoint, CLASSIFYING)["classifier.weight"]
+    fresh = weights(other.checkpoint, TEXT_CLASSIFICATION)["classifier.weight"]
     assert (fresh - old["classifier.weight"]).abs().max() > 1e-3
 
 
@@ -225,7 +229,7 @@ def test_lora_adapter_opens_on_the_base_model(quiet: Checkpoint, tmp_path: Path)
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
 def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
-    result = {count.update: count for count in counts(quiet, task, 2)}
+    result = {count.update: count for count in count_by_scope(quiet, task, 2)}
     assert [*result] == ["head", "top:1", "top:2", "top:3", "all", "lora"]
     labels = () if task == "fill-mask" else ("a", "b")
     full_model = with_head(quiet, task, labels)
@@ -268,7 +272,7 @@ def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
     question = Train("all", epochs=6, batch=4, rate=1e-3)
     steps = question.plan(quiet, texts(20)).pace.steps
     observed: list[training_loop.EvaluationPoint] = []
-    stopped = question.of(quiet, texts(20), report=cancelling(steps // 2), told=observed.append)
+    stopped = question.of(quiet, texts(20), progress=cancelling(steps // 2), on_evaluation=observed.append)
     assert stopped.ended == "stopped"
     assert list(stopped.history) == observed
     assert 0 < len(observed) < 6
@@ -281,12 +285,14 @@ def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
     assert untimed[: len(observed)] == untimed[len(observed) :]
     assert stopped.best.held_out_loss == pytest.approx(raw_loss(stopped), abs=1e-9)
     with pytest.raises(Cancelled):
-        question.of(quiet, texts(20), report=cancelling(1))
+        question.of(quiet, texts(20), progress=cancelling(1))
 
 
 def raw_loss(trained: Any) -> float:
     checkpoint, rows = trained.checkpoint, trained.held_out.rows
-    logits = np.array([checkpoint.outputs[CLASSIFYING].logits(checkpoint.trace(row.text)) for row in rows])
+    logits = np.array(
+        [checkpoint.outputs[TEXT_CLASSIFICATION].logits(checkpoint.trace(row.text)) for row in rows]
+    )
     right = torch.tensor([trained.labels.index(row.label) for row in rows])
     return torch.nn.functional.cross_entropy(torch.tensor(logits), right).item()
 

@@ -6,22 +6,34 @@ from collections.abc import Callable
 
 import pytest
 
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.training.models import without_weights
-from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, RANK, counts, updated
+from bert_probe.training.trainable_parameters import (
+    ALL,
+    HEAD,
+    LORA,
+    RANK,
+    count_by_scope,
+    trainable_parameters,
+)
 
 Opened = Callable[[str], Checkpoint]
 
 
 @pytest.mark.parametrize(
     ("name", "task"),
-    [("bert", CLASSIFYING), ("distilbert", LABELLING), ("albert", CLASSIFYING), ("bert", FILLING)],
+    [
+        ("bert", TEXT_CLASSIFICATION),
+        ("distilbert", TOKEN_CLASSIFICATION),
+        ("albert", TEXT_CLASSIFICATION),
+        ("bert", FILL_MASK),
+    ],
 )
 def test_trainable_parameters_match_the_count(family: Opened, name: str, task: str) -> None:
     checkpoint = family(name)
     result = {
-        count.update: (count, updated(checkpoint, task, count.update, 3))
-        for count in counts(checkpoint, task, 3)
+        count.update: (count, trainable_parameters(checkpoint, task, count.update, 3))
+        for count in count_by_scope(checkpoint, task, 3)
     }
     raw = dict(without_weights(checkpoint, task, ("a", "b", "c")).named_parameters())
     for update, (count, marked) in result.items():
@@ -38,7 +50,7 @@ def test_trainable_parameters_match_the_count(family: Opened, name: str, task: s
 
 
 def test_lora_matrices_by_hand(family: Opened) -> None:
-    marked = updated(family("bert"), CLASSIFYING, LORA)
+    marked = trainable_parameters(family("bert"), TEXT_CLASSIFICATION, LORA)
     rows = {row.name: row for row in marked.inventory.rows}
     item, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")
     assert (item.group, item.part) == (other.group, other.part) == ("layer 2", "feed-forward")

@@ -15,7 +15,7 @@ from bert_probe.ui.components.strip import strip
 from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.scale import Scale
-from bert_probe.views.strip import StripToken, chosen
+from bert_probe.views.strip import StripToken, selected_position
 from tests.helpers.payloads import opened
 
 UNIT = Scale("sequential", 0, 1)
@@ -207,12 +207,12 @@ def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
 def test_a_choice_stays_on_the_piece_that_holds_its_position() -> None:
     tokens = [StripToken(name, place, 0, False, False, "") for place, name in enumerate(("a", "b", "c", "d"))]
     words = [tokens[0], tokens[1], tokens[3]]
-    assert chosen({"position": 2}, tokens, 0) == 2
-    assert chosen({"position": 2}, words, 0) == 1, "b and c are one word"
-    assert chosen({"position": 3}, words, 0) == 3
-    assert chosen({"position": -1}, words, 0) == 0
-    assert chosen({"position": "3"}, tokens, 1) == 1
-    assert chosen(None, tokens, None) is None
+    assert selected_position({"position": 2}, tokens, 0) == 2
+    assert selected_position({"position": 2}, words, 0) == 1, "b and c are one word"
+    assert selected_position({"position": 3}, words, 0) == 3
+    assert selected_position({"position": -1}, words, 0) == 0
+    assert selected_position({"position": "3"}, tokens, 1) == 1
+    assert selected_position(None, tokens, None) is None
 
 
 def test_both_components_mount_in_an_app() -> None:

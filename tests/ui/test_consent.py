@@ -109,13 +109,13 @@ def test_every_parameter_that_names_a_model_asks(
 
 def test_agreeing_opens_the_model_and_lasts_for_the_session(folder: str) -> None:
     app = opened("tokens", agrees=False, a=TEXT, model=folder)
-    assert shared_cache.opened(folder, "") is None
+    assert shared_cache.cached_checkpoint(folder, "") is None
     press(app, "Open it")
-    assert shared_cache.opened(folder, "") is not None
+    assert shared_cache.cached_checkpoint(folder, "") is not None
     assert questions(app) == []
     assert address_of(app)["a"] == TEXT
     assert questions(opened("tokens", agrees=False, model=folder)) == [], "it is open"
-    shared_cache.forget(folder)
+    shared_cache.evict(folder)
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
     assert questions(app.run()) == [], "going back in the history is no other reader"
@@ -164,7 +164,7 @@ def test_second_model_that_the_reader_types_needs_no_question(folder: str) -> No
     app.text_input(key="other").set_value(folder).run()
     assert not app.exception
     assert questions(app) == []
-    assert shared_cache.opened(folder, "") is not None
+    assert shared_cache.cached_checkpoint(folder, "") is not None
 
 
 def test_second_model_can_be_declined(looked_at: list[str]) -> None:

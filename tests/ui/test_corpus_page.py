@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.context_clusters import around, unrelated
+from bert_probe.corpus.context_clusters import around, unrelated_cosines
 from bert_probe.corpus.head_rows import HeadExamples
 from bert_probe.corpus.histograms import HeadHistograms
 from bert_probe.corpus.ingest import IngestConfig
@@ -103,7 +103,7 @@ def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
     assert "store" not in address_of(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Build a sample store" in [one.label for one in app.button]
-    (tmp_path / store_paths.USUAL).mkdir()
+    (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
     assert store_paths.stores() == {}
 
 
@@ -122,7 +122,7 @@ def test_a_store_is_a_shelf_too_and_names_are_told_apart(
     monkeypatch.setenv(store_paths.VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
     assert store_paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
     with pytest.raises(AddressError, match="There is no folder"):
-        store_paths.serve_from([tmp_path / "nowhere"])
+        store_paths.set_folders([tmp_path / "nowhere"])
 
 
 def test_what_is_gone_broken_or_unfinished_is_said(
@@ -326,7 +326,7 @@ def test_contexts_among_each_other(shelf: Path) -> None:
     assert np.bincount(found.groups).tolist() == sorted(np.bincount(found.groups).tolist(), reverse=True)
     alone = around(store, 6, places[:1])
     assert (alone.points.tolist(), alone.groups.tolist()) == ([[0.0, 0.0]], [0])
-    pairs = unrelated(store, 6)
+    pairs = unrelated_cosines(store, 6)
     assert pairs is not None
     assert -1 < pairs.mean < pairs.high < 1
 

@@ -96,9 +96,9 @@ class Slow:
     about: str
     of_whom: ClassVar[list[tuple[str, str, int]]] = []
 
-    def of(self, subject: str, limit: int, report: Progress) -> Sized:
+    def of(self, subject: str, limit: int, progress: Progress) -> Sized:
         self.of_whom.append((self.about, subject, limit))
-        report(1, 1)
+        progress(1, 1)
         return Sized(f"{self.about} of {subject}")
 
 

@@ -32,8 +32,8 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     """Value zeroing that reports 0 to 3 of 3, and then goes on when the test says so."""
     work = Steps(3)
 
-    def slowly(trace: Trace, layer: int, report: Progress) -> Array:
-        work(report)
+    def slowly(trace: Trace, layer: int, progress: Progress) -> Array:
+        work(progress)
         return value_zeroing(trace, layer)
 
     monkeypatch.setattr(module, "value_zeroing", slowly)

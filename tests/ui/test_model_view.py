@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.attention.thumbnails import Thumbnails, thumbnails
+from bert_probe.analyses.attention.thumbnails import Thumbnails, make_thumbnails
 from bert_probe.ui.components import model_view as views
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.views import palette
-from bert_probe.views.model_view import HeadThumbnail, colour_entries, payload
-from bert_probe.views.model_view import opened as opened_head
+from bert_probe.views.model_view import HeadThumbnail, color_indices, payload
+from bert_probe.views.model_view import read_opened_head as opened_head
 from bert_probe.views.scale import Scale
 from tests.helpers.payloads import opened
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
@@ -25,7 +25,7 @@ MEASURES = {"Previous": np.arange(6).reshape(3, 2) / 7, "Entropy": np.full((3, 2
 
 
 def small(**more: Any) -> Thumbnails:
-    return thumbnails(random_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
+    return make_thumbnails(random_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
 
 
 def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
@@ -81,7 +81,7 @@ def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
 )
 def test_a_larger_weight_never_has_a_paler_colour(values: list[float], curve: Any, high: float) -> None:
     weights = np.sort(np.array(values, dtype=np.float32))
-    entries = colour_entries(weights, Scale("sequential", 0, high, curve)).astype(int)
+    entries = color_indices(weights, Scale("sequential", 0, high, curve)).astype(int)
     assert (np.diff(entries) >= 0).all()
     share = np.clip(weights.astype(float) / high, 0, 1)
     exact = 255 * (np.sqrt(share) if curve == "sqrt" else share)
@@ -125,13 +125,13 @@ def test_it_mounts_in_an_app() -> None:
     def page() -> None:
         import streamlit as st
 
-        from bert_probe.analyses.attention.thumbnails import thumbnails
+        from bert_probe.analyses.attention.thumbnails import make_thumbnails
         from bert_probe.ui.components.model_view import model_view
         from bert_probe.views.model_view import payload
         from tests.helpers.traces import random_trace
 
         trace = random_trace(["a", "b"], 1, 2)
-        data = payload(thumbnails(trace), [["", "broad"]], {}, key="m", caption="All heads")
+        data = payload(make_thumbnails(trace), [["", "broad"]], {}, key="m", caption="All heads")
         st.write(f"{model_view(data, (1, 2), key='m')}")
 
     at = AppTest.from_function(page).run()

@@ -130,22 +130,24 @@ def test_a_folder_whose_files_were_replaced_is_opened_anew(
     folder = tmp_path / "mine"
     shutil.copytree(family_folder("bert"), folder)
     app = opened("tokens", model=str(folder))
-    before = shared_cache.opened(str(folder), "")
+    before = shared_cache.cached_checkpoint(str(folder), "")
     assert before is not None
     shown = shared_cache.traces(before, [("A boat", None)], False)
     app.run()
-    assert shared_cache.opened(str(folder), "") is before
+    assert shared_cache.cached_checkpoint(str(folder), "") is before
     assert "were replaced" not in said(app)
     folder.rename(tmp_path / "aside")
-    assert shared_cache.opened(str(folder), "") is before, "what is gone for a moment may be on its way"
+    assert shared_cache.cached_checkpoint(str(folder), "") is before, (
+        "what is gone for a moment may be on its way"
+    )
     families.build("bert", folder, seed=3)
     app.run()
     assert not app.exception
-    after = shared_cache.opened(str(folder), "")
+    after = shared_cache.cached_checkpoint(str(folder), "")
     assert after is not None
     assert after.description.weights_sha256 != before.description.weights_sha256
     assert "The model's files were replaced since this page was opened" in said(app)
     assert "were replaced. The model was opened again" in app.toast[0].value
     assert shared_cache.traces(after, [("A boat", None)], False)[0] is not shown[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
-    assert shared_cache.opened(str(folder), "") is None, "each file that is read counts"
+    assert shared_cache.cached_checkpoint(str(folder), "") is None, "each file that is read counts"

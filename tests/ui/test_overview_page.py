@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.highlights.highlights import HighlightsResult, forms, look
-from bert_probe.analyses.highlights.reference import ReferenceNumbers, usual
+from bert_probe.analyses.highlights.highlights import HighlightsResult, find_highlights, reference_forms
+from bert_probe.analyses.highlights.reference import ReferenceNumbers, measure_references
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
 from bert_probe.model.progress import no_progress
@@ -38,11 +38,12 @@ def expected(text: str, b: str = "") -> HighlightsResult:
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = shared_cache.traces(checkpoint, [(one, None) for one in (text, b) if one], False)
     first, *more = [
-        shared_cache.answers.of(usual, checkpoint, form, report=no_progress) for form in forms(*traces)
+        shared_cache.answers.of(measure_references, checkpoint, form, progress=no_progress)
+        for form in reference_forms(*traces)
     ]
     for one in more:
         first |= one
-    return look(*traces).ranked(first)
+    return find_highlights(*traces).ranked(first)
 
 
 def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
@@ -121,7 +122,7 @@ def test_following_a_link_chooses_what_it_says_and_its_address_is_not_written_an
 
 def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
-    measured = usual
+    measured = measure_references
 
     def slow(*given: Any, **more: Any) -> ReferenceNumbers:
         may_go_on.wait(60)
@@ -130,7 +131,9 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     monkeypatch.setattr(overview, "usual", slow)
     monkeypatch.setattr(jobs, "PATIENCE", 0.0)
     app = opened("overview", a=TEXT)
-    first = look(shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0])
+    first = find_highlights(
+        shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0]
+    )
     assert sentences(app) == [state.escape(finding.said, 1_000) for finding in first.findings]
     assert not [one for one in app.caption if " shipped sentences" in one.value]
     assert "Cancel" in [button.label for button in app.button]

@@ -209,7 +209,7 @@ def test_another_model_is_opened_only_when_the_reader_agrees(
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert app.header[0].value == "Open the model of this view?"
     assert folder in refusal(app)
-    assert shared_cache.opened(folder, "") is None
+    assert shared_cache.cached_checkpoint(folder, "") is None
     assert app.text_area(key="draft_a").value == "another text"
     click(app, "Cancel")
     assert questions(app) == []
@@ -223,7 +223,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
     click(app, "Open it")
     assert app.session_state["request"].model == folder
     assert "made with other weights" in said(app)
-    shared_cache.forget(folder)
+    shared_cache.evict(folder)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bert_probe.analyses.highlights.first_look import first_look
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components import toolbar
-from bert_probe.views.view import Options, Pins, VersionedView, View, described
+from bert_probe.views.view import Options, Pins, VersionedView, View, view_to_json
 from tests.helpers.pages import address_of, choose, looks_at, opened, said
 
 TEXT = "we left the ground"
@@ -29,7 +29,7 @@ class Browser:
     def mounted(self, *, key: str, data: Any, on_shown_change: Callable[[], None]) -> None:
         self.sent = data["shown"]
         if self.report is not None:
-            st.session_state[key] = {"shown": described(self.report)}
+            st.session_state[key] = {"shown": view_to_json(self.report)}
             self.report = None
             on_shown_change()
 
@@ -44,12 +44,12 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
 def test_the_later_choice_counts(browser: Browser) -> None:
     app = opened(a=TEXT, show="table", layer="3", head="2")
     first = app.session_state[view_state.KEY]
-    assert browser.sent == described(first)
+    assert browser.sent == view_to_json(first)
     assert first.view == View(3, (1,))
     chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
     browser.report = VersionedView(first.revision + 2, first.of, chosen)
     app.run().run()
-    assert browser.sent == described(VersionedView(first.revision + 2, first.of, chosen)), (
+    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, chosen)), (
         "as it was reported"
     )
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}

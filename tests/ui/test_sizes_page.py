@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bert_probe import ModelSizes, open_config
-from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.config_alone import PUBLISHED
 from bert_probe.runtime import shared_cache
-from bert_probe.training.trainable_parameters import LORA, updated
+from bert_probe.training.trainable_parameters import LORA, trainable_parameters
 from bert_probe.ui import sizes
 from bert_probe.ui.parameters import areas, trainable_treemap
 from tests.helpers import families
@@ -71,7 +71,7 @@ def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Fold
     assert captions[0] == captions[1]
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
-    count = updated(checkpoint, CLASSIFYING, "top:2", 6).count()
+    count = trainable_parameters(checkpoint, TEXT_CLASSIFICATION, "top:2", 6).count()
     assert f"Colored: the {count:,} parameters" in said(app)
     assert captions[1][1].startswith(f"{count:,} of ")
     assert address_of(app)["head_labels"] == "6"
@@ -79,7 +79,7 @@ def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Fold
 
 
 def test_the_treemap_marks_what_is_updated(family: Callable[[str], Checkpoint]) -> None:
-    found = updated(family("bert"), CLASSIFYING, LORA)
+    found = trainable_parameters(family("bert"), TEXT_CLASSIFICATION, LORA)
     for dark in (False, True):
         tree = trainable_treemap(found, dark).data[0]
         told = dict(zip(tree.ids, tree.customdata, strict=True))

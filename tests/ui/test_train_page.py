@@ -17,7 +17,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics_file
 from bert_probe.text.sentence_files import parse_sentences
-from bert_probe.text.tables import as_file
+from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui.components import matrix
 from bert_probe.ui.train import running
@@ -123,12 +123,12 @@ def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: 
     app = press(app, "Open in Answer")
     address = address_of(app)
     assert address["a"] == found.evaluation.texts[first]
-    assert shared_cache.opened(address["model"], "") is found.training.checkpoint
+    assert shared_cache.cached_checkpoint(address["model"], "") is found.training.checkpoint
     app.switch_page("../../pages/answer.py").run()
     assert not app.exception
     shares = app.dataframe[0].value.set_index("label")["probability"]
     np.testing.assert_allclose(shares.max(), found.evaluation.certainty[first], rtol=1e-4)
-    shared_cache.forget(address["model"])
+    shared_cache.evict(address["model"])
     app.run()
     assert "trained here but not saved, and has been removed from memory" in refusal(app)
 
@@ -259,7 +259,7 @@ def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
     assert "21 texts for masked-language modeling" in said(app)
     assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
     assert not unescaped(said(app))
-    assert parse_sentences(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
+    assert parse_sentences(to_file((*LINES, "a")), "a.txt") == (*LINES, "a")
 
 
 def test_a_cell_of_tags_opens_the_sentence_of_its_words(
@@ -277,14 +277,14 @@ def test_a_cell_of_tags_opens_the_sentence_of_its_words(
     assert not unescaped(said(app))
     app.button(key="open cell 0").click().run()
     assert address_of(app)["a"] == sentence.text
-    assert shared_cache.opened(address_of(app)["model"], "") is found.training.checkpoint
+    assert shared_cache.cached_checkpoint(address_of(app)["model"], "") is found.training.checkpoint
 
 
 def test_the_files_of_the_lines_read_the_same_again() -> None:
     for content in (everyday_topics_file(), b'text_a,text_b,label\n"a, ""b""",c,1.5\nd,e,2\n'):
         rows = parse_labeled_texts(content, "a.csv")
-        assert parse_labeled_texts(as_file(rows), "a.csv").digest == rows.digest
+        assert parse_labeled_texts(to_file(rows), "a.csv").digest == rows.digest
     several = parse_labeled_texts(b"text,labels\na,x|y\nb,\n", "a.csv")
-    assert parse_labeled_texts(as_file(several), "a.csv").digest == several.digest
+    assert parse_labeled_texts(to_file(several), "a.csv").digest == several.digest
     tagged = parse_tagged_sentences(b"One\tO\nRome\tB-LOC\n\nTwo\tO\n", "a.conll")
-    assert parse_tagged_sentences(as_file(tagged), "a.conll") == tagged
+    assert parse_tagged_sentences(to_file(tagged), "a.conll") == tagged

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe.views.payload import as_text, packed
+from bert_probe.views.payload import encode_text, pack
 from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 
@@ -20,14 +20,14 @@ TEXTS = st.text(st.characters())
 
 @given(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS) | st.booleans()))
 def test_description_round_trips(described: dict[str, Any]) -> None:
-    assert opened(packed(described, {}))[0] == described
+    assert opened(pack(described, {}))[0] == described
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<u2", "u1"])
 def test_array_round_trips(dtype: str) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
     for given_array in (array, array.T, array[:, ::2]):
-        found = opened(packed({}, {"numbers": given_array}))[1]["numbers"]
+        found = opened(pack({}, {"numbers": given_array}))[1]["numbers"]
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, given_array)
 
@@ -39,7 +39,7 @@ def test_arrays_are_aligned() -> None:
         "values": np.ones(7, np.float32),
         "numbers": np.ones(2),
     }
-    data = packed({"odd": "x"}, arrays)
+    data = pack({"odd": "x"}, arrays)
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
     for name, array in arrays.items():
@@ -48,17 +48,17 @@ def test_arrays_are_aligned() -> None:
 
 def test_payload_is_deterministic() -> None:
     arrays = {name: np.ones(3, np.float32) for name in ("a", "b", "c", "d")}
-    assert len({packed({"key": "k"}, arrays) for _ in range(20)}) == 1
+    assert len({pack({"key": "k"}, arrays) for _ in range(20)}) == 1
 
 
 @given(st.binary(max_size=600))
 def test_embedded_payload_is_lossless_and_needs_no_escaping(payload: bytes) -> None:
-    written = as_text(payload)
+    written = encode_text(payload)
     assert untexted(*written) == payload
     assert not set(written.text) & set("&<>\"'\\")
 
 
 def test_payload_equals_that_of_the_javascript_test() -> None:
-    assert as_text(b"plain") == (1, 7, "E67RA%mV-b")
-    planes, length, text = as_text(np.arange(64, dtype="<f4").tobytes())
+    assert encode_text(b"plain") == (1, 7, "E67RA%mV-b")
+    planes, length, text = encode_text(np.arange(64, dtype="<f4").tobytes())
     assert (planes, length, text[:9]) == (4, 81, "V_+Cy(7@o")

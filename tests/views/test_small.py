@@ -44,7 +44,7 @@ def test_thumbnail_is_well_formed_and_within_its_bounds(picture: Picture, dark: 
             assert 0 <= float(one.get(name, 0)) <= most
         assert 0 <= float(one.get("x", 0)) + float(one.get("width", 0)) <= small.WIDTH or one is root
     assert "nan" not in drawn
-    assert small.described(picture)
+    assert small.alt_text(picture)
 
 
 def test_cell_has_the_color_of_its_number() -> None:

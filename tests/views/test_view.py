@@ -25,12 +25,12 @@ from bert_probe.views.view import (
     UnknownChoice,
     VersionedView,
     View,
-    described,
     digest,
     from_address,
-    places_itself,
-    read,
+    has_layer_or_heads,
     to_address,
+    view_from_json,
+    view_to_json,
 )
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -80,17 +80,17 @@ def written(view: View, usual: Any = None) -> dict[str, str]:
 @given(view=VIEWS)
 def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
     address = written(view)
-    assert places_itself(address), "layer and head are said, whatever they are"
+    assert has_layer_or_heads(address), "layer and head are said, whatever they are"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
     shown = VersionedView(7, digest(trace.tokens), view)
-    assert read(json.loads(json.dumps(described(shown))), trace) == shown
+    assert view_from_json(json.loads(json.dumps(view_to_json(shown))), trace) == shown
 
 
 @given(view=VIEWS)
 def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) -> None:
     usual = replace(view, layer=USUAL[0], series=USUAL[1])
     address = written(usual, USUAL)
-    assert not places_itself(address)
+    assert not has_layer_or_heads(address)
     assert from_address(address, trace, lambda: USUAL) == (usual, [])
 
 
@@ -171,8 +171,8 @@ def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
 )
 def test_report_of_another_text_is_none(trace: Trace, told: Any) -> None:
     whole = {"revision": 1, "of": digest(trace.tokens), "view": {"layer": 1, "heads": ["mean"]}}
-    assert read(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
-    assert read(told and {**whole, **told}, trace) is None
+    assert view_from_json(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
+    assert view_from_json(told and {**whole, **told}, trace) is None
 
 
 def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
@@ -186,7 +186,7 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
         "words": 1,
         "residual": True,
     }
-    told = read({"revision": 1, "of": digest(trace.tokens), "view": given}, trace)
+    told = view_from_json({"revision": 1, "of": digest(trace.tokens), "view": given}, trace)
     assert told is not None
     assert told.view == View(2, (3,), Options(), Pins("query", (0, 2)))
 

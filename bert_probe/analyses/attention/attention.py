@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.measures import AttentionMeasure, measure, measures
+from bert_probe.analyses.attention.measures import AttentionMeasure, get_measure, measures
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Index, Number
 from bert_probe.core.field_types_of_lists import Indices
@@ -20,7 +20,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.progress import Progress, no_progress, part_of
+from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, word_lens
 
@@ -29,7 +29,7 @@ Head = int | Literal["mean"]
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, whole=False)
-WORDS = "Merge subword tokens into words: sum over keys, mean over queries."
+WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
 SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
 RENORMALISE = "Divide each row by its sum after special tokens are left out."
 MEASURED = "Attention weights, or another measure; see docs/methods.md."
@@ -58,17 +58,17 @@ class Attention(Question):
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: Head = param(HEAD, default="mean", about="Head, counted from 1, or their mean.")
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
     renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace, report: Progress = no_progress) -> AttentionResult:
+    def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionResult:
         """Return the attention matrix of a text.
 
         Args:
             trace: the model's pass over the text.
-            report: receives the progress of a slow measure.
+            progress: receives the progress of a slow measure.
 
         Raises:
             SelectionError: the layer or head does not exist, or the measure has no single heads.
@@ -77,9 +77,9 @@ class Attention(Question):
         """
         resolved = self.resolved(trace)
         selection = select_units(trace, self.words, self.specials)
-        attention_measure = measure(self.measure)
+        attention_measure = get_measure(self.measure)
         weights = selection.reduce(
-            attention_measure.of_head(trace, resolved.layer, resolved.head, self.residual, report)
+            attention_measure.of_head(trace, resolved.layer, resolved.head, self.residual, progress)
         )
         if self.renormalise:
             sums = weights.sum(axis=-1, keepdims=True)
@@ -104,24 +104,24 @@ class AttentionLong(Question):
     layers: Sequence[int] | None = param(Indices(LAYER), default=None, option="")
     heads: Sequence[Head] | None = param(Indices(HEAD), default=None, option="")
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
     renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace, report: Progress = no_progress) -> AttentionLongResult:
+    def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
         """Return the matrices, computed one at a time while the table is written.
 
         Slow measures are computed at once, so that their progress can be reported.
 
         Args:
             trace: the model's pass over the text.
-            report: receives the progress of a slow measure.
+            progress: receives the progress of a slow measure.
 
         Raises:
             SelectionError, UnavailableError, EmptyTextError: see `Attention.of`.
         """
-        resolved, attention_measure = self.resolved(trace), measure(self.measure)
+        resolved, attention_measure = self.resolved(trace), get_measure(self.measure)
         layers = range(trace.layers) if resolved.layers is None else resolved.layers
         heads: tuple[Head, ...] = ("mean",)
         if resolved.heads is not None:
@@ -133,7 +133,7 @@ class AttentionLong(Question):
         slow = [layer for layer in dict.fromkeys(layers) if attention_measure.takes_long(trace, layer)]
         for number, layer in enumerate(slow):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
-            single.of(trace, part_of(report, number, len(slow)))
+            single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
         next(result.matrices())  # raise errors now instead of while the table is written
         return result
@@ -227,7 +227,7 @@ class AttentionLongResult(Result):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Notes on the measure."""
-        return _notes(measure(self.question.measure), self.trace)
+        return _notes(get_measure(self.question.measure), self.trace)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each weight of all matrices; see `AttentionResult.long`."""

@@ -18,7 +18,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 
 Word = int | str
@@ -43,7 +43,7 @@ class WordPairs(FieldType):
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
         """Return the pairs by names, which identify the same words on the command line."""
-        query_keys = [[word_name(trace, word_of(trace, word)) for word in pair] for pair in value]
+        query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
     def to_json(self, value: Any) -> list[list[Word]]:
@@ -95,7 +95,7 @@ class FindHeads(Question):
         """
         lens = word_lens(trace)
         indices = {unit.positions: index for index, unit in enumerate(lens.units)}
-        words = tuple((word_of(trace, query), word_of(trace, key)) for query, key in self.pairs)
+        words = tuple((select_word(trace, query), select_word(trace, key)) for query, key in self.pairs)
         weights, ranks = [], []
         for layer in range(trace.layers):
             merged = lens.merge(trace.attention(layer))
@@ -185,7 +185,7 @@ class FindHeadsResult(Result):
         )
 
 
-def word_of(trace: Trace, word: Word) -> Unit:
+def select_word(trace: Trace, word: Word) -> Unit:
     """Return the word of a text with a name or a position.
 
     Raises:
@@ -193,7 +193,7 @@ def word_of(trace: Trace, word: Word) -> Unit:
     """
     if isinstance(word, str):
         return find_word(trace, word)
-    position = resolve(word, len(trace.tokens), "token")
+    position = resolve_index(word, len(trace.tokens), "token")
     return next(unit for unit in word_lens(trace).units if position in unit.positions)
 
 

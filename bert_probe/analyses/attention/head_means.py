@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.analyses.attention.heads import Heads, Labels, check_grid, head_labels
-from bert_probe.analyses.vectors.encoded import encoded
+from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
 from bert_probe.core.inputs import SentenceList
@@ -21,10 +21,10 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import batches
+from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
 BATCH_TOKENS = 2048
 """Padded tokens in a batch; fewer than in other passes, because a trace stores every layer."""
@@ -48,7 +48,7 @@ class HeadMeans(Question):
 
     inputs = SentenceList()
 
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     confidence: float = param(
         Number(0, 1, whole=False), default=0.95, about="Share of the resampled means within the interval."
     )
@@ -67,7 +67,7 @@ class HeadMeans(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> HeadMeansResult:
         """Return the means over sentences, each read separately and weighted equally.
 
@@ -75,7 +75,7 @@ class HeadMeans(Question):
             checkpoint: the model.
             sentences: the sentences; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            report: called with the number of sentences done and their total.
+            progress: called with the number of sentences done and their total.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, or one cannot be read; the message
@@ -84,16 +84,16 @@ class HeadMeans(Question):
             UnavailableError: the model in memory is changed meanwhile.
         """
         checkpoint = checkpoint.now()
-        lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
-        encodings = encoded(checkpoint, lines, truncate, report)
-        values = self._measured(checkpoint, encodings, report)
-        low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
+        lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
+        encodings = encode_texts(checkpoint, lines, truncate, progress)
+        values = self._measured(checkpoint, encodings, progress)
+        low, high = self._interval(values, lambda: progress(len(encodings), len(encodings)))
         mean = _by_measure(values.mean(axis=0))
         dropped = sum(encoding.dropped for encoding in encodings)
         inputs = InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
         return HeadMeansResult(self, inputs, mean, _by_measure(low), _by_measure(high), head_labels(mean))
 
-    def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Progress) -> Array:
+    def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], progress: Progress) -> Array:
         """Return every measure of each sentence, float64 [sentence, measure, layer, head]."""
         description = checkpoint.description
         with memory_errors(
@@ -102,13 +102,15 @@ class HeadMeans(Question):
             values = np.empty((len(encodings), len(MEASURES), description.layers, description.heads))
         profile = Heads(self.words)
         done = 0
-        for batch in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+        for batch in group_by_length(
+            [len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads
+        ):
             traces = checkpoint.trace_encodings([encodings[index] for index in batch])
             for index, trace in zip(batch, traces, strict=True):
                 measured = profile.of(trace).values
                 values[index] = [measured[name] for name in MEASURES]
             done += len(batch)
-            report(done, len(encodings))
+            progress(done, len(encodings))
         return values
 
     def _interval(self, values: Array, check_cancelled: Callable[[], None]) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ BLOCK = 2**19
 """Weights per thread and block: few enough for the cache, enough to amortize thread synchronization."""
 LANES = 64
 """Row lengths are multiples of this, because reductions are vectorized; it also leaves room for a margin."""
-NEVER = -1e30
+MASKED_SCORE = -1e30
 """A score whose softmax weight is 0, also in float32."""
 
 
@@ -201,7 +201,7 @@ def _compute_blocks(
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
 
-    An additional dimension gives the keys of the margin the score `NEVER`, so that a block is one product.
+    An additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that a block is one product.
     """
     assert trace.queries is not None  # present whenever masks are
     assert trace.keys is not None
@@ -212,7 +212,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     torch.mul(original, trace.scaling[layer], out=queries[:, :, :size])
     keys = original.new_zeros(heads, margin + length, size + 1)
     keys[:, margin:, :size] = from_dlpack(trace.keys[layer])
-    keys[:, :margin, size] = NEVER
+    keys[:, :margin, size] = MASKED_SCORE
     return queries, keys.transpose(1, 2)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from bert_probe.errors import SelectionError, UnavailableError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.checks import between_passes
+from bert_probe.model.checks import pass_tolerance
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import as_array, run_plainly
+from bert_probe.model.forward import as_array, run_for_hooks
 from bert_probe.model.trace import Array, Trace, read_only
 
 
@@ -81,7 +81,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
         raise SelectionError(_changed_model(description.name))
     for call, traced in zip(calls, queries, strict=True):
         query = as_array(call.query[0])
-        tolerance = between_passes(description) * max(1.0, float(np.abs(traced).max()))
+        tolerance = pass_tolerance(description) * max(1.0, float(np.abs(traced).max()))
         if query.shape != traced.shape or not float(np.abs(query - traced).max()) <= tolerance:
             raise SelectionError(_changed_model(description.name))
     layers = (as_array(call.output[0]).swapaxes(0, 1) for call in calls)
@@ -91,7 +91,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
 def _record_calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
     message = f"{len(encoding):,} tokens need more memory than is free. Shorten the text."
     with memory_errors(message), recording() as calls:
-        run_plainly(checkpoint, encoding)
+        run_for_hooks(checkpoint, encoding)
     return calls
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.attention.head_measures import SHARES, measure_heads
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
@@ -51,7 +51,7 @@ class Heads(Question):
 
     inputs = OneTrace()
 
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, trace: Trace) -> HeadsResult:
         """Return the profiles of all heads on a text.

@@ -53,7 +53,7 @@ class AttentionSteps(Question):
     def resolved(self, trace: Trace) -> Self:
         """Return the resolved question; the default query is the last word of the text."""
         resolved = super().resolved(trace)
-        return resolved if resolved.query is not None else replace(resolved, query=last_word(trace))
+        return resolved if resolved.query is not None else replace(resolved, query=default_query(trace))
 
     def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionStepsResult:
         """Return the steps for a text, and the model's own output for comparison.
@@ -336,7 +336,7 @@ def _position(token: int | str | None) -> int:
     return token
 
 
-def last_word(trace: Trace) -> int:
+def default_query(trace: Trace) -> int:
     """Return the position of the last alphanumeric token, or 0 if there is none."""
     words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
     return words[-1] if words else 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_probe.analyses.attention.attention import select_units
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
@@ -62,7 +62,7 @@ class Thumbnails:
         return int(self.weights.shape[2])
 
 
-def thumbnails(
+def make_thumbnails(
     trace: Trace,
     size: int = SIZE,
     specials: bool = True,

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import RESIDUAL, SHARE, WORDS, select_units
+from bert_probe.analyses.attention.attention import RESIDUAL, SHARE, WORDS_HELP, select_units
 from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
@@ -47,7 +47,7 @@ class TokenRollout(Question):
         key="direction_of",
         about="With --token: from it to the others, or from the others into it.",
     )
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:

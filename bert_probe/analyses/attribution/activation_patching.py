@@ -13,7 +13,7 @@ import torch
 
 from bert_probe.analyses.outputs.target import TargetOutput, select_output
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
-from bert_probe.analyses.vectors.pooling import offered, pool_unpadded, recipe
+from bert_probe.analyses.vectors.pooling import available_poolings, pool_unpadded, resolve_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Optional
 from bert_probe.core.field_types_of_words import WordSelector
@@ -22,26 +22,33 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
-from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.checkpoint import (
-    ANSWERING,
-    CLASSIFYING,
-    COMPARING,
-    FILLING,
-    FOLLOWING,
-    LABELLING,
+    FILL_MASK,
+    NEXT_SENTENCE_PREDICTION,
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
 )
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.layers import ForwardPass, passing
+from bert_probe.model.layers import ForwardPass, record_forward_pass
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import align_traces
 
 COMPONENTS = ("tokens", "heads")
-PATCHABLE = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
+PATCHABLE = (
+    FILL_MASK,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    QUESTION_ANSWERING,
+    NEXT_SENTENCE_PREDICTION,
+    SENTENCE_SIMILARITY,
+)
 """Tasks in order of preference."""
-PAIR_TASKS = (ANSWERING, FOLLOWING)
+PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 """Tasks that need text pairs."""
 
 
@@ -85,11 +92,11 @@ class ActivationPatching(Question):
         about="The word of TEXT_A whose label is predicted.",
     )
 
-    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> ActivationPatchingResult:
+    def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> ActivationPatchingResult:
         """Patch each part of A's forward pass into B's, one at a time and in batches.
 
         Args:
-            report: called with the number of parts done and the total.
+            progress: called with the number of parts done and the total.
 
         Raises:
             SelectionError: the traces are from different models, the texts have the same prediction or
@@ -107,9 +114,9 @@ class ActivationPatching(Question):
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
-            patched = _PatchedText(passing(a), passing(b), places, number)
+            patched = _PatchedText(record_forward_pass(a), record_forward_pass(b), places, number)
             baseline = patched.untouched()
-            values = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
+            values = patched.tokens(progress) if self.what == "tokens" else patched.heads(progress)
         tokens_a, tokens_b = (
             tuple(trace.tokens[position] for position in side)
             for trace, side in zip((a, b), zip(*places, strict=True), strict=True)
@@ -129,12 +136,12 @@ class ActivationPatching(Question):
         # Without a task, masked-word prediction needs a mask in the text, and pair tasks need pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
-        is_applicable = {FILLING: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
+        is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
         tasks = [task for task in PATCHABLE if task in a.checkpoint.outputs and is_applicable.get(task, True)]
         task = self.task or next(iter(tasks), None)
         if task in PAIR_TASKS and not has_pairs:
             raise TextError(f"{task} needs a text pair. Give a pair for each of the two texts.")
-        if task is None or task == COMPARING:
+        if task is None or task == SENTENCE_SIMILARITY:
             if self.target is not None or self.at is not None:
                 raise SelectionError("The cosine has no target and no position. Leave target and at out.")
             return None
@@ -267,7 +274,7 @@ class _PatchedText:
     def _cosine(self) -> tuple[AnswerFn, float]:
         """Return a function for the cosine with A's sentence vector, and its value for A."""
         checkpoint = self.b.trace.checkpoint
-        pooling = recipe(checkpoint, offered(checkpoint)[0])
+        pooling = resolve_pooling(checkpoint, available_poolings(checkpoint)[0])
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -336,7 +343,7 @@ class _PatchedText:
                 return output
 
             step = self.steps[layer]
-            with changing(change):
+            with changed_outputs(change):
                 states = step.on(step.given.expand(len(mask), -1, -1))
             return self._onward(states, layer + 1)
 

@@ -31,7 +31,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
-METHOD = "Attribution method; see docs/methods.md."
+METHOD_HELP = "Attribution method; see docs/methods.md."
 REMOVAL_HELP = "How a word is taken away."
 BASELINE_HELP = "Integrated gradients: the token of the uninformative baseline."
 
@@ -86,18 +86,18 @@ class Attribution(TargetQuestion):
 
     inputs = OneOrTwoTraces("--pair")
 
-    method: str = param(Choice(methods), default="leave-one-out", about=METHOD)
+    method: str = param(Choice(methods), default="leave-one-out", about=METHOD_HELP)
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
 
     def of(
-        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+        self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionResult:
         """Score the units of a text. For sentence similarity, the second text is constant.
 
         Args:
-            report: called with the work done and the total.
+            progress: called with the work done and the total.
 
         Raises:
             UnavailableError: the checkpoint has no head for the task, or its architecture does not support
@@ -109,7 +109,7 @@ class Attribution(TargetQuestion):
         number = self.number(trace, other)
         target = attribution_target(number, self.words, self.removal, self.baseline)
         value = float(number.of([number.untouched])[0])
-        scores = methods()[self.method].of(target, report)
+        scores = methods()[self.method].of(target, progress)
         return attribution_result(
             self.about(number, trace), input_record(trace, other), target, value, scores
         )

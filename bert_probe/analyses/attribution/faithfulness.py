@@ -68,12 +68,12 @@ class AttributionFaithfulness(TargetQuestion):
     )
 
     def of(
-        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+        self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> AttributionFaithfulnessResult:
         """Run all methods and measure their faithfulness.
 
         Args:
-            report: called with the work done and the total.
+            progress: called with the work done and the total.
 
         Raises:
             UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Attribution.of`. Methods that
@@ -91,12 +91,12 @@ class AttributionFaithfulness(TargetQuestion):
         refused: dict[str, str] = {}
         steps = len(methods()) + 1
         for done, (name, method) in enumerate(methods().items()):
-            report(done, steps)
+            progress(done, steps)
             attribution = Attribution(
                 resolved.task, resolved.target, resolved.at, name, self.words, self.removal, self.baseline
             )
             try:
-                scores = method.of(target, lambda *_, done=done: report(done, steps))
+                scores = method.of(target, lambda *_, done=done: progress(done, steps))
             except UnavailableError as error:
                 refused[name] = str(error)
             else:
@@ -104,8 +104,8 @@ class AttributionFaithfulness(TargetQuestion):
         orders = {name: _rank_units(target, attribution.scores) for name, attribution in explanations.items()}
         random = np.random.default_rng(self.seed)
         orders |= {f"{RANDOM} {index}": random.permutation(target.free) for index in range(self.orders)}
-        effects = _effects(target, value, orders, lambda *_: report(steps - 1, steps))
-        report(steps, steps)
+        effects = _effects(target, value, orders, lambda *_: progress(steps - 1, steps))
+        progress(steps, steps)
         return AttributionFaithfulnessResult(resolved, inputs, explanations, refused, effects)
 
 

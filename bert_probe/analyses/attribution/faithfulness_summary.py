@@ -19,10 +19,10 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
-from bert_probe.model.checkpoint import COMPARING, TASKS, Checkpoint
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS, Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
 MEASURES = ("comprehensiveness", "sufficiency", "foretold")
 RANDOM = "random"
@@ -58,21 +58,21 @@ class FaithfulnessSummary(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> FaithfulnessSummaryResult:
         """Average over texts, each with the same weight.
 
         Args:
             sentences: one text each; a text pair is separated by a tab.
             truncate: truncate texts that are too long instead of raising an error.
-            report: called with the number of texts done and the total.
+            progress: called with the number of texts done and the total.
 
         Raises:
             EmptyTextError, TooLongError, TextError, SelectionError: there is no text, or one that cannot be
                 explained; the message names its line.
             UnavailableError, OutOfMemoryError: as `AttributionFaithfulness.of`.
         """
-        lines = numbered(sentences, "text")
+        lines = with_line_numbers(sentences, "text")
         checkpoint = checkpoint.now()
         check = AttributionFaithfulness(
             self.task,
@@ -87,14 +87,14 @@ class FaithfulnessSummary(Question):
         rows: list[Mapping[str, tuple[float, ...]]] = []
         dropped = 0
         for number, line in lines:
-            report(len(rows), len(lines))
+            progress(len(rows), len(lines))
             try:
                 measures, truncated_tokens = self._measures(check, checkpoint, line, truncate)
             except ProbeError as error:
                 raise type(error)(f"Line {number}: {error}") from None
             rows.append(measures)
             dropped += truncated_tokens
-        report(len(lines), len(lines))
+        progress(len(lines), len(lines))
         values = np.array(
             [[row.get(name, (np.nan,) * len(MEASURES)) for name in _row_names()] for row in rows]
         )
@@ -106,7 +106,7 @@ class FaithfulnessSummary(Question):
     ) -> tuple[Mapping[str, tuple[float, ...]], int]:
         """Return the measures of each method for one line, and the number of truncated tokens."""
         first, tab, second = line.partition(PAIR_SEPARATOR)
-        is_similarity = (self.task or next(iter(checkpoint.tasks), None)) == COMPARING
+        is_similarity = (self.task or next(iter(checkpoint.tasks), None)) == SENTENCE_SIMILARITY
         pair = second if tab else None
         if is_similarity and pair is not None:
             traces = [checkpoint.trace(text, truncate=truncate) for text in (first, pair)]

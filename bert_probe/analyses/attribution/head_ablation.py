@@ -22,7 +22,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
-from bert_probe.model.capture import switched_off
+from bert_probe.model.capture import heads_switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
@@ -101,22 +101,22 @@ class HeadAblationSweep(Question):
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
-    def of(self, trace: Trace, report: Progress = no_progress) -> HeadAblationSweepResult:
+    def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
         """Measure the effect of every head, several heads in a batch.
 
         Args:
-            report: called with the number of heads done and the total.
+            progress: called with the number of heads done and the total.
 
         Raises:
             UnavailableError, OutOfMemoryError: as `HeadAblation.of`.
         """
         heads = [(layer, head) for layer in range(trace.layers) for head in range(trace.heads)]
         means, firsts = np.empty((2, trace.layers, trace.heads))
-        report(0, len(heads))
+        progress(0, len(heads))
         for done, ablated in enumerate(_ablate(trace, [[head] for head in heads], self.replacement)):
             means[heads[done]] = ablated.token_change.mean()
             firsts[heads[done]] = ablated.token_change[0]
-            report(done + 1, len(heads))
+            progress(done + 1, len(heads))
         return HeadAblationSweepResult(self, InputRecord.of(trace), read_only(means), read_only(firsts))
 
 
@@ -307,7 +307,7 @@ def _run(
         memory_errors(f"A batch of {len(sets)} runs does not fit in memory. Shorten the text."),
         torch.inference_mode(),
         checkpoint.running() as model,
-        switched_off(torch.from_numpy(off).to(checkpoint.device), replacement),
+        heads_switched_off(torch.from_numpy(off).to(checkpoint.device), replacement),
     ):
         output = model(**inputs)
     pooled = getattr(output, "pooler_output", None)

@@ -19,9 +19,9 @@ from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
-from bert_probe.model.capture import recording, switched_off
+from bert_probe.model.capture import heads_switched_off, recording
 from bert_probe.model.forward import BATCH_TOKENS, as_array
-from bert_probe.model.gradients import onward
+from bert_probe.model.gradients import forward_from_embeddings
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
@@ -47,12 +47,12 @@ class HeadAttribution(TargetQuestion):
     show: str = param(Choice(TABLES), default="heads", key="why_heads", display_only=True, about="Table.")
 
     def of(
-        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+        self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> HeadAttributionResult:
         """Switch off each head, and all heads of each layer, in batches.
 
         Args:
-            report: called with the number of runs done and the total.
+            progress: called with the number of runs done and the total.
 
         Raises:
             UnavailableError: as `Attribution.of`, or the architecture gives no access to its heads.
@@ -71,9 +71,9 @@ class HeadAttribution(TargetQuestion):
         values, size = [], max(1, BATCH_TOKENS // len(masked_trace.tokens))
         for start in range(0, off.shape[1], size):
             rows = torch.from_numpy(off[:, start : start + size]).to(checkpoint.device)
-            with switched_off(rows, self.replacement):
+            with heads_switched_off(rows, self.replacement):
                 values.append(number.of([number.untouched] * rows.shape[1]))
-            report(min(start + size, off.shape[1]), off.shape[1])
+            progress(min(start + size, off.shape[1]), off.shape[1])
         changes = np.concatenate(values) - value
         return HeadAttributionResult(
             self.about(number, trace),
@@ -88,7 +88,7 @@ class HeadAttribution(TargetQuestion):
 
 def _importance(number: TargetOutput) -> Array:
     """Return |Σ output · gradient of the number| for each head, [layer, head]."""
-    with onward(number.trace) as forward_pass:
+    with forward_from_embeddings(number.trace) as forward_pass:
         with recording() as calls:
             states, pooled = forward_pass.to_end(forward_pass.start())
         value = number.on(forward_pass.inputs, states, pooled)

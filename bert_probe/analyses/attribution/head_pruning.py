@@ -18,13 +18,13 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError
-from bert_probe.model.capture import switched_off
-from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, forward
-from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.capture import heads_switched_off
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, forward, group_by_length
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
 ORDERS = ("effect", "importance", "random")
 SEPARATOR = "\t"
@@ -54,14 +54,14 @@ class HeadPruning(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> HeadPruningResult:
         """Compute the accuracy curve of each order.
 
         Args:
             sentences: one text each: label, tab, text, and optionally tab and second text.
             truncate: truncate texts that are too long instead of raising an error.
-            report: called with the number of texts done and the total.
+            progress: called with the number of texts done and the total.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no text, or a line without a text or without a
@@ -70,12 +70,12 @@ class HeadPruning(Question):
                 to its heads.
         """
         checkpoint = checkpoint.now()
-        output = output_of(checkpoint, CLASSIFYING)
+        output = output_head(checkpoint, TEXT_CLASSIFICATION)
         texts = [*_trace_labeled(checkpoint, output, sentences, truncate)]
         effects, importances = [], []
         for done, (trace, label) in enumerate(texts):
-            report(done, 2 * len(texts))
-            attribution = HeadAttribution(CLASSIFYING, output.labels[label]).of(trace)
+            progress(done, 2 * len(texts))
+            attribution = HeadAttribution(TEXT_CLASSIFICATION, output.labels[label]).of(trace)
             effects.append(-attribution.changes)
             importances.append(attribution.importance)
         ranked = {
@@ -90,9 +90,9 @@ class HeadPruning(Question):
                 for order in (ranked[name] for name in ORDERS)
             ]
         )
-        report(2 * len(texts), 2 * len(texts))
+        progress(2 * len(texts), 2 * len(texts))
         dropped = sum(trace.encoding.dropped for trace, _ in texts)
-        lines = [line for _, line in numbered(sentences, "labelled text")]
+        lines = [line for _, line in with_line_numbers(sentences, "labelled text")]
         inputs = InputRecord.of_sentences(checkpoint, lines, dropped)
         return HeadPruningResult(self, inputs, read_only(counts), read_only(curves))
 
@@ -100,7 +100,7 @@ class HeadPruning(Question):
 def _trace_labeled(
     checkpoint: Checkpoint, output: OutputHead, sentences: Sequence[str], truncate: bool
 ) -> Iterator[tuple[Trace, int]]:
-    for number, line in numbered(sentences, "labelled text"):
+    for number, line in with_line_numbers(sentences, "labelled text"):
         label, tab, remainder = line.partition(SEPARATOR)
         text, pair_tab, pair = remainder.partition(SEPARATOR)
         if not tab or label not in output.labels:
@@ -125,10 +125,10 @@ def _accuracy(
     off = np.zeros((layers, 1, heads), dtype=bool)
     off[removed // heads, 0, removed % heads] = True
     checkpoint, correct = texts[0][0].checkpoint, 0
-    for group in batches([len(trace.encoding) for trace, _ in texts], BATCH_TOKENS, checkpoint.pads):
+    for group in group_by_length([len(trace.encoding) for trace, _ in texts], BATCH_TOKENS, checkpoint.pads):
         encodings = [texts[index][0].encoding for index in group]
         switched = torch.from_numpy(off.repeat(len(group), axis=1)).to(checkpoint.device)
-        with switched_off(switched, "zero"):
+        with heads_switched_off(switched, "zero"):
             outputs, _ = forward(checkpoint, encodings)
         with torch.inference_mode(), checkpoint.running():
             pooled = getattr(outputs, "pooler_output", None)

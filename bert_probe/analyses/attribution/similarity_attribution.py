@@ -16,7 +16,7 @@ from torch.autograd import forward_ad as _forward_ad
 from bert_probe.analyses.attribution.attribution import BASELINE_HELP
 from bert_probe.analyses.attribution.methods import BASELINES, AttributionTarget, attribution_target
 from bert_probe.analyses.outputs.target import select_output
-from bert_probe.analyses.vectors.pooling import pool_unpadded, recipe
+from bert_probe.analyses.vectors.pooling import pool_unpadded, resolve_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.inputs import TwoTraces
@@ -24,10 +24,10 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
-from bert_probe.model.checkpoint import COMPARING
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.gradients import InputEmbeddings, MathAttention, from_vectors
+from bert_probe.model.gradients import InputEmbeddings, UnfusedAttention, run_on_vectors
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
@@ -55,11 +55,11 @@ class SimilarityAttribution(Question):
         Number(1, 1000), default=32, about="Steps on the path from the baseline.  [default: 32]"
     )
 
-    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> SimilarityAttributionResult:
+    def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> SimilarityAttributionResult:
         """Compute the contributions.
 
         Args:
-            report: called with the number of steps done and the total.
+            progress: called with the number of steps done and the total.
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
@@ -72,7 +72,7 @@ class SimilarityAttribution(Question):
                 "Similarity compares two separate texts. Trace each text on its own, not as a pair."
             )
         sides = [
-            attribution_target(select_output(trace, other, COMPARING), baseline=self.baseline)
+            attribution_target(select_output(trace, other, SENTENCE_SIMILARITY), baseline=self.baseline)
             for trace, other in ((a, b), (b, a))
         ]
         done = 0
@@ -80,7 +80,7 @@ class SimilarityAttribution(Question):
         def on_step(steps: int) -> None:
             nonlocal done
             done += steps
-            report(done, 2 * self.steps)
+            progress(done, 2 * self.steps)
 
         message = "Attribution of these texts does not fit in memory. Shorten them."
         with memory_errors(message), a.checkpoint.running() as model:
@@ -121,16 +121,16 @@ class _InterpolationPath:
 
 def _integrate(side: AttributionTarget, model: Any, steps: int, on_step: Any) -> _InterpolationPath:
     trace = side.trace
-    pooling, embeddings = recipe(trace.checkpoint, "model"), InputEmbeddings(model)
+    pooling, embeddings = resolve_pooling(trace.checkpoint, "model"), InputEmbeddings(model)
     # Without normalization: the norms are a factor of the cosine as a whole.
     unnormalized = type(pooling)(pooling.modes)
     inputs = batch(trace.checkpoint, [trace.encoding])
 
     def vector(vectors: torch.Tensor) -> torch.Tensor:
-        states, pooled = from_vectors(trace, model, vectors, inputs)
+        states, pooled = run_on_vectors(trace, model, vectors, inputs)
         return pool_unpadded(states, unnormalized, pooled)
 
-    with torch.no_grad(), MathAttention():
+    with torch.no_grad(), UnfusedAttention():
         end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
         ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
         count = end.shape[1]

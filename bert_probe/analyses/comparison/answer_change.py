@@ -18,7 +18,7 @@ from bert_probe.analyses.outputs.label_tokens import LabelTokens
 from bert_probe.analyses.outputs.next_sentence import FOLLOWS, NextSentence
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.vectors.pooling import recipe
+from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_words import WordSelector
@@ -27,28 +27,28 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
-    ANSWERING,
-    CLASSIFYING,
-    COMPARING,
-    FILLING,
-    FOLLOWING,
-    LABELLING,
+    FILL_MASK,
+    NEXT_SENTENCE_PREDICTION,
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
     TASKS,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
     Checkpoint,
 )
-from bert_probe.model.outputs import missing, output_of
+from bert_probe.model.outputs import missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 Key = tuple[Any, ...]
 """Identifies a prediction by its cells in the table: a token at a position, a label, a span of the text."""
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    FILLING: ("position", "token"),
-    CLASSIFYING: ("label",),
-    LABELLING: ("position", "token", "label"),
-    ANSWERING: ("start", "end", "text"),
-    FOLLOWING: ("label",),
-    COMPARING: (),
+KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    FILL_MASK: ("position", "token"),
+    TEXT_CLASSIFICATION: ("label",),
+    TOKEN_CLASSIFICATION: ("position", "token", "label"),
+    QUESTION_ANSWERING: ("start", "end", "text"),
+    NEXT_SENTENCE_PREDICTION: ("label",),
+    SENTENCE_SIMILARITY: (),
 }
 """Task → the columns that identify a prediction."""
 
@@ -83,11 +83,13 @@ class AnswerChange(Question):
             TextError: the text lacks what the task needs: a mask, or a second text.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
-        task = self.task or in_both(a.checkpoint, b.checkpoint)[0]
+        task = self.task or common_tasks(a.checkpoint, b.checkpoint)[0]
         for checkpoint in (a.checkpoint, b.checkpoint):
             if task not in checkpoint.tasks:
-                raise UnavailableError(missing(checkpoint, task))
-        if task == COMPARING and recipe(a.checkpoint, "model") != recipe(b.checkpoint, "model"):
+                raise UnavailableError(missing_head_message(checkpoint, task))
+        if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
+            b.checkpoint, "model"
+        ):
             trace_b = b  # same model, but different pooling
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
@@ -98,7 +100,7 @@ class AnswerChange(Question):
                 "Choose another task or model."
             )
         keys = tuple(dict.fromkeys([*prediction_a.keys, *prediction_b.keys]))
-        if task in (FILLING, LABELLING):  # in text order; the sort is stable, so A's come first
+        if task in (FILL_MASK, TOKEN_CLASSIFICATION):  # in text order; the sort is stable, so A's come first
             keys = tuple(sorted(keys, key=lambda key: int(key[0])))
         numbers = (
             read_only(np.array([checkpoint.number(key) for key in keys]))
@@ -128,7 +130,7 @@ class AnswerChangeResult(Result):
 
     Attributes:
         kind: what the numbers are: "probability", "value", "cosine".
-        keys: the predictions, with the cells of `COLUMNS`; at each position A's top predictions, then those
+        keys: the predictions, with the cells of `KEY_COLUMNS`; at each position A's top predictions, then those
             that only B has among its top predictions.
         a, b: number of each prediction in either model, float64 [prediction]; NaN for a label that it does
             not have.
@@ -151,11 +153,11 @@ class AnswerChangeResult(Result):
     def names(self) -> tuple[str, ...]:
         """Short names of the predictions, for charts."""
         task = self.question.task
-        if task == COMPARING:
+        if task == SENTENCE_SIMILARITY:
             return ("cosine",)
-        if task == LABELLING:
+        if task == TOKEN_CLASSIFICATION:
             return tuple(f"{token} ({position}): {label}" for position, token, label in self.keys)
-        if task == FILLING and len({key[0] for key in self.keys}) > 1:
+        if task == FILL_MASK and len({key[0] for key in self.keys}) > 1:
             return tuple(f"{token} at {position}" for position, token in self.keys)
         return tuple(str(key[-1]) for key in self.keys)
 
@@ -181,14 +183,14 @@ class AnswerChangeResult(Result):
                 else "The models have different labels."
             )
         index = int(change.argmax())
-        if self.question.task == COMPARING:
+        if self.question.task == SENTENCE_SIMILARITY:
             return f"The cosine of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
         return f"‘{self.names[index]}’ changed most: {self.kind} {self.a[index]:.3g} → {self.b[index]:.3g}."
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per prediction: the `COLUMNS` of the task, a, b, difference."""
+        """Return one row per prediction: the `KEY_COLUMNS` of the task, a, b, difference."""
         columns: dict[str, Any] = {}
-        for index, name in enumerate(COLUMNS[str(self.question.task)]):
+        for index, name in enumerate(KEY_COLUMNS[str(self.question.task)]):
             cells = [key[index] for key in self.keys]
             columns[name] = (
                 cells if isinstance(cells[0], int) else pd.Series(frames.names(cells), dtype=object)
@@ -196,7 +198,7 @@ class AnswerChangeResult(Result):
         return pd.DataFrame(columns | {"a": self.a, "b": self.b, "difference": self.difference})
 
 
-def in_both(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
+def common_tasks(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
     """Return the tasks that both models have heads for, at least one, in the order of `TASKS`.
 
     Raises:
@@ -214,7 +216,7 @@ def in_both(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
 def _fill_mask(change: AnswerChange, trace: Trace) -> _ModelAnswer:
     result = FillMask(change.top, mask=change.mask).of(trace)
     positions = [mask.position for mask in result.masks]
-    probabilities = softmax(output_of(trace.checkpoint, FILLING).logits(result.read, positions))
+    probabilities = softmax(output_head(trace.checkpoint, FILL_MASK).logits(result.read, positions))
     vocabulary = trace.checkpoint.tokenizer.get_vocab()
 
     def number(key: Key) -> float:
@@ -286,10 +288,10 @@ def _similarity(_change: AnswerChange, trace: Trace) -> _ModelAnswer:
 
 
 _PREDICT: Mapping[str, Callable[[AnswerChange, Trace], _ModelAnswer]] = {
-    FILLING: _fill_mask,
-    CLASSIFYING: _classify_text,
-    LABELLING: _label_tokens,
-    ANSWERING: _find_answer,
-    FOLLOWING: _next_sentence,
-    COMPARING: _similarity,
+    FILL_MASK: _fill_mask,
+    TEXT_CLASSIFICATION: _classify_text,
+    TOKEN_CLASSIFICATION: _label_tokens,
+    QUESTION_ANSWERING: _find_answer,
+    NEXT_SENTENCE_PREDICTION: _next_sentence,
+    SENTENCE_SIMILARITY: _similarity,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.comparison.model_change import check_same_tokens
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
@@ -29,7 +29,7 @@ class HeadChange(Question):
 
     inputs = TwoModelTraces()
 
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> HeadChangeResult:
         """Compare the heads of two models; one head's attention of each is in memory at a time.

@@ -40,13 +40,13 @@ class HeadMatches(Question):
         Choice(TABLES), default="best", about="The best match of each head, or all pairs.", display_only=True
     )
 
-    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> HeadMatchesResult:
+    def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> HeadMatchesResult:
         """Compare all pairs of heads.
 
         One layer of B's attention is in memory at a time, and as many layers of A's as fit in `CHUNK_BYTES`.
 
         Args:
-            report: called with the number of pairs of layers done and the total.
+            progress: called with the number of pairs of layers done and the total.
 
         Raises:
             SelectionError: the traces are of different texts, or the text was truncated.
@@ -75,7 +75,7 @@ class HeadMatches(Question):
                         similarity[layer, :, layer_b] = 1 - cdist(weights, q, "cityblock") / (
                             2 * len(spans.rows)
                         )
-                    report(
+                    progress(
                         first * trace_b.layers + (layer_b + 1) * len(layers_a),
                         trace_a.layers * trace_b.layers,
                     )

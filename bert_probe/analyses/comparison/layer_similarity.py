@@ -14,7 +14,7 @@ from bert_probe.analyses.comparison.model_change import (
     check_encodings,
     check_tokenizers,
 )
-from bert_probe.analyses.vectors.encoded import encoded
+from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core.field_types import Number
 from bert_probe.core.inputs import TwoModelSentences
 from bert_probe.core.provenance import InputRecord
@@ -23,10 +23,10 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import batches
+from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
 
 @question("alikeness of layers", command="diff layers")
@@ -56,14 +56,14 @@ class LayerSimilarity(Question):
         b: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> LayerSimilarityResult:
         """Compare the layers over sentences.
 
         Args:
             sentences: one sentence each; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            report: called with the steps done and the total: sentences of either model, pairs of layers.
+            progress: called with the steps done and the total: sentences of either model, pairs of layers.
 
         Raises:
             SelectionError: the models have different tokenizers.
@@ -73,8 +73,8 @@ class LayerSimilarity(Question):
         """
         a, b = a.now(), b.now()
         check_tokenizers(a, b)
-        lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
-        encodings = [encoded(checkpoint, lines, truncate, report) for checkpoint in (a, b)]
+        lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
+        encodings = [encode_texts(checkpoint, lines, truncate, progress) for checkpoint in (a, b)]
         for number, (encoding_a, encoding_b) in enumerate(zip(*encodings, strict=True), start=1):
             check_encodings(encoding_a, encoding_b, f"sentence {number:,}")
         texts, dropped = (
@@ -85,7 +85,7 @@ class LayerSimilarity(Question):
         positions = self._sample(encodings[0])
         is_same_model = are_same_model(inputs, a, b)
         steps = _PairCounter(
-            report,
+            progress,
             len(texts) * (1 if is_same_model else 2)
             + (a.description.layers + 1) * (b.description.layers + 1),
         )
@@ -231,7 +231,7 @@ def _vectors(
 ) -> list[Array]:
     """Return the centered vectors of the sampled tokens after each layer, each [token, hidden]."""
     vectors: list[Array] = []
-    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+    for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         traces = checkpoint.trace_encodings([encodings[index] for index in group])
         for index, trace in zip(group, traces, strict=True):
             if not vectors:

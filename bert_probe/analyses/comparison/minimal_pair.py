@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS, Head
+from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS_HELP, Head
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional
@@ -22,7 +22,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
@@ -48,7 +48,7 @@ class MinimalPair(Question):
 
     inputs = TwoTraces()
 
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
     show: str = param(Choice(("heads", "moved")), default="heads", key="compare_show", display_only=True)
     by: str = param(
         Choice(CHANGES),
@@ -107,7 +107,7 @@ class MinimalPairRow(Question):
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: Head = param(HEAD, default="mean", about="Head, counted from 1, or the mean of all.")
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
         """Return its attention in both texts.
@@ -190,7 +190,7 @@ class MinimalPairResult(Result):
         Raises:
             SelectionError: there is no such place.
         """
-        shift = self.shift[:, :, resolve(place, self.shift.shape[2], "place")]
+        shift = self.shift[:, :, resolve_index(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
         return int(layer), int(head)
 
@@ -389,7 +389,7 @@ def describe(pair: MinimalPairResult, place: int | None = None) -> str:
     """Return a sentence on what changed for the aligned unit at a place; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts are the same input to the model."
-    place = pair.most_moved if place is None else resolve(place, len(pair.alignment.pairs), "place")
+    place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
     vector = _describe_vector(pair, place)
     description = f"{vector[0].upper()}{vector[1:]}; {_describe_shift(pair, place)}. {_describe_heads(pair)}."
     if not pair.alignment.shares_text:

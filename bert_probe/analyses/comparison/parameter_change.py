@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.comparison.model_change import check_tokenizers
-from bert_probe.analyses.weights.parameters import Inventory, Parameter, inventory
+from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.inputs import TwoCheckpoints
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
@@ -42,7 +42,7 @@ class ParameterChange(Question):
         check_tokenizers(a, b)
         inputs = InputRecord.of_model(a).beside(InputRecord.of_model(b))
         with a.running() as model_a, b.running() as model_b:
-            inventory_a, inventory_b = inventory(model_a), inventory(model_b)
+            inventory_a, inventory_b = list_parameters(model_a), list_parameters(model_b)
             parameters = [
                 dict(model.named_parameters(remove_duplicate=False)) for model in (model_a, model_b)
             ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attention.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS_HELP
 from bert_probe.analyses.comparison.model_change import check_same_tokens
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
@@ -35,7 +35,7 @@ class VectorChange(Question):
 
     inputs = TwoModelTraces()
 
-    words: bool = param(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> VectorChangeResult:
         """Compare the vectors of two models.

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.highlights.reference import Form, ReferenceNumbers, usual
+from bert_probe.analyses.highlights.reference import ReferenceForm, ReferenceNumbers, measure_references
 from bert_probe.analyses.highlights.thumbnails import Grid, Picture
 from bert_probe.analyses.highlights.types import (
     HighlightCandidate,
@@ -24,7 +24,7 @@ from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.core.snippets import url_parameters
 from bert_probe.errors import TextError
-from bert_probe.model.progress import Progress, no_progress, part_of
+from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Trace
 
 # (lowest percentile, maximum number of highlights); without enough highlights above the first percentile,
@@ -52,7 +52,7 @@ class Highlights(Question):
         trace: Trace,
         other: Trace | None = None,
         numbers: ReferenceNumbers | None = None,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> HighlightsResult:
         """Return the highlights of a text, or of two separate texts and their comparison.
 
@@ -60,14 +60,14 @@ class Highlights(Question):
             trace: the text, or a sentence pair.
             other: a second text; not together with a sentence pair.
             numbers: the numbers of the reference sentences, see `measure_references_for`; measured if None.
-            report: called with the number of reference sentences done and their total.
+            progress: called with the number of reference sentences done and their total.
 
         Raises:
             TextError: two texts of which one is a sentence pair.
             UnavailableError: the trace was made from attention weights alone, without a model.
         """
-        result = look(trace, other)
-        return result.ranked(measure_references_for(trace, other, report) if numbers is None else numbers)
+        result = find_highlights(trace, other)
+        return result.ranked(measure_references_for(trace, other, progress) if numbers is None else numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +241,7 @@ class HighlightsResult(Result):
         )
 
 
-def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
+def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
     """Return the highlights of a text, or of two, without ranking them.
 
     Args:
@@ -283,22 +283,22 @@ def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> Highl
 
 
 def measure_references_for(
-    trace: Trace, other: Trace | None = None, report: Progress = no_progress
+    trace: Trace, other: Trace | None = None, progress: Progress = no_progress
 ) -> ReferenceNumbers:
     """Return the numbers of the reference sentences, in the form of a text, a sentence pair or two texts.
 
     Raises:
         UnavailableError: the trace was made from attention weights alone, without a model.
     """
-    required = forms(trace, other)
+    required = reference_forms(trace, other)
     measured = [
-        usual(trace.checkpoint, form, part_of(report, number, len(required)))
+        measure_references(trace.checkpoint, form, step_progress(progress, number, len(required)))
         for number, form in enumerate(required)
     ]
     return measured[0] if len(measured) == 1 else measured[0] | measured[1]
 
 
-def forms(trace: Trace, other: Trace | None = None) -> Sequence[Form]:
+def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[ReferenceForm]:
     """Return the forms in which the reference sentences are read to rank a text, or two."""
     if trace.encoding.pair is not None:
         return ["pair"]

@@ -21,7 +21,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 _BATCH_SIZE = 8  # traces in memory at a time
 
-Form = Literal["text", "pair", "two texts"]
+ReferenceForm = Literal["text", "pair", "two texts"]
 """How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
 
 
@@ -50,13 +50,15 @@ class ReferenceNumbers:
         return sum(values.nbytes for values in self.numbers.values())
 
 
-def usual(checkpoint: Checkpoint, form: Form, report: Progress = no_progress) -> ReferenceNumbers:
+def measure_references(
+    checkpoint: Checkpoint, form: ReferenceForm, progress: Progress = no_progress
+) -> ReferenceNumbers:
     """Measure all highlight types on the reference sentences, read in one form.
 
     Args:
         checkpoint: the model that reads them.
         form: how the sentences are read.
-        report: called with the number of sentences done and their total.
+        progress: called with the number of sentences done and their total.
 
     Raises:
         OutOfMemoryError: a pass needs more memory than is free.
@@ -68,7 +70,7 @@ def usual(checkpoint: Checkpoint, form: Form, report: Progress = no_progress) ->
     numbers: dict[str, list[float]] = {highlight_type.measure: [] for highlight_type in types}
     lengths: list[int] = []
     for number, traces in enumerate(_traces(checkpoint, form)):
-        report(number, len(sentences))
+        progress(number, len(sentences))
         contexts = [HighlightContext(trace) for trace in traces]
         lengths.append(len(traces[0].tokens))
         for highlight_type in types:
@@ -76,12 +78,12 @@ def usual(checkpoint: Checkpoint, form: Form, report: Progress = no_progress) ->
                 candidate = highlight_type.find(*contexts)
                 if candidate is not None:
                     numbers[highlight_type.measure].append(candidate.value)
-    report(len(sentences), len(sentences))
+    progress(len(sentences), len(sentences))
     ordered = {measure: read_only(np.sort(np.array(values))) for measure, values in numbers.items()}
     return ReferenceNumbers(len(sentences), ordered, (min(lengths), max(lengths)))
 
 
-def _traces(checkpoint: Checkpoint, form: Form) -> Iterator[tuple[Trace, ...]]:
+def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
     """Yield one trace for each sentence, or two; the last sentence is followed by the first."""
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])

@@ -14,12 +14,12 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError
-from bert_probe.model.checkpoint import CLASSIFYING
-from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 
-@question(CLASSIFYING, command="predict")
+@question(TEXT_CLASSIFICATION, command="predict")
 class ClassifyText(Prediction):
     """The predicted classes of a text or text pair, most probable first.
 
@@ -29,7 +29,7 @@ class ClassifyText(Prediction):
 
     inputs = OneTrace()
 
-    task: ClassVar[str] = CLASSIFYING
+    task: ClassVar[str] = TEXT_CLASSIFICATION
 
     top: int | None = param(Optional(Number(1)), default=None)
 
@@ -39,9 +39,9 @@ class ClassifyText(Prediction):
         Raises:
             UnavailableError: the checkpoint has no sequence-classification head.
         """
-        output = output_of(trace.checkpoint, CLASSIFYING)
+        output = output_head(trace.checkpoint, TEXT_CLASSIFICATION)
         logits = output.logits(trace)
-        problem = problem_of(output)
+        problem = problem_type(output)
         order = np.argsort(-logits, kind="stable")[: self.top]
         return ClassifyTextResult(
             self.resolved(trace),
@@ -53,7 +53,7 @@ class ClassifyText(Prediction):
         )
 
 
-def problem_of(output: OutputHead) -> str:
+def problem_type(output: OutputHead) -> str:
     """Return the problem type of a sequence-classification head, as in the `transformers` configuration.
 
     A head without one in its configuration is single-label; with one label only, it is a yes-or-no question

@@ -29,22 +29,22 @@ from bert_probe.errors import EmptyTextError, InvalidFileError, SelectionError, 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledTexts
+from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.validation import ValidationErrors
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
 """Labeled texts, or sentences of tagged words."""
 
-MAIN: Mapping[str, str] = {
+MAIN_MEASURES: Mapping[str, str] = {
     CLASSES: "accuracy",
-    SEVERAL: "subset_accuracy",
+    MULTI_LABEL: "subset_accuracy",
     NUMBER: "mse",
     TAGS: "accuracy",
 }
 """Label type → the measure that is compared with the baselines."""
 
-SHOWS: Mapping[str, str] = {
+TABLES: Mapping[str, str] = {
     "measures": "The measures, and those of the baselines.",
     "classes": "Precision, recall, F1 and count of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns predicted ones.",
@@ -61,13 +61,13 @@ class Evaluate(Question):
     """How well the head of a checkpoint predicts the labels of texts or words.
 
     Attributes:
-        show: the table; see `SHOWS`.
+        show: the table; see `TABLES`.
     """
 
     inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
     show: str = param(
-        Choice(SHOWS), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
     )
 
     def of(
@@ -76,7 +76,7 @@ class Evaluate(Question):
         rows: Rows,
         training: Rows | None = None,
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> EvaluateResult:
         """Compare the head's predictions with the labels.
 
@@ -85,7 +85,7 @@ class Evaluate(Question):
                 one that labels tokens.
             training: rows on which the baselines are fitted; without it, there are no baselines.
             truncate: truncate texts that are too long instead of raising an error.
-            report: called with the number of texts done and the total.
+            progress: called with the number of texts done and the total.
 
         Raises:
             EmptyTextError: there are no rows.
@@ -104,9 +104,9 @@ class Evaluate(Question):
         if kind != NUMBER:
             _check_labels(rows, output.labels, checkpoint)
         predictions = (
-            predict_texts(checkpoint, output, rows.rows, truncate, report)
+            predict_texts(checkpoint, output, rows.rows, truncate, progress)
             if isinstance(rows, LabeledTexts)
-            else predict_words(checkpoint, output, tuple(rows), truncate, report)
+            else predict_words(checkpoint, output, tuple(rows), truncate, progress)
         )
         true = _true_values(rows, predictions, output.labels)
         predicted, certainty = _DECISIONS[kind](predictions.logits)
@@ -182,7 +182,7 @@ def _decide_number(logits: Array) -> tuple[Array, Array]:
 # Label type → function from logits to predictions and their certainty, as in `EvaluateResult`.
 _DECISIONS: Mapping[str, Any] = {
     CLASSES: _decide_class,
-    SEVERAL: _decide_labels,
+    MULTI_LABEL: _decide_labels,
     NUMBER: _decide_number,
     TAGS: _decide_class,
 }
@@ -243,7 +243,7 @@ class EvaluateResult(Result):
         true, predicted: label indices, [unit]; bool [unit, label] for "several"; float64 for "number".
         certainty: probability of the prediction, float64 [unit]; for "several" that of the least certain
             label; NaN for numbers.
-        baselines: the main measure (see `MAIN`) of each baseline; empty without training rows.
+        baselines: the main measure (see `MAIN_MEASURES`) of each baseline; empty without training rows.
     """
 
     question: Evaluate
@@ -261,7 +261,7 @@ class EvaluateResult(Result):
 
     def __post_init__(self) -> None:
         units = len(self.texts)
-        shape = (units, len(self.labels)) if self.kind == SEVERAL else (units,)
+        shape = (units, len(self.labels)) if self.kind == MULTI_LABEL else (units,)
         if not self.true.shape == self.predicted.shape == shape or self.certainty.shape != (units,):
             raise ShapeError(
                 f"true, predicted and certainty have shapes {self.true.shape}, {self.predicted.shape} and "
@@ -272,7 +272,7 @@ class EvaluateResult(Result):
     def is_correct(self) -> Array:
         """Whether each prediction is correct, bool [unit]. Not meaningful for numbers."""
         equal = self.true == self.predicted
-        return read_only(equal.all(axis=1) if self.kind == SEVERAL else equal)
+        return read_only(equal.all(axis=1) if self.kind == MULTI_LABEL else equal)
 
     @property
     def measures(self) -> Mapping[str, float]:
@@ -281,7 +281,7 @@ class EvaluateResult(Result):
             return scores.score_tags(self._tags(self.true), self._tags(self.predicted))
         score_fn = {
             CLASSES: scores.score_classes,
-            SEVERAL: scores.score_multilabel,
+            MULTI_LABEL: scores.score_multilabel,
             NUMBER: scores.score_numbers,
         }[self.kind]
         return score_fn(self.true, self.predicted)
@@ -289,7 +289,7 @@ class EvaluateResult(Result):
     @property
     def main(self) -> float:
         """The value of the measure that is compared with the baselines."""
-        return self.measures[MAIN[self.kind]]
+        return self.measures[MAIN_MEASURES[self.kind]]
 
     @property
     def confusion(self) -> Array:
@@ -342,7 +342,7 @@ class EvaluateResult(Result):
         """Return a true or predicted value as it is written in a file."""
         if self.kind == NUMBER:
             return repr(float(value))
-        if self.kind == SEVERAL:
+        if self.kind == MULTI_LABEL:
             return "|".join(label for label, applies in zip(self.labels, value, strict=True) if applies)
         return self.labels[int(value)]
 
@@ -364,7 +364,7 @@ class EvaluateResult(Result):
         return pd.concat([entities, classes], ignore_index=True)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects; see `SHOWS`."""
+        """Return the table that the question selects; see `TABLES`."""
         show = self.question.show
         if show == "classes":
             return self.by_class()
@@ -374,7 +374,7 @@ class EvaluateResult(Result):
             units = {"uncertain": self.least_certain, "wrong": self.surely_wrong}
             return self.listed(units.get(show, range(len(self.texts))))
         values = {**self.measures}
-        values |= {f"{name}_{MAIN[self.kind]}": value for name, value in self.baselines.items()}
+        values |= {f"{name}_{MAIN_MEASURES[self.kind]}": value for name, value in self.baselines.items()}
         values["words" if self.kind == TAGS else "texts"] = len(self.texts)
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 

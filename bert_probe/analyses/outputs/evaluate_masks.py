@@ -20,20 +20,20 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError, UnavailableError
-from bert_probe.model.checkpoint import FILLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import ModelInputs
-from bert_probe.model.forward import BATCH_TOKENS, batch, batches, forward
-from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.forward import BATCH_TOKENS, batch, forward, group_by_length
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
-AMONG = 5
+TOP_K = 5
 """A prediction also counts as a hit if the masked token is among this many top tokens."""
 CHUNK_SIZE = 256
 """Masks whose logits over the whole vocabulary are in memory at a time."""
 
-SHOWS: Mapping[str, str] = {
+TABLES: Mapping[str, str] = {
     "measures": "How often the masked token is predicted, and its mean cross-entropy in bits.",
     "masks": "Each masked token with its rank, its probability, and the top prediction.",
 }
@@ -48,14 +48,14 @@ class EvaluateMasks(Question):
 
     Attributes:
         seed: random seed that selects the masked tokens.
-        show: the table; see `SHOWS`.
+        show: the table; see `TABLES`.
     """
 
     inputs = SentenceList()
 
     seed: int = param(Number(0), default=0, about="Seed that selects the masked tokens.  [default: 0]")
     show: str = param(
-        Choice(SHOWS), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
     )
 
     def of(
@@ -63,14 +63,14 @@ class EvaluateMasks(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> EvaluateMasksResult:
         """Mask tokens of the lines and compare them with the head's predictions.
 
         Args:
             sentences: one line each; blank lines are skipped.
             truncate: truncate lines that are too long instead of raising an error.
-            report: called with the number of lines done and the total.
+            progress: called with the number of lines done and the total.
 
         Raises:
             UnavailableError: the checkpoint has no masked-language-modeling head or mask token, or its
@@ -80,9 +80,9 @@ class EvaluateMasks(Question):
             OutOfMemoryError: there is not enough memory.
         """
         checkpoint = checkpoint.now()
-        output = output_of(checkpoint, FILLING)
+        output = output_head(checkpoint, FILL_MASK)
         mask_token(checkpoint)
-        lines = numbered(sentences, "line")
+        lines = with_line_numbers(sentences, "line")
         originals = encode_lines(checkpoint, lines, truncate)
         texts = _mask_texts(checkpoint, originals, self.seed)
         masks = [
@@ -95,15 +95,15 @@ class EvaluateMasks(Question):
             )
         predictions: list[list[_MaskPrediction]] = [[] for _ in lines]
         done = 0
-        report(done, len(lines))
-        for group in batches([len(text) for text in texts], BATCH_TOKENS, checkpoint.pads):
+        progress(done, len(lines))
+        for group in group_by_length([len(text) for text in texts], BATCH_TOKENS, checkpoint.pads):
             in_group = _predict(
                 checkpoint, output, [texts[index] for index in group], [originals[index] for index in group]
             )
             for index in group:
                 predictions[index] = [next(in_group) for _ in masks[index]]
             done += len(group)
-            report(done, len(lines))
+            progress(done, len(lines))
         ranks, logs, top_ids = (
             np.array(values) for values in zip(*(row for rows in predictions for row in rows), strict=True)
         )
@@ -210,14 +210,14 @@ class EvaluateMasksResult(Result):
             "first_guess": correct / len(self.ranks),
             "first_guess_low": low,
             "first_guess_high": high,
-            f"among_{AMONG}": float((self.ranks <= AMONG).mean()),
+            f"among_{TOP_K}": float((self.ranks <= TOP_K).mean()),
             "bits": float(-self.logs.mean() / np.log(2)),
             "most_frequent_first_guess": most_frequent / len(self.ranks),
             "masks": len(self.ranks),
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects; see `SHOWS`."""
+        """Return the table that the question selects; see `TABLES`."""
         if self.question.show == "measures":
             measures = self.measures
             return pd.DataFrame(

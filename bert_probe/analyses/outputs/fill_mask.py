@@ -17,13 +17,13 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
-from bert_probe.model.checkpoint import FILLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token, panics_as_errors
-from bert_probe.model.outputs import output_of
+from bert_probe.model.outputs import output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 
-@question(FILLING, command="predict")
+@question(FILL_MASK, command="predict")
 class FillMask(Prediction):
     """The words that the model predicts at each mask, most probable first.
 
@@ -36,7 +36,7 @@ class FillMask(Prediction):
 
     inputs = OneTrace()
 
-    task: ClassVar[str] = FILLING
+    task: ClassVar[str] = FILL_MASK
 
     top: int = param(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
     targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words at a mask.")
@@ -54,7 +54,7 @@ class FillMask(Prediction):
             SelectionError: a word that is not in the text, or a target without any token.
         """
         checkpoint = trace.checkpoint
-        output, mask = output_of(checkpoint, FILLING), mask_token(checkpoint)
+        output, mask = output_head(checkpoint, FILL_MASK), mask_token(checkpoint)
         resolved = self.resolved(trace)
         masked_trace = (
             trace if resolved.mask is None else checkpoint.trace(*mask_word(trace, int(resolved.mask)))
@@ -134,7 +134,7 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
     return str(texts[0]), texts[1]
 
 
-def usual_word(trace: Trace) -> int:
+def default_position(trace: Trace) -> int:
     """Return the default position to predict: the first mask, else the last token with a letter or digit."""
     mask = trace.checkpoint.tokenizer.mask_token_id
     masks = [token.position for token in trace.tokens if token.id == mask]
@@ -144,7 +144,7 @@ def usual_word(trace: Trace) -> int:
     return masks[0] if masks else max((token.position for token in word_tokens), default=0)
 
 
-def to_mask(trace: Trace, position: int) -> int | None:
+def mask_position(trace: Trace, position: int) -> int | None:
     """Return the value of `FillMask.mask` for a token: its position, or None for a mask or special token."""
     token = trace.tokens[position]
     is_fixed = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id

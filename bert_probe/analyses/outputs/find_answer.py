@@ -16,13 +16,13 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import TextError
-from bert_probe.model.checkpoint import ANSWERING, Checkpoint
+from bert_probe.model.checkpoint import QUESTION_ANSWERING, Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.trace import Array, Trace
 
 
-@question(ANSWERING, command="predict")
+@question(QUESTION_ANSWERING, command="predict")
 class FindAnswer(Prediction):
     """The spans of a text that answer a question, most probable first and without overlaps.
 
@@ -37,7 +37,7 @@ class FindAnswer(Prediction):
 
     inputs = OneTrace()
 
-    task: ClassVar[str] = ANSWERING
+    task: ClassVar[str] = QUESTION_ANSWERING
 
     top: int = param(Number(1), default=5)
     longest: int = param(Number(1, 1000), default=15, about="Maximum tokens of an answer.  [default: 15]")
@@ -69,7 +69,7 @@ class FindAnswer(Prediction):
             UnavailableError, TextError: as `of`.
         """
         checkpoint, encoding = trace.checkpoint, trace.encoding
-        output = output_of(checkpoint, ANSWERING)
+        output = output_head(checkpoint, QUESTION_ANSWERING)
         if encoding.pair is None:
             raise TextError(
                 "Question answering needs two texts. Give the question, and the text to search as its pair."

@@ -16,7 +16,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_words", "by_word"
 
-ABOUT = {
+BASELINE_DESCRIPTIONS = {
     BAG_OF_WORDS: "a bag of words",
     BY_WORD: "each word's most frequent tag",
     MOST_FREQUENT: "the most frequent answer",

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bert_probe.analyses.outputs.classify_text import problem_of
-from bert_probe.analyses.vectors.encoded import encoded
+from bert_probe.analyses.outputs.classify_text import problem_type
+from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, forward
-from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, forward, group_by_length
+from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText
+from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledText
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
@@ -25,7 +25,7 @@ TAGS = "tags"
 
 _LABEL_TYPES = {
     "single_label_classification": CLASSES,
-    "multi_label_classification": SEVERAL,
+    "multi_label_classification": MULTI_LABEL,
     "regression": NUMBER,
 }
 
@@ -47,16 +47,16 @@ class HeadPredictions:
     dropped: int
 
 
-def kind_of(checkpoint: Checkpoint) -> str:
+def label_type(checkpoint: Checkpoint) -> str:
     """Return the type of labels that a checkpoint predicts: "classes", "several", "number" or "tags".
 
     Raises:
         UnavailableError: the checkpoint has no head for texts or words, or one with several numbers per text.
     """
-    if LABELLING in checkpoint.outputs and CLASSIFYING not in checkpoint.outputs:
+    if TOKEN_CLASSIFICATION in checkpoint.outputs and TEXT_CLASSIFICATION not in checkpoint.outputs:
         return TAGS
-    output = output_of(checkpoint, CLASSIFYING)
-    kind = _LABEL_TYPES[problem_of(output)]
+    output = output_head(checkpoint, TEXT_CLASSIFICATION)
+    kind = _LABEL_TYPES[problem_type(output)]
     if kind == NUMBER and len(output.labels) != 1:
         raise UnavailableError(
             f"The head of {checkpoint.description.name} predicts {len(output.labels)} numbers per text, but "
@@ -71,12 +71,12 @@ def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
     Raises:
         UnavailableError: the checkpoint has no such head.
     """
-    task = LABELLING if kind == TAGS else CLASSIFYING
-    output = output_of(checkpoint, task)
-    if kind != TAGS and kind != kind_of(checkpoint):
+    task = TOKEN_CLASSIFICATION if kind == TAGS else TEXT_CLASSIFICATION
+    output = output_head(checkpoint, task)
+    if kind != TAGS and kind != label_type(checkpoint):
         raise UnavailableError(
             f"The labels are of type {kind}, but the head of {checkpoint.description.name} predicts "
-            f"{kind_of(checkpoint)}. Read the file as {kind_of(checkpoint)}."
+            f"{label_type(checkpoint)}. Read the file as {label_type(checkpoint)}."
         )
     return output
 
@@ -94,7 +94,7 @@ def predict_texts(
         TextError: a text cannot be encoded; the message names its line.
         UnavailableError: the logits are not finite.
     """
-    encodings = encoded(checkpoint, [(row.line, row.text, row.pair) for row in rows], truncate)
+    encodings = encode_texts(checkpoint, [(row.line, row.text, row.pair) for row in rows], truncate)
     logits_by_text = np.empty((len(rows), len(output.labels)), dtype=np.float64)
     for index, logits in _logits(checkpoint, output, encodings, progress):
         logits_by_text[index] = _check_finite(logits, checkpoint, rows[index].line)
@@ -116,7 +116,7 @@ def predict_words(
     Raises:
         TextError, UnavailableError: as `predict_texts`.
     """
-    encodings = encoded(
+    encodings = encode_texts(
         checkpoint, [(sentence.line, sentence.text, None) for sentence in sentences], truncate
     )
     positions = [
@@ -160,7 +160,7 @@ def _logits(
     """Yield the index of each text and its logits, [label] or [token, label]; texts are read in batches."""
     done = 0
     progress(done, len(encodings))
-    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+    for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         selected = [encodings[index] for index in group]
         states, _ = forward(checkpoint, selected)
         with torch.inference_mode(), checkpoint.running():

@@ -15,8 +15,8 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError, TextError
-from bert_probe.model.checkpoint import LABELLING, Checkpoint
-from bert_probe.model.outputs import output_of
+from bert_probe.model.checkpoint import TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.outputs import output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 OUTSIDE = "O"
@@ -31,7 +31,7 @@ AGGREGATIONS: Mapping[str, str] = {
 }
 
 
-@question(LABELLING, command="predict")
+@question(TOKEN_CLASSIFICATION, command="predict")
 class LabelTokens(Prediction):
     """The most probable label of each token, or of merged words and entities.
 
@@ -42,7 +42,7 @@ class LabelTokens(Prediction):
 
     inputs = OneTrace()
 
-    task: ClassVar[str] = LABELLING
+    task: ClassVar[str] = TOKEN_CLASSIFICATION
 
     aggregation: str = param(
         Choice(AGGREGATIONS),
@@ -59,7 +59,7 @@ class LabelTokens(Prediction):
             TextError: the trace has a pair.
         """
         checkpoint = trace.checkpoint
-        output = output_of(checkpoint, LABELLING)
+        output = output_head(checkpoint, TOKEN_CLASSIFICATION)
         if trace.encoding.pair is not None:
             raise TextError("Token classification takes one text. Remove the second text.")
         probabilities = softmax(output.logits(trace))

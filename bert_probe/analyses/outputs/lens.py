@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_of
+from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
 from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
@@ -23,13 +23,13 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import Token
-from bert_probe.model.layers import passing
-from bert_probe.model.outputs import OutputHead, as_tensor, missing, output_of
+from bert_probe.model.layers import record_forward_pass
+from bert_probe.model.outputs import OutputHead, as_tensor, missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
-TASKS = (FILLING, CLASSIFYING, LABELLING)
+TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
 """Tasks whose heads can read any layer, in order of preference."""
 
 CAVEAT = (
@@ -85,9 +85,9 @@ class Lens(Question):
             WeightsError: the file is not a tuned lens of this checkpoint.
         """
         output = _output(trace.checkpoint, self.task)
-        if output.task != FILLING and (self.targets or self.mask is not None or self.tuned is not None):
+        if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILLING} head; this is the head for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head; this is the head for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
@@ -104,7 +104,9 @@ class Lens(Question):
                 "A tuned lens applies to masks, but the text has none. Add a mask, or choose a word to mask."
             )
         targets = sorted({target_token(masked_trace.checkpoint, word)[0] for word in self.targets})
-        to_probabilities = PROBABILITIES[problem_of(output)] if output.task == CLASSIFYING else softmax
+        to_probabilities = (
+            PROBABILITIES[problem_type(output)] if output.task == TEXT_CLASSIFICATION else softmax
+        )
         layers = []
         for logits in _by_layer(masked_trace, output, [token.position for token in tokens], lens):
             probabilities = to_probabilities(logits)
@@ -215,33 +217,33 @@ class LensResult(Result):
         if self.question.show == "entropy":
             columns |= {frames.TOKEN: frames.names(self.places) * layers} if self.places else {}
             return pd.DataFrame(columns | {"entropy_bits": self.entropy.ravel()})
-        column = frames.TOKEN if self.task == FILLING else "label"
+        column = frames.TOKEN if self.task == FILL_MASK else "label"
         names = [name for layer in self.names for place in layer for name in place]
         columns |= {
             "rank": self.ranks.ravel(),
             column: pd.Series(names, dtype=object),
             "probability": self.probabilities.ravel(),
         }
-        return pd.DataFrame(columns | ({} if self.task == FILLING else {"logit": self.logits.ravel()}))
+        return pd.DataFrame(columns | ({} if self.task == FILL_MASK else {"logit": self.logits.ravel()}))
 
 
 def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
     if task is not None:
-        return output_of(checkpoint, task)
+        return output_head(checkpoint, task)
     tasks = [task for task in TASKS if task in checkpoint.outputs]
     if not tasks:
-        raise UnavailableError(missing(checkpoint, f"{', '.join(TASKS[:-1])} or {TASKS[-1]}"))
-    return output_of(checkpoint, tasks[0])
+        raise UnavailableError(missing_head_message(checkpoint, f"{', '.join(TASKS[:-1])} or {TASKS[-1]}"))
+    return output_head(checkpoint, tasks[0])
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
     """Return the masks, or all tokens if there are none; all tokens for token labels, no tokens for
     text classes.
     """
-    if output.task == CLASSIFYING:
+    if output.task == TEXT_CLASSIFICATION:
         return ()
     masks = [token for token in read.tokens if token.id == read.checkpoint.tokenizer.mask_token_id]
-    return tuple(masks if output.task == FILLING and masks else read.tokens)
+    return tuple(masks if output.task == FILL_MASK and masks else read.tokens)
 
 
 def _by_layer(
@@ -249,7 +251,7 @@ def _by_layer(
 ) -> Iterator[Array]:
     """Yield the logits for each layer, [place, word or label]; the last are the model's own."""
     with torch.inference_mode(), read.checkpoint.running() as model:
-        passed = passing(read)
+        passed = record_forward_pass(read)
         passed.check_pooler()
         norm = passed.norm
         for layer in range(read.layers):
@@ -271,7 +273,7 @@ def _entropy(probabilities: Array) -> Array:
 
 
 def _names(output: OutputHead, read: Trace, ids: Array) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    if output.task != FILLING:
+    if output.task != FILL_MASK:
         return tuple(tuple(tuple(output.labels[index] for index in row) for row in layer) for layer in ids)
     names = read.checkpoint.tokenizer.convert_ids_to_tokens
     return tuple(tuple(tuple(names(row)) for row in layer) for layer in ids.tolist())

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from bert_probe.errors import EmptyTextError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
-from bert_probe.model.forward import as_array, batch, batches
+from bert_probe.model.forward import as_array, batch, group_by_length
 from bert_probe.model.layers import ForwardPass
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
@@ -111,7 +111,7 @@ def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) 
             "at "
             f"most {MAX_BYTES / 1e9:.0f} GB are allowed. Give fewer lines: a few thousand are enough."
         )
-    groups = batches([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
+    groups = group_by_length([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
     return MaskedLines(texts, [*range(len(lines))] * PASSES, places, groups)
 
 

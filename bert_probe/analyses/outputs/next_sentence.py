@@ -12,21 +12,21 @@ from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.errors import ShapeError, TextError
-from bert_probe.model.checkpoint import FOLLOWING
-from bert_probe.model.outputs import output_of
+from bert_probe.model.checkpoint import NEXT_SENTENCE_PREDICTION
+from bert_probe.model.outputs import output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 FOLLOWS = ("next", "not next")
 """Names of the head's two logits, in order; Devlin et al. 2019, section 3.1."""
 
 
-@question(FOLLOWING, command="predict")
+@question(NEXT_SENTENCE_PREDICTION, command="predict")
 class NextSentence(Prediction):
     """Whether the second text of a pair continues the first."""
 
     inputs = OneTrace()
 
-    task: ClassVar[str] = FOLLOWING
+    task: ClassVar[str] = NEXT_SENTENCE_PREDICTION
 
     def of(self, trace: Trace) -> NextSentenceResult:
         """Predict whether the pair of a traced text follows it.
@@ -35,7 +35,7 @@ class NextSentence(Prediction):
             UnavailableError: the checkpoint has no next-sentence head.
             TextError: the trace has no pair.
         """
-        output = output_of(trace.checkpoint, FOLLOWING)
+        output = output_head(trace.checkpoint, NEXT_SENTENCE_PREDICTION)
         if trace.encoding.pair is None:
             raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
         logits = output.logits(trace)

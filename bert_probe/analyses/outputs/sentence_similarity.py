@@ -12,21 +12,21 @@ import torch
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
-from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, recipe
+from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, resolve_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import TextError, UnavailableError
-from bert_probe.model.checkpoint import COMPARING
-from bert_probe.model.outputs import missing
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
+from bert_probe.model.outputs import missing_head_message
 from bert_probe.model.trace import Array, Trace, read_only
 
 SHOWN = "The cosine, or the contribution of each pair of tokens."
 
 
-@question(COMPARING, command="predict")
+@question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
     """The cosine of the sentence vectors of two texts, each pooled as the checkpoint was trained.
 
@@ -36,7 +36,7 @@ class SentenceSimilarity(Prediction):
 
     inputs = TwoTraces("--pair")
 
-    task: ClassVar[str] = COMPARING
+    task: ClassVar[str] = SENTENCE_SIMILARITY
 
     show: str = param(
         Choice(("cosine", "contributions")),
@@ -55,8 +55,8 @@ class SentenceSimilarity(Prediction):
             SelectionError: the traces are from different models.
         """
         if not a.checkpoint.pools:
-            raise UnavailableError(missing(a.checkpoint, COMPARING))
-        pooling, inputs = recipe(a.checkpoint, "model"), InputRecord.of(a, b)
+            raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
+        pooling, inputs = resolve_pooling(a.checkpoint, "model"), InputRecord.of(a, b)
         traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
         vectors = [text_vector(trace, pooling) for trace in traces]
         return SentenceSimilarityResult(

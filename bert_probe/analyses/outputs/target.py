@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import mask_word, target_token, to_mask, usual_word
+from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_token
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.next_sentence import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import text_vector, trace_as_trained
-from bert_probe.analyses.vectors.pooling import pool, recipe
+from bert_probe.analyses.vectors.pooling import pool, resolve_pooling
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
-    ANSWERING,
-    CLASSIFYING,
-    COMPARING,
-    FILLING,
-    FOLLOWING,
-    LABELLING,
+    FILL_MASK,
+    NEXT_SENTENCE_PREDICTION,
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
+    TEXT_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
     Checkpoint,
 )
 from bert_probe.model.encoding import Encoding, ModelInputs
-from bert_probe.model.forward import as_array, batch, batches, forward
-from bert_probe.model.outputs import OutputHead, missing, output_of
+from bert_probe.model.forward import as_array, batch, forward, group_by_length
+from bert_probe.model.outputs import OutputHead, missing_head_message, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
@@ -76,11 +76,11 @@ class TargetOutput:
         positions = torch.tensor(self.places, dtype=torch.long, device=states.device).expand(rows, -1)
         return self.read(expanded, states, pooled, mask, positions)
 
-    def of(self, variants: Sequence[TextVariant], report: Progress = no_progress) -> Array:
+    def of(self, variants: Sequence[TextVariant], progress: Progress = no_progress) -> Array:
         """Return the number for each variant of the text, float64 [variant], in batches.
 
         Args:
-            report: called with the number of variants done and the total.
+            progress: called with the number of variants done and the total.
 
         Raises:
             UnavailableError: a value is not finite.
@@ -88,8 +88,8 @@ class TargetOutput:
         """
         checkpoint, done = self.trace.checkpoint, 0
         values = np.empty(len(variants))
-        report(0, len(variants))
-        for group in batches([len(variant.inputs) for variant in variants], pads=checkpoint.pads):
+        progress(0, len(variants))
+        for group in group_by_length([len(variant.inputs) for variant in variants], pads=checkpoint.pads):
             texts = [variants[index].inputs for index in group]
             output, mask = forward(checkpoint, texts)
             with torch.inference_mode(), checkpoint.running():
@@ -100,7 +100,7 @@ class TargetOutput:
                 pooled = getattr(output, "pooler_output", None)
                 values[group] = as_array(self.read(inputs, output.last_hidden_state, pooled, mask, positions))
             done += len(group)
-            report(done, len(variants))
+            progress(done, len(variants))
         if not np.isfinite(values).all():
             raise UnavailableError(f"The {self.name} is not finite for this text, so it cannot be explained.")
         return values
@@ -184,33 +184,40 @@ def select_output(
             "to "
             "explain. Choose a model that was fine-tuned for a task."
         )
-    if task == COMPARING:
+    if task == SENTENCE_SIMILARITY:
         return _similarity_output(trace, other, target, token_position)
     if other is not None:
-        raise TextError(f"Only {COMPARING} takes two separate texts. Trace the text with its pair instead.")
-    return _OUTPUTS[task](trace, output_of(checkpoint, task), target, token_position)
+        raise TextError(
+            f"Only {SENTENCE_SIMILARITY} takes two separate texts. Trace the text with its pair instead."
+        )
+    return _OUTPUTS[task](trace, output_head(checkpoint, task), target, token_position)
 
 
 def _class_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    _check_no_position(token_position, CLASSIFYING)
+    _check_no_position(token_position, TEXT_CLASSIFICATION)
     label = _label_index(output.labels, target, output.logits(trace))
     name = output.labels[label]
     read = _read_fn(output, lambda logits: logits[:, label])
-    return TargetOutput(trace, CLASSIFYING, f"logit of {name}", name, (), read)
+    return TargetOutput(trace, TEXT_CLASSIFICATION, f"logit of {name}", name, (), read)
 
 
 def _next_sentence_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    _check_no_position(token_position, FOLLOWING)
+    _check_no_position(token_position, NEXT_SENTENCE_PREDICTION)
     if trace.encoding.pair is None:
         raise TextError("Next-sentence prediction needs two texts. Give the second one as the pair.")
     column = _label_index(FOLLOWS, target, output.logits(trace))
     name = FOLLOWS[column]
     return TargetOutput(
-        trace, FOLLOWING, f"logit of {name}", name, (), _read_fn(output, lambda out: out[:, column])
+        trace,
+        NEXT_SENTENCE_PREDICTION,
+        f"logit of {name}",
+        name,
+        (),
+        _read_fn(output, lambda out: out[:, column]),
     )
 
 
@@ -221,7 +228,7 @@ def _word_output(
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),
-        to_mask(trace, usual_word(trace) if token_position is None else token_position),
+        mask_position(trace, default_position(trace) if token_position is None else token_position),
     )
     masked_trace = trace if to_hide is None else checkpoint.trace(*mask_word(trace, to_hide))
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
@@ -235,7 +242,7 @@ def _word_output(
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
     name = f"logit of {piece} at token {position}"
     return TargetOutput(
-        masked_trace, FILLING, name, piece, (position,), _read_fn(output, lambda out: out[:, 0, word])
+        masked_trace, FILL_MASK, name, piece, (position,), _read_fn(output, lambda out: out[:, 0, word])
     )
 
 
@@ -252,14 +259,16 @@ def _label_output(
     label = _label_index(output.labels, target, logits[position])
     name = output.labels[label]
     read = _read_fn(output, lambda out: out[:, 0, label])
-    return TargetOutput(trace, LABELLING, f"logit of {name} at token {position}", name, (position,), read)
+    return TargetOutput(
+        trace, TOKEN_CLASSIFICATION, f"logit of {name} at token {position}", name, (position,), read
+    )
 
 
 def _answer_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
     """Select the start logit plus the end logit of an answer span."""
-    _check_no_position(token_position, ANSWERING)
+    _check_no_position(token_position, QUESTION_ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
         raise SelectionError(f"The target of an answer is its rank, from 1, not {target!r}.")
@@ -276,15 +285,15 @@ def _answer_output(
     end = next(token.position for token in tokens if token.end == answer.end and token.position >= start)
     read = _read_fn(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
     name = f"start + end logit of “{result.text(answer)}”"
-    return TargetOutput(trace, ANSWERING, name, str(rank), (start, end), read)
+    return TargetOutput(trace, QUESTION_ANSWERING, name, str(rank), (start, end), read)
 
 
 _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], TargetOutput]] = {
-    CLASSIFYING: _class_output,
-    FOLLOWING: _next_sentence_output,
-    FILLING: _word_output,
-    LABELLING: _label_output,
-    ANSWERING: _answer_output,
+    TEXT_CLASSIFICATION: _class_output,
+    NEXT_SENTENCE_PREDICTION: _next_sentence_output,
+    FILL_MASK: _word_output,
+    TOKEN_CLASSIFICATION: _label_output,
+    QUESTION_ANSWERING: _answer_output,
 }
 
 
@@ -292,17 +301,17 @@ def _similarity_output(
     trace: Trace, other: Trace | None, target: str | None, token_position: int | None
 ) -> TargetOutput:
     """Select the cosine with another text, whose vector is constant."""
-    _check_no_position(token_position, COMPARING)
+    _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
-            f"{COMPARING} has a single output, so it takes no target ({target!r}). Leave it out."
+            f"{SENTENCE_SIMILARITY} has a single output, so it takes no target ({target!r}). Leave it out."
         )
     if other is None:
         raise TextError("Similarity needs two texts. Give the second one.")
     checkpoint = trace.checkpoint
     if not checkpoint.pools:
-        raise UnavailableError(missing(checkpoint, COMPARING))
-    pooling = recipe(checkpoint, "model")
+        raise UnavailableError(missing_head_message(checkpoint, SENTENCE_SIMILARITY))
+    pooling = resolve_pooling(checkpoint, "model")
     pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pooling)
     other_vector = torch.tensor(text_vector(second, pooling))[None]
 
@@ -313,7 +322,7 @@ def _similarity_output(
         vectors = pool(outputs, mask, pooling)
         return torch.nn.functional.cosine_similarity(vectors, other_vector.to(vectors), dim=-1)
 
-    return TargetOutput(pooled_trace, COMPARING, "cosine with the other text", "", (), cosine)
+    return TargetOutput(pooled_trace, SENTENCE_SIMILARITY, "cosine with the other text", "", (), cosine)
 
 
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:

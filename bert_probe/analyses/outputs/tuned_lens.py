@@ -33,14 +33,14 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
-from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.layers import passing
-from bert_probe.model.outputs import output_of
+from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
+from bert_probe.model.layers import record_forward_pass
+from bert_probe.model.outputs import output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 
-ENDING = ".safetensors"
+SUFFIX = ".safetensors"
 """File suffix of a saved lens."""
 METADATA_KEY = "bert_probe"
 """Key of the lens's provenance in the metadata of its file."""
@@ -86,14 +86,14 @@ class TuneLens(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> TuneLensResult:
         """Train a lens on lines and evaluate it on held-out lines.
 
         Args:
             sentences: one line each; blank lines and duplicates are skipped.
             truncate: truncate lines that are too long instead of raising an error.
-            report: called with the number of steps done and the total.
+            progress: called with the number of steps done and the total.
 
         Raises:
             UnavailableError: the checkpoint has no masked-language-modeling head, mask token or access to its
@@ -103,10 +103,10 @@ class TuneLens(Question):
             OutOfMemoryError: there is not enough memory for so many lines.
         """
         checkpoint = checkpoint.now()
-        output = output_of(checkpoint, FILLING)
+        output = output_head(checkpoint, FILL_MASK)
         mask_token(checkpoint)
-        lines = numbered(sentences, "line")
-        report(0, 0)
+        lines = with_line_numbers(sentences, "line")
+        progress(0, 0)
         inputs = encode_lines(checkpoint, lines, truncate)
         # Without duplicates: otherwise a line could be both trained on and held out.
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
@@ -123,7 +123,7 @@ class TuneLens(Question):
             if is_held_out[line]
         )
         on_step = _StepReporter(
-            report, len(masked.groups) + self.steps + math.ceil(held_out_masks / BATCH_SIZE)
+            progress, len(masked.groups) + self.steps + math.ceil(held_out_masks / BATCH_SIZE)
         )
         targets = collect_targets(checkpoint, masked, on_step)
         rows_held_out = is_held_out[targets.lines]
@@ -132,7 +132,7 @@ class TuneLens(Question):
             raise TextError("Too few of these lines have words that can be masked. Give more lines.")
         with checkpoint.running():
             with torch.no_grad():
-                head = WordHead(output, passing(checkpoint.trace(lines[0][1], truncate=True)))
+                head = WordHead(output, record_forward_pass(checkpoint.trace(lines[0][1], truncate=True)))
             with torch.enable_grad():
                 weights, biases = train_maps(head, training, self.steps, self.seed, on_step)
             logit_lens, tuned = measure_losses(head, held_out, weights, biases, on_step)
@@ -250,7 +250,7 @@ class TuneLensResult(Result):
         The .safetensors file includes the provenance; a .json file next to it has the same for people.
         """
         path = Path(path)
-        if path.suffix.lower() != ENDING:
+        if path.suffix.lower() != SUFFIX:
             return super().save(path, csv_safe, overwrite)
         paths = files.described(path)
         record = self.provenance

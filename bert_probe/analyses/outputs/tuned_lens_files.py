@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_probe.analyses.outputs.tuned_lens import ENDING, METADATA_KEY, TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens import METADATA_KEY, SUFFIX, TuneLens, TuneLensResult
 from bert_probe.core.files import described
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ProbeError, WeightsError
@@ -107,7 +107,7 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
     )
 
 
-def usual_folder(checkpoint: Checkpoint) -> Path:
+def lens_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder for the lenses of a checkpoint: its own if it is local and writable, else a data
     folder.
 
@@ -121,14 +121,14 @@ def usual_folder(checkpoint: Checkpoint) -> Path:
     return home / "bert-probe" / "tuned-lenses" / description.weights_sha256[:16]
 
 
-def keep(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
+def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """Save a lens in the default folder under a name with its digest, so that no two lenses share a file.
 
     Raises:
         ExportError: the file cannot be written.
     """
-    folder = usual_folder(checkpoint)
-    path = folder / f"{_PREFIX}{lens.digest[:12]}{ENDING}"
+    folder = lens_folder(checkpoint)
+    path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
     with suppress(OSError):  # writing the file reports the error
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
@@ -136,7 +136,7 @@ def keep(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
 
 
 def lens_files(folder: Path) -> set[Path]:
-    """Return the files that `keep` saved in a folder, for any checkpoint."""
+    """Return the files that `save_lens` saved in a folder, for any checkpoint."""
     paths: set[Path] = set()
     for file in _newest_first(folder):
         with suppress(SafetensorError, OSError, WeightsError), safe_open(file, framework="np") as lens:
@@ -145,9 +145,9 @@ def lens_files(folder: Path) -> set[Path]:
     return paths
 
 
-def newest(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
+def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     """Return the most recently saved lens that fits the checkpoint, and its file; None if there is none."""
-    for file in _newest_first(usual_folder(checkpoint)):
+    for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
         except WeightsError:  # trained for weights that this folder had before
@@ -156,5 +156,5 @@ def newest(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:
-    files = [file for file in folder.glob(f"{_PREFIX}*{ENDING}") if file.is_file()]
+    files = [file for file in folder.glob(f"{_PREFIX}*{SUFFIX}") if file.is_file()]
     return iter(sorted(files, key=lambda file: file.stat().st_mtime, reverse=True))

@@ -13,7 +13,7 @@ import torch
 
 from bert_probe.analyses.probing import vectors
 from bert_probe.analyses.probing.linear import ProbeSpace, fit, fit_online, log_probabilities
-from bert_probe.analyses.vectors.pooling import recipe
+from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
 from bert_probe.core.inputs import HELD_OUT, FileInput, Files
@@ -81,7 +81,7 @@ class Probe(Question):
         data: vectors.LabeledData,
         held_out: vectors.LabeledData | None = None,
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> ProbeResult:
         """Fit a probe to each layer and measure it on held-out data.
 
@@ -90,7 +90,7 @@ class Probe(Question):
             held_out: held-out data of the same type; None holds out a fifth of the data.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
-            report: called with the steps done and the total: batches that are encoded, and fits.
+            progress: called with the steps done and the total: batches that are encoded, and fits.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded or has
@@ -104,7 +104,7 @@ class Probe(Question):
         checkpoint = checkpoint.now()
         self._check_labels(checkpoint, isinstance(data, LabeledTexts))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
-        encoded = vectors.encode_files(checkpoint, files, truncate, report, tables=True)
+        encoded = vectors.encode_files(checkpoint, files, truncate, progress, tables=True)
         rng = np.random.default_rng(self.seed)
         is_table = isinstance(data, LabeledTexts)
         splits = [
@@ -115,7 +115,7 @@ class Probe(Question):
         pooled = [split.pooled for split in splits]
         passes = vectors.plan_passes(checkpoint, pooled, layers)
         control = _control(task, splits, rng)
-        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + 2 * len(layers))
+        steps = vectors.StepCounter(progress, passes.batches * len(passes.layers) + 2 * len(layers))
         fits = [
             _fit_layer(task, control, data_vectors, held_out_vectors, steps)
             for data_vectors, held_out_vectors in vectors.vectors_by_layer(checkpoint, pooled, passes, steps)
@@ -144,7 +144,7 @@ class Probe(Question):
         if self.pooling and self.label is None and not texts:
             raise SelectionError("Words always use mean pooling. Leave out the pooling.")
         if self.pooling == "cls":
-            recipe(checkpoint, self.pooling)
+            resolve_pooling(checkpoint, self.pooling)
 
 
 @dataclass(frozen=True, eq=False)

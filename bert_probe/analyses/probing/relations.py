@@ -19,10 +19,10 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import batches
+from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.tag_alignment import NOWHERE, AlignedWords, placed
+from bert_probe.text.tag_alignment import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 BATCH_TOKENS = 2048
@@ -61,7 +61,7 @@ class Relations(Question):
         chosen: Sequence[TaggedSentence],
         reported: Sequence[TaggedSentence],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> RelationsResult:
         """Measure how often each head finds each relation; special tokens and the word itself are never
         guesses.
@@ -71,7 +71,7 @@ class Relations(Question):
             reported: sentences for reporting accuracies.
             truncate: truncate sentences that are too long instead of raising an error. Relations of words
                 without a token are ignored.
-            report: called with the number of sentences done and the total.
+            progress: called with the number of sentences done and the total.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
@@ -81,7 +81,7 @@ class Relations(Question):
         """
         checkpoint = checkpoint.now()
         files = {"chosen": chosen, "reported": reported}
-        encoded = vectors.encode_files(checkpoint, files, truncate, report)
+        encoded = vectors.encode_files(checkpoint, files, truncate, progress)
         pairs = [
             [
                 _pairs(sentence, encoding, self.universal)
@@ -90,7 +90,7 @@ class Relations(Question):
             for part in encoded
         ]
         relations, left_out = _common_relations(dict(zip(files, pairs, strict=True)))
-        first, second = _count_matches(checkpoint, encoded, pairs, relations, report)
+        first, second = _count_matches(checkpoint, encoded, pairs, relations, progress)
         offsets = [first.best_offset(relation) for relation in range(len(relations))]
         at_offset = [second.at_offset(relation, offset) for relation, offset in enumerate(offsets)]
         order = np.argsort(-second.count, kind="stable")
@@ -126,11 +126,11 @@ class _Pairs:
 
 
 def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pairs:
-    words = placed(sentence, encoding)
+    words = align_words(sentence, encoding)
     pairs = [
         (word, head)
         for word, head in enumerate(sentence.heads)
-        if head != ROOT and words.units[word] != NOWHERE and words.units[head] != NOWHERE
+        if head != ROOT and words.units[word] != NO_UNIT and words.units[head] != NO_UNIT
     ]
     names = [sentence.relations[word] for word, _ in pairs]
     of, to = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
@@ -177,7 +177,9 @@ def _count_matches(
     counts = []
     for part, part_pairs in zip(encoded, pairs, strict=True):
         part_counts = _HeadCounts(relations, description.layers, description.heads)
-        for group in batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads):
+        for group in group_by_length(
+            [len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads
+        ):
             progress(done, total)
             traces = checkpoint.trace_encodings([part.encodings[index] for index in group])
             for index, trace in zip(group, traces, strict=True):
@@ -239,7 +241,7 @@ def _strongest(weights: Array, words: AlignedWords) -> Array:
     """Return for each unit the other word with most of its attention, [head, unit]; -1 if there is none."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
-    are_words[words.units[words.units != NOWHERE]] = True
+    are_words[words.units[words.units != NO_UNIT]] = True
     is_candidate = are_words[None] & ~np.eye(len(are_words), dtype=bool)
     strongest: Array = np.where(is_candidate, merged, -1.0).argmax(axis=-1)
     strongest[:, ~is_candidate.any(axis=-1)] = -1
@@ -370,7 +372,7 @@ class RelationExample:
     head: int
 
 
-def examples(
+def find_examples(
     sentences: Sequence[TaggedSentence], relation: str, universal: bool = False
 ) -> Iterator[RelationExample]:
     """Yield the occurrences of a relation, in the order of the file.

@@ -32,7 +32,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from bert_probe.text.words import Unit, word_lens
 
@@ -76,7 +76,7 @@ class StructuralProbe(Question):
         data: Sequence[TaggedSentence],
         held_out: Sequence[TaggedSentence] | None = None,
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> StructuralProbeResult:
         """Train a probe on each layer and measure it on held-out sentences.
 
@@ -87,7 +87,7 @@ class StructuralProbe(Question):
             held_out: held-out sentences; None holds out a fifth of the data.
             truncate: truncate sentences that are too long instead of raising an error; truncated words are
                 ignored.
-            report: called with the steps done and the total: batches that are encoded, and epochs.
+            progress: called with the steps done and the total: batches that are encoded, and epochs.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, one that cannot be encoded (the
@@ -98,14 +98,14 @@ class StructuralProbe(Question):
         """
         checkpoint = checkpoint.now()
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
-        encoded = vectors.encode_files(checkpoint, files, truncate, report)
+        encoded = vectors.encode_files(checkpoint, files, truncate, progress)
         names = ["data", "the held-out fifth" if held_out is None else "held_out"]
         splits = vectors.split_data(encoded, np.random.default_rng(self.seed))
         training, evaluation = (_trees(name, split) for name, split in zip(names, splits, strict=True))
         layers = vectors.resolve_layers(checkpoint, self.layers)
         pooled = [training.pooled, evaluation.pooled]
         passes = vectors.plan_passes(checkpoint, pooled, layers)
-        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + len(layers) * MAX_EPOCHS)
+        steps = vectors.StepCounter(progress, passes.batches * len(passes.layers) + len(layers) * MAX_EPOCHS)
         validation_count = max(1, round(VALIDATION_SHARE * len(training.trees)))
         if validation_count == len(training.trees):
             raise TextError(
@@ -265,7 +265,7 @@ class StructuralProbeResult(Result):
             SelectionError: the layer was not probed, or the trace is from another model.
             TextError: the sentence has more than `MAX_WORDS` words.
         """
-        selected = self.best if layer is None else resolve(layer, trace.layers + 1, "layer")
+        selected = self.best if layer is None else resolve_index(layer, trace.layers + 1, "layer")
         if selected not in self.layers:
             probed = ", ".join(map(str, self.layers))
             raise SelectionError(

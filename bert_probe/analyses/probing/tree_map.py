@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from bert_probe.analyses.probing.linear import standardization
-from bert_probe.model.forward import batches
+from bert_probe.model.forward import group_by_length
 from bert_probe.model.trace import Array
 from bert_probe.text.tagged_sentences import ROOT
 
@@ -51,7 +51,7 @@ class TreeBatch:
 
 def batch_trees(trees: Sequence[Tree]) -> list[TreeBatch]:
     """Return batches of trees of similar size."""
-    return [_batch([trees[index] for index in group]) for group in batches(_sizes(trees), STEP_WORDS)]
+    return [_batch([trees[index] for index in group]) for group in group_by_length(_sizes(trees), STEP_WORDS)]
 
 
 def _sizes(trees: Sequence[Tree]) -> list[int]:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.vectors.encoded import encoded
+from bert_probe.analyses.vectors.encoded import encode_texts
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import batches, forward
+from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.progress import Progress
-from bert_probe.model.trace import Array, resolve
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledTexts
-from bert_probe.text.tag_alignment import NOWHERE, placed
+from bert_probe.model.trace import Array, resolve_index
+from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
+from bert_probe.text.tag_alignment import NO_UNIT, align_words
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 PASS_BYTES = 1_600_000_000
@@ -48,8 +48,8 @@ def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
     """Return the mean of each word's tokens, and the sentence and word index of each vector."""
     tokens, sentences, words = [], [], []
     for index, (sentence, encoding) in enumerate(zip(texts.sentences, texts.encodings, strict=True)):
-        aligned = placed(sentence, encoding)
-        words_with_tokens = np.flatnonzero(aligned.units != NOWHERE)
+        aligned = align_words(sentence, encoding)
+        words_with_tokens = np.flatnonzero(aligned.units != NO_UNIT)
         tokens.append(tuple(aligned.lens.units[aligned.units[word]].positions for word in words_with_tokens))
         sentences += [index] * len(words_with_tokens)
         words += words_with_tokens.tolist()
@@ -118,7 +118,7 @@ def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tupl
     """
     count = checkpoint.description.layers + 1
     selected = range(count) if layers is None else layers
-    return tuple(dict.fromkeys(resolve(layer, count, "layer") for layer in selected))
+    return tuple(dict.fromkeys(resolve_index(layer, count, "layer") for layer in selected))
 
 
 def plan_passes(
@@ -191,14 +191,14 @@ def _store_means(
 
 
 def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
-    return batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads)
+    return group_by_length([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads)
 
 
 LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
 """Data by the names of the arguments that they were given as."""
 
-_LABEL_DESCRIPTIONS = {SEVERAL: "any number of labels", NUMBER: "a number"}
+_LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
 
 HELD_OUT_SHARE = 0.2
 """Share of the sentences that is held out if no held-out data are given."""
@@ -238,7 +238,9 @@ def encode_files(
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give at least one.")
         lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
-        parts.append(EncodedTexts(sentences, tuple(encoded(checkpoint, lines, truncate, progress, name))))
+        parts.append(
+            EncodedTexts(sentences, tuple(encode_texts(checkpoint, lines, truncate, progress, name)))
+        )
     return tuple(parts)
 
 

@@ -13,11 +13,11 @@ Line = tuple[int, str, str | None]
 """Line number in the file, from 1, the text, and its pair or None."""
 
 
-def encoded(
+def encode_texts(
     checkpoint: Checkpoint,
     lines: Sequence[Line],
     truncate: bool,
-    report: Progress = no_progress,
+    progress: Progress = no_progress,
     name: str = "",
 ) -> list[Encoding]:
     """Return the encodings of all texts, so that errors are raised before the model runs.
@@ -26,7 +26,7 @@ def encoded(
         checkpoint: the model.
         lines: the texts with their line numbers.
         truncate: truncate texts that are too long instead of raising an error.
-        report: called with 0 and the number of texts before each text, so that the work can be canceled.
+        progress: called with 0 and the number of texts before each text, so that the work can be canceled.
         name: of the file, to be named in error messages if there are several.
 
     Raises:
@@ -34,7 +34,7 @@ def encoded(
     """
     encodings = []
     for line, text, pair in lines:
-        report(0, len(lines))
+        progress(0, len(lines))
         try:
             encodings.append(checkpoint.encode(text, pair, truncate))
         except TextError as error:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pandas as pd
 
-from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.analyses.vectors.similarity import VECTOR_LAYER, VECTOR_LAYER_HELP
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import OneTrace
@@ -32,7 +32,7 @@ class HiddenStates(Question):
 
     inputs = OneTrace()
 
-    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
+    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=VECTOR_LAYER_HELP)
     which: Which = param(
         Choice(("tokens", "cls", "pooler")),
         default="tokens",

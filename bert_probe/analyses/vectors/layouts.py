@@ -42,14 +42,14 @@ class PointLayout:
             raise ShapeError(f"Points have shape {self.points.shape}, but must be [vector, 2].")
 
 
-def pca(vectors: Array, report: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
+def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
     """Return the first two principal components (Pearson 1901; Hotelling 1933).
 
     The arbitrary sign of a component is set so that its largest loading is positive.
 
     Args:
         vectors: [vector, hidden].
-        report: not called.
+        progress: not called.
 
     Raises:
         UnavailableError: there are fewer than two different vectors.
@@ -63,7 +63,7 @@ def pca(vectors: Array, report: Progress = no_progress) -> PointLayout:  # noqa:
     return PointLayout(read_only(points.astype(np.float32)), (float(shares[0]), float(shares[1])))
 
 
-def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
+def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the t-SNE layout by scikit-learn (van der Maaten and Hinton 2008): near vectors stay near.
 
     The vectors are divided by their norms, so that their squared distance is 2 − 2 · cosine. Perplexity is
@@ -73,7 +73,7 @@ def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
 
     Args:
         vectors: [vector, hidden].
-        report: called once at the beginning, because scikit-learn does not report progress.
+        progress: called once at the beginning, because scikit-learn does not report progress.
 
     Raises:
         UnavailableError: there are fewer than four vectors, a vector is zero, or all have the same direction.
@@ -82,7 +82,7 @@ def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
     from threadpoolctl import threadpool_limits
 
     rows = _directions(vectors, 4)
-    report(0, 0)
+    progress(0, 0)
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     start, _ = _components(rows)
     start *= 1e-4 / start[:, 0].std()  # a small initial spread, as recommended for t-SNE
@@ -93,7 +93,7 @@ def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
     return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
 
 
-def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
+def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the UMAP layout (McInnes, Healy and Melville 2018): near vectors stay near.
 
     It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
@@ -102,7 +102,7 @@ def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
 
     Args:
         vectors: [vector, hidden].
-        report: called after each epoch; its exception is raised after the last epoch.
+        progress: called after each epoch; its exception is raised after the last epoch.
 
     Raises:
         UnavailableError: there are fewer than three vectors, a vector is zero, all have the same direction,
@@ -118,7 +118,7 @@ def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
             "UMAP is not installed. Run pip install umap-learn, or choose another map."
         ) from None
 
-    bar = _ProgressStream(report)
+    bar = _ProgressStream(progress)
     neighbors = min(NEIGHBORS, len(vectors) - 1)
     mapper = UMAP(
         n_neighbors=neighbors,
@@ -137,7 +137,7 @@ def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
 METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "tsne": tsne, "umap": umap}
 
 
-def installed() -> tuple[str, ...]:
+def available_methods() -> tuple[str, ...]:
     """Return the available methods; UMAP is an optional dependency."""
     return tuple(method for method in METHODS if method != "umap" or find_spec("umap") is not None)
 
@@ -145,8 +145,8 @@ def installed() -> tuple[str, ...]:
 class _ProgressStream:
     """A text stream that passes the numbers in UMAP's progress bar to a progress callback."""
 
-    def __init__(self, report: Progress) -> None:
-        self._report = report
+    def __init__(self, progress: Progress) -> None:
+        self._report = progress
         self.raised: BaseException | None = None
 
     def write(self, text: str) -> None:

@@ -17,7 +17,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.checks import between_passes
+from bert_probe.model.checks import pass_tolerance
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import BATCH_TOKENS, batch, pad
 from bert_probe.model.trace import Array, Trace, read_only
@@ -80,7 +80,7 @@ class PaddingEffect(Question):
             read_only(_largest_differences(alone, together)),
             read_only(_largest_differences(alone, unmasked)),
             read_only(np.array([[float(np.abs(layer).max()) for layer in layers] for layers in alone])),
-            between_passes(checkpoint.description),
+            pass_tolerance(checkpoint.description),
         )
 
 

@@ -18,7 +18,7 @@ from tokenizers.normalizers import Lowercase
 
 from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.strict_json import whole_number
+from bert_probe.text.strict_json import parse_integer
 
 POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
@@ -88,7 +88,7 @@ class PoolingConfig:
         }
 
 
-def recipe(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
+def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
     """Return the pooling configuration for a name in `POOLINGS`.
 
     Raises:
@@ -97,7 +97,7 @@ def recipe(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
     """
     if pooling == "model":
         return _own(checkpoint)
-    available = offered(checkpoint)
+    available = available_poolings(checkpoint)
     if pooling == "pooler" and pooling not in available:
         raise UnavailableError(f"This {checkpoint.description.architecture} has no pooler. Use cls or mean.")
     if pooling == "cls" and pooling not in available:
@@ -105,7 +105,7 @@ def recipe(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
     return PoolingConfig((pooling,))
 
 
-def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
+def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the poolings that a checkpoint supports; its own first, if it has one."""
     own: tuple[str, ...] = ("model",) if checkpoint.pools else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
@@ -113,7 +113,7 @@ def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*own, "mean", *cls, *pooler, "max")
 
 
-def own_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
+def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
     """Return the sentence-transformers files for a copy of the checkpoint, name → JSON, and warnings.
 
     If the checkpoint's own files have unsupported settings, there are no files, but a warning.
@@ -189,7 +189,7 @@ def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
 
 def _read(path: Path, json_type: type) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_int=whole_number)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_int=parse_integer)
     except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}. Download the model again.") from None
     if not isinstance(content, json_type):

@@ -38,27 +38,27 @@ class SentenceMap(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> SentenceMapResult:
         """Return the map of sentences.
 
         Args:
             checkpoint, sentences, truncate: see `Sentences.of`.
-            report: see `Sentences.of`; during the layout, all sentences are reported as done.
+            progress: see `Sentences.of`; during the layout, all sentences are reported as done.
 
         Raises:
             ProbeError: see `Sentences.of` and `of_vectors`.
         """
-        vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, report)
+        vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, progress)
         count = len(vectors.sentences)
-        return self.of_vectors(vectors, lambda _done, _total: report(count, count))
+        return self.of_vectors(vectors, lambda _done, _total: progress(count, count))
 
-    def of_vectors(self, vectors: SentencesResult, report: Progress = no_progress) -> SentenceMapResult:
+    def of_vectors(self, vectors: SentencesResult, progress: Progress = no_progress) -> SentenceMapResult:
         """Return the map of existing sentence vectors.
 
         Args:
             vectors: pooled as in this question.
-            report: see the method in `layouts`.
+            progress: see the method in `layouts`.
 
         Raises:
             SelectionError: the vectors were pooled differently.
@@ -69,7 +69,7 @@ class SentenceMap(Question):
                 f"These vectors are pooled by {vectors.question.pooling}, not by {self.pooling}. "
                 "Use the same pooling for the map."
             )
-        layout = METHODS[self.method](vectors.vectors, report)
+        layout = METHODS[self.method](vectors.vectors, progress)
         return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
 
 

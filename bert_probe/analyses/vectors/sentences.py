@@ -13,7 +13,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from bert_probe.analyses.vectors.cosine import cosine
-from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, recipe
+from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, resolve_pooling
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Number
 from bert_probe.core.inputs import SentenceList
@@ -30,7 +30,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
-from bert_probe.model.forward import batches, forward
+from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
@@ -85,7 +85,7 @@ class Sentences(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> SentencesResult:
         """Return a vector for each sentence.
 
@@ -93,7 +93,7 @@ class Sentences(Question):
             checkpoint: the model.
             sentences: the sentences.
             truncate: truncate sentences that are too long instead of raising an error.
-            report: called with the number of distinct sentences done and their total.
+            progress: called with the number of distinct sentences done and their total.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there is no sentence, or one cannot be read.
@@ -106,7 +106,7 @@ class Sentences(Question):
         if not sentences:
             raise EmptyTextError("No sentences were given. Write one per line.")
         checkpoint = checkpoint.now()
-        config = recipe(checkpoint, self.pooling)
+        config = resolve_pooling(checkpoint, self.pooling)
         inputs = [
             _inputs(checkpoint, config, number, sentence, truncate)
             for number, sentence in enumerate(sentences, 1)
@@ -115,7 +115,7 @@ class Sentences(Question):
         # Equal sentences are read once. Sorting makes batches, and so rounding, independent of the order
         # given.
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
-        rows = _vectors(checkpoint, list(distinct.values()), config, report)
+        rows = _vectors(checkpoint, list(distinct.values()), config, progress)
         vector_of = dict(zip(distinct, rows, strict=True))
         dropped = tuple(text.dropped for text in inputs)
         return SentencesResult(
@@ -299,20 +299,20 @@ class SentencesResult(Result):
 
 
 def _vectors(
-    checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, report: Progress
+    checkpoint: Checkpoint, inputs: list[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
     """Return the vectors of texts, [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
-    report(0, len(inputs))
-    for batch in batches([len(text) for text in inputs], BATCH_TOKENS, checkpoint.pads):
+    progress(0, len(inputs))
+    for batch in group_by_length([len(text) for text in inputs], BATCH_TOKENS, checkpoint.pads):
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
             vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
         vectors[batch] = pooled
         done += len(batch)
-        report(done, len(inputs))
+        progress(done, len(inputs))
     return vectors
 
 

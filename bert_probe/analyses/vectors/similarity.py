@@ -16,12 +16,12 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 VECTOR_LAYER = Index("layer", 0)
 """Field type of a layer of hidden states: 0 is the output of the embeddings."""
 
-FROM_0 = "Layer; 0 is the output of the embeddings."
+VECTOR_LAYER_HELP = "Layer; 0 is the output of the embeddings."
 
 
 @question("similarity")
@@ -37,7 +37,7 @@ class Similarity(Question):
 
     inputs = OneOrTwoTraces()
 
-    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
+    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=VECTOR_LAYER_HELP)
     specials: bool = param(
         Flag(),
         default=False,
@@ -107,8 +107,8 @@ class SimilarityResult(Result):
         Raises:
             SelectionError: the row or column does not exist.
         """
-        first = self.rows[resolve(row, len(self.rows), "row")].position
-        second = self.columns[resolve(column, len(self.columns), "column")].position
+        first = self.rows[resolve_index(row, len(self.rows), "row")].position
+        second = self.columns[resolve_index(column, len(self.columns), "column")].position
         vectors = (
             np.stack([trace.vectors(layer)[position] for layer in range(trace.layers + 1)])
             for trace, position in ((self.a, first), (self.b, second))

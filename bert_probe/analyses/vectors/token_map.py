@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import eigh
 
-from bert_probe.analyses.vectors.encoded import Line, encoded
+from bert_probe.analyses.vectors.encoded import Line, encode_texts
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
@@ -19,11 +19,11 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.forward import as_array, batches, forward
+from bert_probe.model.forward import as_array, forward, group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.labeled_texts import Label, LabeledTexts
-from bert_probe.text.sentence_files import numbered
+from bert_probe.text.sentence_files import with_line_numbers
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MAX_BYTES = 1_000_000_000
@@ -170,7 +170,7 @@ class CorpusTokenMap(_MapQuestion):
         checkpoint: Checkpoint,
         rows: Sequence[str] | LabeledTexts,
         truncate: bool = False,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> TokenMapResult:
         """Return the map of all texts.
 
@@ -178,7 +178,7 @@ class CorpusTokenMap(_MapQuestion):
             checkpoint: the model.
             rows: texts, of which blank ones are skipped; or labeled texts, whose labels are the parts.
             truncate: truncate texts that are too long instead of raising an error.
-            report: called with the number of texts done and their total, and repeatedly during the layout.
+            progress: called with the number of texts done and their total, and repeatedly during the layout.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no text, a text cannot be read (the message
@@ -187,7 +187,7 @@ class CorpusTokenMap(_MapQuestion):
             UnavailableError: see `planes`; or the model in memory is changed meanwhile.
         """
         checkpoint = checkpoint.now()
-        encodings = encoded(checkpoint, _lines(rows), truncate, report)
+        encodings = encode_texts(checkpoint, _lines(rows), truncate, progress)
         parts = _parts(rows)
         by_text = [
             self._marks(
@@ -207,8 +207,8 @@ class CorpusTokenMap(_MapQuestion):
         with memory_errors(
             f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
         ):
-            states = _vectors(checkpoint, encodings, by_text, report)
-            layout = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
+            states = _vectors(checkpoint, encodings, by_text, progress)
+            layout = planes(states, self.basis, lambda: progress(len(encodings), len(encodings)))
         texts = tuple((encoding.text, encoding.pair) for encoding in encodings)
         return TokenMapResult(self, inputs, texts, marks, parts, layout)
 
@@ -307,7 +307,7 @@ def _concatenate(by_text: Sequence[_TextPoints]) -> tuple[MapPoint, ...]:
 def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
     if isinstance(rows, LabeledTexts):
         return [(row.line, row.text, row.pair) for row in rows.rows]
-    return [(line, text, None) for line, text in numbered(rows, "text")]
+    return [(line, text, None) for line, text in with_line_numbers(rows, "text")]
 
 
 def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
@@ -326,7 +326,7 @@ def _part_name(label: Label) -> str:
 
 
 def _vectors(
-    checkpoint: Checkpoint, encodings: Sequence[Encoding], by_text: Sequence[_TextPoints], report: Progress
+    checkpoint: Checkpoint, encodings: Sequence[Encoding], by_text: Sequence[_TextPoints], progress: Progress
 ) -> list[Array]:
     """Return the vectors of all marks after each layer from 0, [mark, hidden] each."""
     starts = np.cumsum([0, *(len(points.marks) for points in by_text)])
@@ -340,7 +340,7 @@ def _vectors(
         )
     states: list[Array] = []
     done = 0
-    for batch in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
+    for batch in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         output, _ = forward(checkpoint, [encodings[index] for index in batch], states=True)
         for layer, state in enumerate(output.hidden_states):
             vectors = as_array(state)
@@ -350,7 +350,7 @@ def _vectors(
                 tokens = vectors[row, : len(encodings[index])]
                 states[layer][starts[index] : starts[index + 1]] = by_text[index].select(tokens)
         done += len(batch)
-        report(done, len(encodings))
+        progress(done, len(encodings))
     return states
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.vectors.cosine import cosine
-from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.analyses.vectors.similarity import VECTOR_LAYER, VECTOR_LAYER_HELP
 from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.core import frames
 from bert_probe.core.field_types import FieldType, Optional
@@ -21,7 +21,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, find_word, word_name
 
@@ -49,7 +49,7 @@ class WordInContext(Question):
         default=None,
         key="vector_layer",
         display_only=True,
-        about=f"Show the matrix of all words after one layer. {FROM_0}",
+        about=f"Show the matrix of all words after one layer. {VECTOR_LAYER_HELP}",
     )
 
     def of(
@@ -159,7 +159,7 @@ class WordInContextResult(Result):
         Raises:
             SelectionError: the layer does not exist.
         """
-        matrix: Array = self.cosines[resolve(layer, len(self.cosines), "layer")]
+        matrix: Array = self.cosines[resolve_index(layer, len(self.cosines), "layer")]
         return matrix
 
     @property

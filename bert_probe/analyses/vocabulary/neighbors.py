@@ -95,7 +95,7 @@ class Neighbors(Question):
             ids, cosines = nearest_rows(
                 input_embeddings(model, checkpoint), vocabulary.norms, token, self.count
             )
-        resolved = replace(self, token=named(vocabulary.pieces, token))
+        resolved = replace(self, token=token_reference(vocabulary.pieces, token))
         return NeighborsResult(
             resolved, vocabulary.inputs, vocabulary, token, read_only(ids), read_only(cosines)
         )
@@ -229,7 +229,7 @@ def find_token(pieces: VocabularyTokens, name: str) -> int | None:
     return None
 
 
-def named(pieces: VocabularyTokens, token: int) -> int | str:
+def token_reference(pieces: VocabularyTokens, token: int) -> int | str:
     """Return the name of a token if it is printable and unambiguous, otherwise its id."""
     name = pieces.names[token]
     return name if name and name.isprintable() and not _ID.fullmatch(name) else token

@@ -59,11 +59,11 @@ class TokensResult(Result):
         return len(self.encoding) / limit if limit else None
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each token; see `table_of`."""
-        return table_of(self.encoding)
+        """Return a row for each token; see `token_table`."""
+        return token_table(self.encoding)
 
 
-def table_of(encoding: Encoding) -> pd.DataFrame:
+def token_table(encoding: Encoding) -> pd.DataFrame:
     """Return a row for each token: position, token, id, segment, word, start, end, special.
 
     ``word``, ``start`` and ``end`` are empty for special tokens.

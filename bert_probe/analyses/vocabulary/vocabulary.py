@@ -22,7 +22,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import matching
-from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, VocabularyTokens, pieces_of, visible
+from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, VocabularyTokens, visible, vocabulary_tokens
 
 ALL = "all"
 PAIRS = 10_000
@@ -78,7 +78,7 @@ class Vocabulary(Question):
         """
         with torch.inference_mode(), checkpoint.running() as model:
             table = input_embeddings(model, checkpoint)
-            pieces, norms = pieces_of(checkpoint.encoder, len(table)), row_norms(table)
+            pieces, norms = vocabulary_tokens(checkpoint.encoder, len(table)), row_norms(table)
             unrelated = read_only(np.sort(pair_cosines(table, random_pairs(pieces, norms))))
             inputs = InputRecord.of_model(checkpoint)
         return VocabularyResult(self, inputs, pieces, norms, unrelated, table.shape[1])

@@ -16,7 +16,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import ModelConfig
-from bert_probe.model.loading import libraries
+from bert_probe.model.loading import library_versions
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 """Dtype → bytes of a number; bfloat16 has the same size as float16."""
@@ -54,7 +54,7 @@ class ModelSizes(Question):
         records = tuple(
             model.about if isinstance(model, ModelConfig) else model.provenance() for model in models
         )
-        inputs = InputRecord({"libraries": libraries()}, configs=records)
+        inputs = InputRecord({"libraries": library_versions()}, configs=records)
         return ModelSizesResult(self, inputs, tuple(map(_size, models)))
 
 

@@ -151,7 +151,7 @@ class Parameters(Question):
     def of(self, checkpoint: Checkpoint) -> ParametersResult:
         """Return the parameters of a model."""
         with checkpoint.running() as model:
-            return ParametersResult(self, InputRecord.of_model(checkpoint), inventory(model))
+            return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
         """Return the options; the command's default is the main columns."""
@@ -179,7 +179,7 @@ class ParametersResult(Result):
         return self.inventory.frame(COLUMNS[self.question.columns])
 
 
-def inventory(model: torch.nn.Module) -> Inventory:
+def list_parameters(model: torch.nn.Module) -> Inventory:
     """Return the named parameters of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
     parameters = list(model.named_parameters(remove_duplicate=False))
@@ -228,7 +228,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         raise ArchitectureError(
             f"{architecture} does not accept a {type(config).__name__}. Give a config of its own class."
         )
-    return inventory(described(config, AutoModel.from_config if architecture is None else model_class))
+    return list_parameters(described(config, AutoModel.from_config if architecture is None else model_class))
 
 
 class _ParameterGroups:

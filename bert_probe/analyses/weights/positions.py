@@ -31,7 +31,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.lengths import most_tokens
+from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
 
 COSINES, FREQUENCIES, DISTANCE, SPECTRUM = "cosines", "frequencies", "distance", "spectrum"
@@ -69,7 +69,7 @@ class Positions(Question):
             UnavailableError: the model has no supported position encoding, or not the requested one.
         """
         description = checkpoint.description
-        max_positions = most_tokens(description.max_tokens)
+        max_positions = max_input_tokens(description.max_tokens)
         with torch.inference_mode(), checkpoint.running() as model:
             result = PositionsResult(
                 self,
@@ -177,7 +177,7 @@ class PositionsResult(Result):
         """Difference of learned embeddings from the sinusoids, and directions with 90 % of their variance."""
         if self.learned is None:
             return {}
-        learned, fixed = (directions(shares) for shares in self.spectra)
+        learned, fixed = (count_directions(shares) for shares in self.spectra)
         off = self.learned.off_sinusoids
         return {"off_sinusoids": off, "directions_90": learned, "directions_90_sinusoids": fixed}
 
@@ -234,7 +234,7 @@ class PositionsResult(Result):
 
     def _relative(self) -> pd.DataFrame:
         assert self.relative is not None  # checked by `resolve`
-        names = spans(self.relative)
+        names = format_distances(self.relative)
         return frames.matrix(self.relative_cosines, names, names, "distance")
 
     @cached_property
@@ -257,7 +257,7 @@ def spectrum(vectors: Array) -> Array:
     return shares
 
 
-def directions(shares: Array, share: float = 0.9) -> int:
+def count_directions(shares: Array, share: float = 0.9) -> int:
     """Return the smallest number of principal directions with at least this share of the variance."""
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
@@ -267,7 +267,7 @@ def diagonal_means(square: Array) -> Array:
     return np.array([np.diagonal(square, offset).mean(dtype=np.float64) for offset in range(len(square))])
 
 
-def spans(table: RelativeTable) -> list[str]:
+def format_distances(table: RelativeTable) -> list[str]:
     """Return the distances of each row as text: −3, or 17…20 if several distances share a row."""
     return [
         str(low).replace("-", "−") if low == high else f"{low}…{high}".replace("-", "−")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.analyses.vectors.similarity import VECTOR_LAYER, VECTOR_LAYER_HELP
 from bert_probe.core.field_types import FieldType, Flag, Number, Optional
 from bert_probe.core.inputs import StoreAndTrace
 from bert_probe.core.provenance import InputRecord
@@ -52,20 +52,23 @@ class NearestContexts(Question):
 
     word: str = param(FieldType(), about="A word of the text; WORD:2 is its second occurrence.")
     layer: int | None = param(
-        Optional(VECTOR_LAYER), default=None, key="vector_layer", about=f"{FROM_0} Default: the store's last."
+        Optional(VECTOR_LAYER),
+        default=None,
+        key="vector_layer",
+        about=f"{VECTOR_LAYER_HELP} Default: the store's last.",
     )
     top: int = param(Number(1, MAX_CONTEXTS), default=10, about="Number of contexts.  [default: 10]")
     every: bool = param(Flag(), default=False, about="List all near words of a row, not only the nearest.")
     others: bool = param(Flag(), default=False, about="Leave out rows with the same text.")
     exact: bool = param(Flag(), default=False, about="Compare with every vector, however many there are.")
 
-    def of(self, store: Store, trace: Trace, report: Progress = no_progress) -> NearestContextsResult:
+    def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:
         """Return the nearest contexts.
 
         Args:
             store: with vectors.
             trace: the text with the word, traced with the store's model.
-            report: called with the number of prepared vectors and their total, the first time that a layer is
+            progress: called with the number of prepared vectors and their total, the first time that a layer is
                 searched.
 
         Raises:
@@ -83,7 +86,7 @@ class NearestContexts(Question):
         unit = find_word(trace, self.word)
         resolved = replace(self, word=word_name(trace, unit), layer=layer)
         cache = cache_of(store)
-        search = cache.layer(layer, self.exact, report)
+        search = cache.layer(layer, self.exact, progress)
         vector = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype="float64")
         return NearestContextsResult(
             resolved,

@@ -137,7 +137,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         _table(result)
         title = f"{heatmaps.attention_title(result)}. "
     else:
-        heatmap(heatmaps.of_attention(result, model.view.options.root), key="attention_matrix")
+        heatmap(heatmaps.attention_heatmap(result, model.view.options.root), key="attention_matrix")
         title = ""  # the heatmap has its own title
     with view_model.footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
@@ -205,7 +205,7 @@ def head_view(trace: Trace) -> None:
     """Draw lines between tokens; the component has its own toolbar, which works without the server."""
     model = ViewModel.current(trace)
     view, layer = model.view, model.view.layer - 1
-    options = ToolbarOptions.of(trace, view, head_views.MORE, ALL, several=True, words=True)
+    options = ToolbarOptions.of(trace, view, head_views.OVERFLOW_OPTIONS, ALL, several=True, words=True)
     if model.measure.takes_long(trace, layer):
         # The component and its toolbar are not drawn until the measure is computed.
         view_model.draw_toolbar(model, options, "waiting")
@@ -271,7 +271,7 @@ def model_view(trace: Trace) -> None:
         model, ToolbarOptions.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True)
     )
     profiles = shared_cache.answers.of(Heads(view.words).of, trace)
-    data = model_views.of_trace(
+    data = model_views.trace_payload(
         trace,
         profiles,
         key=MODEL_VIEW,
@@ -320,7 +320,7 @@ def rollout(trace: Trace) -> None:
         with st.popover("More"):
             residual = _residual_share()
     result = TokenRollout(default if token is None else token, direction, residual=residual).of(trace)
-    heatmap(heatmaps.of_reach(result), key="reach")
+    heatmap(heatmaps.token_rollout_heatmap(result), key="reach")
     with st.container(horizontal=True, gap="medium"):
         export(result, "reach")
         with st.container():

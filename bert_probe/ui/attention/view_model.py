@@ -12,7 +12,7 @@ import streamlit as st
 
 from bert_probe.analyses.attention.attention import Attention, AttentionLong, Head
 from bert_probe.analyses.attention.measures import AttentionMeasure, measures
-from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.server.layers import LayerLink, labels
@@ -150,7 +150,7 @@ def url_options(view: View, kind: Literal["lines", "model"]) -> dict[str, str]:
 
 def draw_toolbar(model: ViewModel, options: ToolbarOptions, key: str = "toolbar") -> None:
     """Draw the toolbar above a view that does not have its own."""
-    data = views.described(model.versioned, options, key=view_state.KEY, source=layer_link(model).address)
+    data = views.toolbar_data(model.versioned, options, key=view_state.KEY, source=layer_link(model).address)
     toolbar(data, key=key, on_change=lambda: view_state.receive_report(key, model.trace))
 
 

@@ -21,7 +21,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui import state
 from bert_probe.views import view as views
 from bert_probe.views.head_view import HeadReason
-from bert_probe.views.view import Pins, Place, Series, VersionedView, View
+from bert_probe.views.view import LayerAndHeads, Pins, Series, VersionedView, View
 
 KEY = "view"
 """Session key of the `VersionedView`."""
@@ -58,7 +58,7 @@ def receive_report(component: str, trace: Trace) -> None:
     """
     last: VersionedView | None = st.session_state.get(KEY)
     values: Any = st.session_state.get(component)
-    report = views.read(values.get(REPORT) if isinstance(values, Mapping) else None, trace)
+    report = views.view_from_json(values.get(REPORT) if isinstance(values, Mapping) else None, trace)
     if report is not None and (last is None or report.revision >= last.revision):
         _store(report)
 
@@ -83,13 +83,13 @@ def first_look(trace: Trace) -> FirstLook:
 
 def reason(trace: Trace, view: View) -> HeadReason | None:
     """Return why the initial head is shown; None if the reader chose a head, or none stands out."""
-    if views.places_itself(state.url_parameters()) or view.measure != View.measure:
+    if views.has_layer_or_heads(state.url_parameters()) or view.measure != View.measure:
         return None
     look = first_look(trace)
     return None if look.head == "mean" else HeadReason(look.layer + 1, look.head, look.reason)
 
 
-def _default_place(trace: Trace) -> Place:
+def _default_place(trace: Trace) -> LayerAndHeads:
     look = first_look(trace)
     return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
 
@@ -98,7 +98,7 @@ def _store(versioned: VersionedView) -> None:
     """Store a view in the session and in the URL; layer and heads only if the reader chose them."""
     last: VersionedView | None = st.session_state.get(KEY)
     place = versioned.view.layer, versioned.view.series
-    is_chosen = views.places_itself(state.url_parameters())
+    is_chosen = views.has_layer_or_heads(state.url_parameters())
     if not is_chosen and last is not None and last.of == versioned.of:
         is_chosen = place != (last.view.layer, last.view.series)
     st.session_state[KEY] = versioned

@@ -24,8 +24,8 @@ from bert_probe.ui.changes import second_model
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.figures import ACCENT, GRAY, as_text, ink
-from bert_probe.views.changes import of_matched_heads, of_matched_maps
-from bert_probe.views.text import shown
+from bert_probe.views.changes import head_matches_heatmap, matched_head_heatmaps
+from bert_probe.views.text import shorten
 
 _PATIENCE = 4.0
 """Seconds for which the page waits for the result if it shows nothing else."""
@@ -141,7 +141,7 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        cell = heatmap(of_matched_heads(result), key="matched_heads")
+        cell = heatmap(head_matches_heatmap(result), key="matched_heads")
     with right:
         st.dataframe(
             result.frame().sort_values("similarity", ascending=False, kind="stable"),
@@ -169,7 +169,9 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     )
     with st.container(key="judged_maps"):
         sides = st.columns([1, 1], gap="large")
-    for side, matched_map, name in zip(sides, of_matched_maps(result, a, b, row, column), "ab", strict=True):
+    for side, matched_map, name in zip(
+        sides, matched_head_heatmaps(result, a, b, row, column), "ab", strict=True
+    ):
         with side:
             heatmap(matched_map, key=f"matched_{name}")
     return row, column
@@ -215,7 +217,7 @@ def aligned_tokens(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
 
 
 def _names(trace: Trace, positions: Sequence[int]) -> list[str]:
-    return [truncate_text(shown(trace.tokens[position].display), _MAX_LETTERS) for position in positions]
+    return [truncate_text(shorten(trace.tokens[position].display), _MAX_LETTERS) for position in positions]
 
 
 def _width(name: str) -> float:

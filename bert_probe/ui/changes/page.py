@@ -12,17 +12,24 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, in_both
+from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, common_tasks
 from bert_probe.analyses.comparison.head_change import HeadChange, HeadChangeResult
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.parameter_change import ParameterChange, ParameterChangeResult
 from bert_probe.analyses.comparison.vector_change import VectorChange, VectorChangeResult
-from bert_probe.analyses.outputs.fill_mask import to_mask, usual_word
+from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, SelectionError, UnavailableError
-from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    NEXT_SENTENCE_PREDICTION,
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
+    TOKEN_CLASSIFICATION,
+    Checkpoint,
+)
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.truncation import truncate_text
@@ -34,13 +41,13 @@ from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 from bert_probe.ui.heads import many
 from bert_probe.ui.parameters import changed_treemap
-from bert_probe.views.changes import of_alike_layers, of_changed_heads, of_changed_vectors
+from bert_probe.views.changes import head_change_heatmap, layer_similarity_heatmap, vector_change_heatmap
 from bert_probe.views.scale import Scale
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 T = TypeVar("T")
 
-_PAIR_TASKS = (ANSWERING, FOLLOWING, COMPARING)
+_PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY)
 """Tasks that read both sentences."""
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
@@ -182,7 +189,7 @@ def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symb
 
 def answer_bars(result: AnswerChangeResult) -> Any:
     """Return a pair of bars for each answer, A's above B's."""
-    names = [shown(name) for name in result.names[:_MAX_BARS]]
+    names = [shorten(name) for name in result.names[:_MAX_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):
         figure.add_bar(
@@ -228,7 +235,7 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
     with st.container(key="judged_heads"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        cell = heatmap(of_changed_heads(result), key="changed_heads")
+        cell = heatmap(head_change_heatmap(result), key="changed_heads")
         layer, head = (cell.row, cell.column) if cell is not None else result.strongest
         second_model.head_buttons(layer + 1, head + 1)
     with right:
@@ -260,7 +267,7 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
     with st.container(key="judged_vectors"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        heatmap(of_changed_vectors(result), key="changed_vectors")
+        heatmap(vector_change_heatmap(result), key="changed_vectors")
     with right:
         baseline = shared_cache.answers.of(SimilarityBaseline().of, a)
         st.markdown(compare_with_unrelated(result, baseline))
@@ -329,7 +336,7 @@ def _parameters(result: ParameterChangeResult) -> None:
 def _answers(a: Trace, b: Checkpoint) -> None:
     """Draw the predictions of both models side by side."""
     corner = second_model.part_title("Do the answers differ?")
-    tasks = _or_error(lambda: in_both(a.checkpoint, b))
+    tasks = _or_error(lambda: common_tasks(a.checkpoint, b))
     if isinstance(tasks, UnavailableError):
         _reason(tasks)
         return
@@ -381,20 +388,20 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:
         text = (now.a, now.b)
-    elif task == LABELLING:
+    elif task == TOKEN_CLASSIFICATION:
         text = (a.encoding.text, None)
-    truncate = now.truncate or task == ANSWERING
+    truncate = now.truncate or task == QUESTION_ANSWERING
     (trace_a,), (trace_b,) = (shared_cache.traces(model, [text], truncate) for model in (a.checkpoint, b))
     mask = None
-    if task == FILLING:
-        default = usual_word(trace_a)
+    if task == FILL_MASK:
+        default = default_position(trace_a)
         st.markdown("Click a word to mask it, or write a mask into the text")
         first = state.token_position("mask", trace_a.tokens, default)
         key = f"masks_{len(trace_a.tokens)}"
         clicked = blocks.token_strip(trace_a, key, "Words that can be masked", first)
         position = first if clicked is None else clicked
         state.remember("mask", None if position == default else str(position))
-        mask = to_mask(trace_a, position)
+        mask = mask_position(trace_a, position)
     result: AnswerChangeResult = shared_cache.answers.of(AnswerChange(task, mask=mask).of, trace_a, trace_b)
     return result
 
@@ -429,7 +436,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
         lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
         export(result, "diff-alikeness", [lines], label="Export layers", data={"sentences": sentences})
     st.markdown(state.escape(result.finding, 400))
-    heatmap(of_alike_layers(result), key="alike_layers")
+    heatmap(layer_similarity_heatmap(result), key="alike_layers")
     blocks.caveat(
         f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019): 1 if tokens that are similar "
         "in one layer are similar in the other. It does not depend on the meaning of dimensions, so models "

@@ -120,9 +120,9 @@ def swap() -> None:
 
 def follow_link() -> None:
     """Go to the page that a button of the last run leads to."""
-    with callbacks.to_the_end():
+    with callbacks.uninterrupted():
         if st.session_state.pop(_LEAVING, False):
-            st.switch_page(paths.page("attention"))
+            st.switch_page(paths.page_script("attention"))
 
 
 def head_buttons(layer: int, head: int) -> None:

@@ -9,7 +9,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui.components.mounting import mounted
 from bert_probe.views import head_view as views
 from bert_probe.views.head_view import HeadViewData
-from bert_probe.views.payload import packed
+from bert_probe.views.payload import pack
 from bert_probe.views.view import View
 
 
@@ -28,7 +28,7 @@ def payload(
 
 def announced(view: Mapping[str, Any], *, key: str) -> bytes:
     """Return the data without numbers, which the browser fetches; see `views.head_view.announced`."""
-    return packed({**view, "key": key}, {})
+    return pack({**view, "key": key}, {})
 
 
 def page(picture: HeadViewData, view: View) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.layer_map import MapSelection, MapView, chosen, digest, payload, reported
+from bert_probe.views.layer_map import MapSelection, MapView, digest, payload, read_selection, read_view
 
 
 def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
@@ -16,7 +16,7 @@ def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapS
     of = digest(result)
     data = payload(result, key=key, start=start, began=choices.start(key))
     values = _component(key=key, data=data, on_chosen_change=_ignore, on_shown_change=_ignore)
-    return chosen(values, of, len(result.marks)), reported(values, of, result.layers)
+    return read_selection(values, of, len(result.marks)), read_view(values, of, result.layers)
 
 
 def _ignore() -> None:

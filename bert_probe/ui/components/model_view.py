@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.model_view import HeadThumbnail, opened
+from bert_probe.views.model_view import HeadThumbnail, read_opened_head
 
 
 def model_view(
@@ -17,12 +17,12 @@ def model_view(
     """
 
     def on_click() -> None:
-        head = opened(st.session_state.get(key), shape)
+        head = read_opened_head(st.session_state.get(key), shape)
         if head is not None and on_open is not None:
             on_open(head)
 
     # Streamlit returns a trigger only if it has a callback.
-    return opened(_component(key=key, data=data, on_opened_change=on_click), shape)
+    return read_opened_head(_component(key=key, data=data, on_opened_change=on_click), shape)
 
 
 _component = mounted("model_view", '<section class="matrix model-view"></section>')

@@ -5,7 +5,7 @@ from typing import Literal
 
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.strip import StripToken, chosen, described, digest
+from bert_probe.views.strip import StripToken, digest, selected_position, strip_data
 
 
 def strip(
@@ -27,8 +27,8 @@ def strip(
     """
     name = digest(pieces) if text is None else text
     revision, report = choices.latest(key, "chosen", name)
-    position = chosen(report, pieces, selected)
-    data = described(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
+    position = selected_position(report, pieces, selected)
+    data = strip_data(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
     _component(key=key, data={**data, "revision": revision, "selected": position}, on_chosen_change=_ignore)
     return None if selectable == "none" else position
 

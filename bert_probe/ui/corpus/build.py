@@ -12,7 +12,7 @@ import streamlit as st
 
 from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.ingest import NEIGHBORS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import find_inputs, records
 from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -106,7 +106,7 @@ def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -
     """Return what to store: vectors of a middle layer and the last; for tagged sentences also attended
     words."""
     last = checkpoint.description.layers
-    keep = (PROFILES, VECTORS, *((NEIGHBOURS,) if tagged else ()))
+    keep = (PROFILES, VECTORS, *((NEIGHBORS,) if tagged else ()))
     return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
 
 
@@ -155,7 +155,7 @@ def _work(
                     f"{name} has more than {MAX_ROWS:,} sentences. Remove some, or use bert-probe corpus run."
                 )
             build_corpus(
-                checkpoint, config, [inputs], folder, column=column, shard_rows=_SHARD_ROWS, report=progress
+                checkpoint, config, [inputs], folder, column=column, shard_rows=_SHARD_ROWS, progress=progress
             )
         except BaseException:
             stores.discard(folder)

@@ -7,7 +7,7 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
-from bert_probe.corpus.ingest import NEIGHBOURS
+from bert_probe.corpus.ingest import NEIGHBORS
 from bert_probe.corpus.query import SqlQuery
 from bert_probe.corpus.store import Store
 from bert_probe.runtime import shared_cache
@@ -23,7 +23,7 @@ _MAX_NAMES: Final = 200
 
 def part(corpus: Store) -> None:
     """Draw the part."""
-    if not corpus.has(NEIGHBOURS):
+    if not corpus.has(NEIGHBORS):
         st.info(
             "This store does not contain which words the heads attend to. Build it with --keep "
             "profiles,vectors,neighbours."

@@ -120,7 +120,7 @@ def detail(
             for page in dict.fromkeys((*_PAGES, *parameters)):
                 url = {**row_parameters, **parameters.get(page, {})}
                 if url_texts.length(url) <= url_texts.MAX_LINK:
-                    st.page_link(paths.page(page), label=page.title(), query_params=url)
+                    st.page_link(paths.page_script(page), label=page.title(), query_params=url)
 
 
 def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
@@ -136,13 +136,13 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
     parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
     if parameters is None or url_texts.length(parameters) <= url_texts.MAX_URL:
         return parameters
-    return {**parameters, text_store.parameter("a"): text_store.put(parameters.pop("a"))}
+    return {**parameters, text_store.parameter_name("a"): text_store.put(parameters.pop("a"))}
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
     """Return the parameters with the model of the workbench, if it has the weights of the store's model."""
     now = workbench.request()
-    checkpoint = shared_cache.opened(now.model, now.revision)
+    checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
     weights = corpus.manifest["model"]["weights_sha256"]
     if checkpoint is None or checkpoint.description.weights_sha256 != weights:
         return None

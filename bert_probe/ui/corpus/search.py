@@ -16,7 +16,7 @@ import streamlit as st
 from bert_probe.core import files
 from bert_probe.core.inputs import model_name
 from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated
+from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated_cosines
 from bert_probe.corpus.ingest import VECTORS
 from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
@@ -33,7 +33,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.figures import as_text
 from bert_probe.views.palette import HEADS
 from bert_probe.views.strip import StripToken, digest
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 _COUNTS: Final = {"20": "20", "50": "50", "200": "200"}
 _GROUPINGS: Final = {"group": "Clusters", "before": "The word before", "after": "The word after"}
@@ -132,7 +132,10 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     """Return the store's model: an open one with the same weights, else the one that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
-    for checkpoint in (shared_cache.opened(now.model, now.revision), shared_cache.with_weights(weights)):
+    for checkpoint in (
+        shared_cache.cached_checkpoint(now.model, now.revision),
+        shared_cache.find_by_weights(weights),
+    ):
         if checkpoint is not None and checkpoint.description.weights_sha256 == weights:
             return checkpoint
     name, revision = model_name(model) or "", model.get("revision") or ""
@@ -178,7 +181,9 @@ def _choose_word(trace: Trace) -> Unit:
     if current is None:
         words = [unit for unit in units if not unit.special] or list(units)
         current = max(words, key=len)
-    tokens = [StripToken(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
+    tokens = [
+        StripToken(shorten(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)
+    ]
     selected = [unit.positions for unit in units].index(current.positions)
     # A click counts until another text or word is requested.
     text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
@@ -305,7 +310,7 @@ def _table(
 
 
 def _baseline(corpus: Store, layer: int) -> str:
-    baseline = shared_cache.answers.of(unrelated, corpus, layer)
+    baseline = shared_cache.answers.of(unrelated_cosines, corpus, layer)
     if baseline is None:
         return "This store has too few words for a baseline; compare these cosines with each other."
     return (
@@ -327,7 +332,7 @@ def _detail(corpus: Store, result: NearestContextsResult, index: int) -> None:
         corpus,
         row,
         {"context": pair},
-        f"**{state.escape(shown(context.at.word))}** cosine **{context.cosine:.4f}**",
+        f"**{state.escape(shorten(context.at.word))}** cosine **{context.cosine:.4f}**",
     )
     st.button("Search from this context", on_click=search_for, args=(context.at.text, context.at.word))
 
@@ -387,9 +392,9 @@ def context_line(text: str, start: int, end: int) -> ContextLine:
     before = _WORD_PATTERN.findall(left[-_NEIGHBOR_RANGE:])
     after = _WORD_PATTERN.search(right[:_NEIGHBOR_RANGE])
     return ContextLine(
-        shown(("…" if len(left) > _CONTEXT else "") + left[-_CONTEXT:].lstrip()),
-        shown(text[start:end]),
-        shown(right[:_CONTEXT].rstrip() + ("…" if len(right) > _CONTEXT else "")),
+        shorten(("…" if len(left) > _CONTEXT else "") + left[-_CONTEXT:].lstrip()),
+        shorten(text[start:end]),
+        shorten(right[:_CONTEXT].rstrip() + ("…" if len(right) > _CONTEXT else "")),
         before[-1].casefold() if before else NOTHING,
         after[0].casefold() if after else NOTHING,
     )

@@ -139,7 +139,7 @@ def _delete_unused() -> None:
     """Delete stores that no page has shown for `GRACE` seconds."""
     now = time.monotonic()
     for name, store in list(_built.items()):
-        store.sessions = {session for session in store.sessions if sessions.is_here(session)}
+        store.sessions = {session for session in store.sessions if sessions.is_connected(session)}
         if store.sessions:
             store.last_seen = now
         elif now - store.last_seen > GRACE:

@@ -127,7 +127,7 @@ def _token_changes(result: HeadAblationResult) -> None:
 
 def _similarity(result: HeadAblationResult) -> None:
     """Draw the similarities side by side, or for a long text one at a time."""
-    pictures = heatmaps.of_ablation(result)
+    pictures = heatmaps.ablation_heatmaps(result)
     if len(pictures["before"].rows) > SIDE_BY_SIDE:
         options = {name: picture.drawing["caption"] for name, picture in pictures.items()}
         view = state.segmented_control("ablation_similarity", "Similarity", options, "difference")
@@ -178,7 +178,7 @@ def _ranking(trace: Trace, result: HeadAblationSweepResult) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        head = shared.head_heatmap(heatmaps.of_each_ablation(result), "each_head_off")
+        head = shared.head_heatmap(heatmaps.ablation_sweep_heatmap(result), "each_head_off")
         layer, head_number = head or first
         labels = shared_cache.answers.of(Heads().of, trace).labels
         shared.open_in_attention(layer, head_number, labels[layer - 1][head_number - 1])

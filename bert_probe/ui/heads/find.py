@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.attention.attention import Attention
-from bert_probe.analyses.attention.find_heads import FindHeads, HeadScore, WordPairs, word_of
+from bert_probe.analyses.attention.find_heads import FindHeads, HeadScore, WordPairs, select_word
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
@@ -20,10 +20,10 @@ from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import export
 from bert_probe.ui.heads import shared
-from bert_probe.views.heatmaps import of_found_heads
+from bert_probe.views.heatmaps import find_heads_heatmap
 from bert_probe.views.scale import SHARES
 from bert_probe.views.strip import StripToken
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 MAX_PAIRS = 6
 MAX_WORDS = 32
@@ -57,7 +57,7 @@ def part(trace: Trace) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        head = shared.head_heatmap(of_found_heads(result), "find_heads")
+        head = shared.head_heatmap(find_heads_heatmap(result), "find_heads")
         layer, head_number = head or (best[0].layer + 1, best[0].head + 1)
         profiles = shared_cache.answers.of(Heads(words=True).of, trace)
         shared.open_in_attention(layer, head_number, profiles.labels[layer - 1][head_number - 1])
@@ -129,7 +129,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     for number, text in enumerate(parameter.split(",")[:MAX_PAIRS]):
         try:
             ((query, key),) = WordPairs().read(_PAIRS, text, trace)
-            indices = [index_of[word_of(trace, word).positions] for word in (query, key)]
+            indices = [index_of[select_word(trace, word).positions] for word in (query, key)]
             pairs.append(WordPair(number, *indices))
         except SelectionError:
             st.caption(f":orange[There is no pair of words {state.escape(text)} here; left out.]")
@@ -159,7 +159,9 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
     """Draw the words of the text and return the index of the selected one."""
     st.markdown(f"**{label}**")
     tokens = [
-        StripToken(shown(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}")
+        StripToken(
+            shorten(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}"
+        )
         for index, unit in enumerate(units)
     ]
     key = f"find_{side}_{pair.number}_{len(units)}"
@@ -190,7 +192,7 @@ def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], un
     for score in best:
         weights = Attention(score.layer, score.head, words=True).of(trace).weights
         rows += [weights[query] for query in queries]
-        names += [f"{score.layer + 1}.{score.head + 1} {shown(units[query].display)}" for query in queries]
+        names += [f"{score.layer + 1}.{score.head + 1} {shorten(units[query].display)}" for query in queries]
     values = np.stack(rows)
     columns = figures.largest_columns(values, MAX_WORDS, {pair.key for pair in pairs})
     keys = [units[index] for index in columns]

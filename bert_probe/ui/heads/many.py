@@ -14,7 +14,7 @@ from bert_probe.ui import blocks, jobs, sentence_input, state
 from bert_probe.ui.export import export
 from bert_probe.ui.heads import shared
 from bert_probe.ui.workbench import Request
-from bert_probe.views.heatmaps import by_head
+from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.measures import LABELLING
 from bert_probe.views.scale import Scale
 
@@ -91,7 +91,7 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
     with picture:
         values = means.mean[measure]
         title = f"{description.title}: mean over {means.sentences:,} sentences"
-        heatmap = by_head(values, description.name, title, Scale.from_zero(values), "profile_means")
+        heatmap = head_grid(values, description.name, title, Scale.from_zero(values), "profile_means")
         head = shared.head_heatmap(heatmap, "profile_means")
         if head is None:
             blocks.caveat(shared.CLICK_HINT)

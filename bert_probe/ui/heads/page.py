@@ -10,7 +10,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.heads import ablation, find, many, shared
-from bert_probe.views.heatmaps import by_head
+from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.measures import LABELLING, MEASURES
 from bert_probe.views.scale import Scale
 
@@ -55,7 +55,7 @@ def profiles(trace: Trace) -> None:
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
         values = result.values[measure]
-        heatmap = by_head(
+        heatmap = head_grid(
             values, description.name, description.title, Scale.from_zero(values), "head_profiles"
         )
         head = shared.head_heatmap(heatmap, "head_profiles")

@@ -14,7 +14,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.measures import MEASURES, HeadMeasure
 
-ATTENTION = paths.page("attention")
+ATTENTION = paths.page_script("attention")
 CLICK_HINT = "Click a cell, or press Enter on it, to select a head."
 WORDS_HELP = "Merge subword tokens into words before measuring."
 
@@ -59,6 +59,6 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
-            with callbacks.to_the_end():
+            with callbacks.uninterrupted():
                 view_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)

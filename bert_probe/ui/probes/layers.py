@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.probing.probe import Probe, ProbeResult
-from bert_probe.analyses.vectors.pooling import offered
+from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
@@ -62,7 +62,7 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
 
 def _choose_pooling(checkpoint: Checkpoint) -> str | None:
     """Draw the choice of pooling; None for the default."""
-    options = {name: label for name, label in _POOLINGS.items() if name in offered(checkpoint)}
+    options = {name: label for name, label in _POOLINGS.items() if name in available_poolings(checkpoint)}
     pooling = state.segmented_control(
         "probe_pooling", "Pooling", options, "mean", "How the vectors of a text's tokens become one vector."
     )

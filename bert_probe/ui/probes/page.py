@@ -12,14 +12,14 @@ from bert_probe.analyses.probing.relations import (
     RelationExample,
     Relations,
     RelationsResult,
-    examples,
+    find_examples,
 )
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.tag_alignment import placed
+from bert_probe.text.tag_alignment import align_words
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.words import word_lens
 from bert_probe.ui import blocks, jobs, state, workbench
@@ -28,7 +28,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.probes import inputs, layers, trees
 from bert_probe.ui.probes.inputs import ProbeFiles
-from bert_probe.views.probes import of_relations
+from bert_probe.views.probes import relations_heatmap
 
 _PARTS = {"layers": "Layers", "trees": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
@@ -93,7 +93,7 @@ def _relations_result(
         all_heads = partial(table_bytes, result.showing(show="all"), "csv")
         more = [("All heads, CSV", "relations-all.csv", all_heads)]
         export(result, "relations", more, data={"chosen": data, "reported": held_out})
-    cell = heatmap(of_relations(result, direction), key="relations_heads")
+    cell = heatmap(relations_heatmap(result, direction), key="relations_heads")
     if cell is None:
         blocks.caveat("Click a cell, or press Enter on it, to see the head on a sentence of the file.")
     else:
@@ -113,8 +113,8 @@ def _relations_result(
         arguments = (checkpoint, sentence, query, (layer, head), truncate)
         # In a callback, because the workbench cannot be changed after it is drawn.
         if st.button("Show its attention on this sentence", on_click=_show_attention, args=arguments):
-            with callbacks.to_the_end():
-                st.switch_page(paths.page("attention"))
+            with callbacks.uninterrupted():
+                st.switch_page(paths.page_script("attention"))
     frame = result.table()
     st.dataframe(
         frame,
@@ -141,7 +141,7 @@ def _relations_result(
 def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationExample:
     """Return an occurrence of a relation in a sentence of convenient length."""
     return min(
-        examples(sentences, relation),
+        find_examples(sentences, relation),
         key=lambda example: abs(len(sentences[example.sentence].words) - _EXAMPLE_LENGTH),
     )
 
@@ -152,7 +152,7 @@ def _show_attention(
     """Submit a sentence, and show the attention of one of its words in a head."""
     workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
     trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
-    words = placed(sentence, trace.encoding)
+    words = align_words(sentence, trace.encoding)
     first = words.lens.units[words.units[word]].position
     query = [first in unit.positions for unit in word_lens(trace).units].index(True)
     view_state.show_head(head[0] + 1, (head[1],), query)

@@ -22,7 +22,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY
 from bert_probe.ui.probes.inputs import ProbeFiles
 from bert_probe.ui.probes.layers import add_curve, set_layout
-from bert_probe.views.text import shown
+from bert_probe.views.text import shorten
 
 _MAX_WORDS = 60
 """Maximum number of words of a drawn tree; a longer sentence has the table of edges only."""
@@ -143,7 +143,7 @@ def _tree_of_request(
     if len(tree.words) <= _MAX_WORDS:
         with st.container(key="tree"):
             figure = arcs(tree)
-            edges = (" – ".join(shown(tree.words[word]) for word in edge) for edge in tree.edges)
+            edges = (" – ".join(shorten(tree.words[word]) for word in edge) for edge in tree.edges)
             with st.container(width=int(figure.layout.width)):
                 st.plotly_chart(
                     figure, width="stretch", config=figures.CONFIG, alt="Tree: " + ", ".join(edges)

@@ -13,7 +13,7 @@ import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Rows
 from bert_probe.errors import InvalidFileError, TextError
-from bert_probe.text.labeled_texts import NUMBER, SEPARATOR, SEVERAL, LabeledTexts, parse_labeled_texts
+from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import lines, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
@@ -207,7 +207,7 @@ def _preview(rows: TrainingRows) -> None:
 def _label_noun(rows: Rows) -> str:
     if not isinstance(rows, LabeledTexts):
         return "tags"
-    return "labels" if rows.kind == SEVERAL else "classes"
+    return "labels" if rows.kind == MULTI_LABEL else "classes"
 
 
 def _counts(rows: Rows) -> Counter[str]:

@@ -10,19 +10,19 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.outputs.evaluate import MAIN, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import AMONG, EvaluateMasksResult
-from bert_probe.analyses.outputs.guesses import ABOUT
+from bert_probe.analyses.outputs.evaluate import MAIN_MEASURES, EvaluateResult
+from bert_probe.analyses.outputs.evaluate_masks import TOP_K, EvaluateMasksResult
+from bert_probe.analyses.outputs.guesses import BASELINE_DESCRIPTIONS
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
-from bert_probe.model.memory import in_words
+from bert_probe.model.memory import format_bytes
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.server.downloads import Download
-from bert_probe.text.labeled_texts import NUMBER, SEVERAL
-from bert_probe.text.tables import as_file
+from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
+from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import blocks, consent, figures, highlight, state, workbench
@@ -31,13 +31,13 @@ from bert_probe.ui.export import ExtraDownload, export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 from bert_probe.ui.train.data import TrainingRows, is_plain
 from bert_probe.ui.train.running import TrainingOutcome, training_curve
-from bert_probe.views.answers import of_confusion
+from bert_probe.views.answers import confusion_heatmap
 
 _MAX_TEXTS = 10
 """Maximum number of texts in a list; the export has all."""
 _LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
 _FOLDER, _REPLACE = "train_folder", "train_replace"
-_ANSWER = paths.page("answer")
+_ANSWER = paths.page_script("answer")
 
 
 def part(outcome: TrainingOutcome) -> None:
@@ -86,7 +86,7 @@ def part(outcome: TrainingOutcome) -> None:
 
 def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
     """Draw a summary, and a bar for the model and for each baseline."""
-    measure, values = MAIN[evaluation.kind], evaluation.measures
+    measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
     text = summary(evaluation)
     st.markdown(text)
     low = values.get(f"{measure}_low")
@@ -106,18 +106,22 @@ def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
 
 
 def _baselines(evaluation: EvaluateResult) -> list[tuple[str, float]]:
-    return [(ABOUT[name], evaluation.baselines[name]) for name in ABOUT if name in evaluation.baselines]
+    return [
+        (BASELINE_DESCRIPTIONS[name], evaluation.baselines[name])
+        for name in BASELINE_DESCRIPTIONS
+        if name in evaluation.baselines
+    ]
 
 
 def summary(evaluation: EvaluateResult) -> str:
     """Return the held-out measure of the model and of the baselines, as Markdown."""
-    values, count, measure = evaluation.measures, len(evaluation.texts), MAIN[evaluation.kind]
+    values, count, measure = evaluation.measures, len(evaluation.texts), MAIN_MEASURES[evaluation.kind]
     if evaluation.kind == NUMBER:
         baselines = [f"; {name}: {value:.4g}" for name, value in _baselines(evaluation)]
         return (
             f"Mean squared error on {count:,} held-out texts: **{evaluation.main:.4g}**{''.join(baselines)}."
         )
-    name = "Exact-match accuracy" if evaluation.kind == SEVERAL else "Accuracy"
+    name = "Exact-match accuracy" if evaluation.kind == MULTI_LABEL else "Accuracy"
     unit = "words" if evaluation.kind == TAGS else "texts"
     low, high = values.get(f"{measure}_low"), values.get(f"{measure}_high")
     interval = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
@@ -131,8 +135,8 @@ def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
     low, high = values["first_guess_low"], values["first_guess_high"]
     text = (
         f"Accuracy on {len(evaluation.tokens):,} masked tokens of {texts:,} held-out texts: "
-        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{AMONG} accuracy: "
-        f"{values[f'among_{AMONG}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
+        f"**{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}); top-{TOP_K} accuracy: "
+        f"{values[f'among_{TOP_K}']:.1%}; most frequent token: {values['most_frequent_first_guess']:.1%}."
     )
     st.markdown(text)
     bars = {"this model": values["first_guess"], "most frequent token": values["most_frequent_first_guess"]}
@@ -206,11 +210,11 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
             "Precision: share of the predictions of this class that are correct. Recall: share of the "
             "examples of this class that are found. F1: their harmonic mean. Count: number of examples."
         )
-    if evaluation.kind == SEVERAL:
+    if evaluation.kind == MULTI_LABEL:
         return
     with right:
         st.header("Confusion matrix", anchor=False)
-        cell = heatmap(of_confusion(evaluation), key="confusion")
+        cell = heatmap(confusion_heatmap(evaluation), key="confusion")
         if cell is None:
             blocks.caveat("Click a cell, or press Enter on it, to see its texts.")
     if cell is not None:
@@ -266,7 +270,7 @@ def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str
             st.markdown(markdown)
         arguments = (outcome, text, pair)
         if st.button("Open in Answer", key=f"open {key}", on_click=_open_text, args=arguments):
-            with callbacks.to_the_end():
+            with callbacks.uninterrupted():
                 st.switch_page(_ANSWER)
 
 
@@ -289,7 +293,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
     """Return further tables, and the files that the code in the menu reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
-    missing = {NUMBER: ("classes", "confusion"), SEVERAL: ("confusion",)}.get(evaluation.kind, ())
+    missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [
         (label, f"{name}.csv", partial(table_bytes, evaluation.showing(show=name), "csv"))
         for name, label in tables.items()
@@ -314,7 +318,7 @@ def _data_files(outcome: TrainingOutcome) -> list[ExtraDownload]:
 
 
 def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
-    return as_file(rows)
+    return to_file(rows)
 
 
 # ---------------------------------------------------------------- saving
@@ -348,11 +352,11 @@ def _save(outcome: TrainingOutcome) -> None:
             st.caption(status, width="content")
             help_text = "Use this model in the workbench, on every page."
             if st.button("Open it", help=help_text, on_click=_use, args=(outcome,)):
-                with callbacks.to_the_end():
+                with callbacks.uninterrupted():
                     st.switch_page(_ANSWER)
             if outcome.download is None:
                 outcome.download = Download(outcome.training)
-            size = in_words(outcome.training.nbytes)
+            size = format_bytes(outcome.training.nbytes)
             st.link_button(
                 "Download it",
                 outcome.download.address,
@@ -383,7 +387,7 @@ def _use(outcome: TrainingOutcome) -> None:
 
 def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
     if not outcome.folder:
-        outcome.lent = shared_cache.lend(outcome.training.checkpoint, outcome.lent)
+        outcome.lent = shared_cache.register_in_memory(outcome.training.checkpoint, outcome.lent)
     model = outcome.folder or outcome.lent
     consent.agree([(model, "")])
     workbench.submit(replace(request, model=model, revision=""))

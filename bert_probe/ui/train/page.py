@@ -41,6 +41,6 @@ def _choose(checkpoint: Checkpoint) -> None:
         blocks.error_box(error, "Change the data or the settings. Your other choices are unchanged.")
         return
     if st.button("Start training", type="primary"):
-        with callbacks.to_the_end():
+        with callbacks.uninterrupted():
             running.start(training_data, plan)
         st.rerun()

@@ -107,7 +107,7 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
 def start(data: TrainingData, plan: TrainingPlan) -> None:
     """Start a training and drop the outcome of the last one."""
     run = TrainingRun(data, plan)
-    job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_here, sessions.current()))
+    job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)
     st.session_state.pop(_FAILURE, None)

@@ -10,11 +10,16 @@ from typing import Any, cast
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Rows
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.training.schedule import BATCHES, EPOCHS, RATES, usual
+from bert_probe.training.schedule import (
+    RECOMMENDED_BATCHES,
+    RECOMMENDED_EPOCHS,
+    RECOMMENDED_RATES,
+    default_settings,
+)
 from bert_probe.training.train import Train, TrainingPlan
-from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, ParameterCount, counts
+from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
 from bert_probe.ui import state
 from bert_probe.ui.train.data import TrainingData, is_plain
 
@@ -50,12 +55,12 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
 def _counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
     """Return the number of trainable parameters of each method, for the labels of the data."""
     if is_plain(data.rows):
-        return [*counts(checkpoint, FILLING)]
+        return [*count_by_scope(checkpoint, FILL_MASK)]
     rows = cast(Rows, data.rows)
     if isinstance(rows, LabeledTexts):
-        return [*counts(checkpoint, CLASSIFYING, len(rows.labels) or 1)]
+        return [*count_by_scope(checkpoint, TEXT_CLASSIFICATION, len(rows.labels) or 1)]
     tags = {tag for sentence in rows for tag in sentence.tags}
-    return [*counts(checkpoint, LABELLING, len(tags))]
+    return [*count_by_scope(checkpoint, TOKEN_CLASSIFICATION, len(tags))]
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
@@ -118,14 +123,14 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     Raises:
         SelectionError: the learning rate is invalid.
     """
-    defaults = usual(update)
+    defaults = default_settings(update)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=130):
             epochs = number("epochs", "Epochs", defaults.epochs, 1, _MAX_EPOCHS, f" {update}")
         with st.container(width=170):
             rate = _choose_rate(update, defaults.rate)
         with st.container(width=240):
-            sizes = {str(size): str(size) for size in (8, *BATCHES, 64)}
+            sizes = {str(size): str(size) for size in (8, *RECOMMENDED_BATCHES, 64)}
             batch = state.segmented_control("batch", "Batch size", sizes, "16", "Texts per step.")
         with st.container(width=130):
             seed = number("seed", "Seed", 0, 0, 2**32 - 1)
@@ -135,10 +140,10 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
         False,
         "Whole-word masking: mask all subword tokens of a word or none, which is harder.",
     )
-    rates = ", ".join(f"{rate:g}" for rate in RATES)
+    rates = ", ".join(f"{rate:g}" for rate in RECOMMENDED_RATES)
     st.caption(
-        f"For an encoder that is updated, the BERT paper recommends {EPOCHS[0]} to {EPOCHS[-1]} epochs, a "
-        f"batch size of {' or '.join(map(str, BATCHES))} and a learning rate of {rates}. A head alone starts "
+        f"For an encoder that is updated, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to {RECOMMENDED_EPOCHS[-1]} epochs, a "
+        f"batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and a learning rate of {rates}. A head alone starts "
         "from random weights and needs a higher learning rate and more epochs. The same seed gives the same "
         "weights."
     )
@@ -168,7 +173,7 @@ def number(key: str, label: str, default: int, minimum: int, maximum: int, suffi
 def _choose_rate(update: str, default: float) -> str:
     """Draw the choice of a learning rate, which can also be typed."""
     key, default_text = f"rate {update}", f"{default:g}"
-    options = [f"{rate:g}" for rate in sorted({default, *RATES}, reverse=True)]
+    options = [f"{rate:g}" for rate in sorted({default, *RECOMMENDED_RATES}, reverse=True)]
     if key not in st.session_state:
         st.session_state[key] = state.url_parameters().get("rate") or default_text
     value = st.selectbox(

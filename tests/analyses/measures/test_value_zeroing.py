@@ -16,15 +16,15 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import Attention, AttentionLong
-from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.analyses.attention.measures import value_zeroing as module
 from bert_probe.analyses.attention.measures.value_zeroing import value_zeroing
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
-from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
-from bert_probe.model.layers import _watched
+from bert_probe.model.layers import _recorded_calls
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import assert_alike, assert_exact
@@ -90,7 +90,7 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
             return (weights @ indices).swapaxes(0, 1)[None]
 
         checkpoint = trace.checkpoint
-        with torch.inference_mode(), checkpoint.running() as model, changing(change):
+        with torch.inference_mode(), checkpoint.running() as model, changed_outputs(change):
             output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
         states: np.ndarray = output.hidden_states[layer + 1][0].numpy()
         return states
@@ -134,12 +134,12 @@ def test_value_zeroing_reports_progress_and_can_be_canceled(
     question = Attention(2, measure="value-zeroing")
     with pytest.raises(Cancelled):
         question.of(trace, give_up)
-    assert measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
+    assert get_measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
     np.testing.assert_array_equal(question.of(trace).weights, full)
 
 
 def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, label = exact.trace(TEXT), measure("value-zeroing")
+    trace, label = exact.trace(TEXT), get_measure("value-zeroing")
     answer: list[tuple[int, int]] = []
     length = len(trace.tokens)
     AttentionLong([-1, 2, 2], measure="value-zeroing").of(trace, lambda *now: answer.append(now))
@@ -202,7 +202,7 @@ def test_model_is_unchanged_and_usable_by_other_threads(minilm: Checkpoint) -> N
 
 def test_partially_removed_hook_does_not_affect_another_thread(minilm: Checkpoint) -> None:
     """torch registers a hook with keywords in two steps, between which another thread may run."""
-    with _watched(minilm.model, lambda: 0) as observed:
+    with _recorded_calls(minilm.model, lambda: 0) as observed:
         for module in minilm.model.modules():
             module._forward_hooks_with_kwargs.clear()
         with ThreadPoolExecutor(1) as pool:

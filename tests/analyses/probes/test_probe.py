@@ -240,7 +240,7 @@ def test_progress_can_cancel_a_fit(minilm: Checkpoint) -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        Probe(layers=[0]).of(minilm, TAGGED, SLEEPING, report=report)
+        Probe(layers=[0]).of(minilm, TAGGED, SLEEPING, progress=report)
     assert observed[-1] == (2, 4)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe import Relations
-from bert_probe.analyses.probing.relations import DIRECTIONS, RelationExample, examples
+from bert_probe.analyses.probing.relations import DIRECTIONS, RelationExample, find_examples
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
@@ -120,10 +120,10 @@ def test_merged_words_and_single_words_have_no_guess(minilm: Checkpoint) -> None
 
 
 def test_examples_have_the_relation() -> None:
-    assert list(examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
-    assert list(examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
+    assert list(find_examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
+    assert list(find_examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
     with pytest.raises(SelectionError, match="The relation goeswith does not occur in these"):
-        list(examples(SAILING, "goeswith"))
+        list(find_examples(SAILING, "goeswith"))
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_infinite_vectors_raise_unavailable_error(
 def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
     observed: list[tuple[int, int]] = []
     StructuralProbe(rank=2, layers=[0]).of(
-        minilm, SAILING, SLEEPING, report=lambda *one: observed.append(one)
+        minilm, SAILING, SLEEPING, progress=lambda *one: observed.append(one)
     )
     assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
@@ -263,7 +263,7 @@ def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING, report=report)
+        StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING, progress=report)
 
 
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace, resolve_index
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class AttentionMeasure:
         layer: int,
         head: int | Literal["mean"],
         residual: float,
-        report: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> Array:
         """Return the matrix of one head, or of the whole layer for "mean", [query, key].
 
@@ -85,8 +85,8 @@ class AttentionMeasure:
             UnavailableError: the architecture does not expose what the measure needs.
         """
         if head == "mean":
-            return self.of_layer(trace, layer, residual, report)
-        index = resolve(head, trace.heads, "head")
+            return self.of_layer(trace, layer, residual, progress)
+        index = resolve_index(head, trace.heads, "head")
         matrix: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
         return matrix
 
@@ -105,7 +105,7 @@ def _load_measures() -> Mapping[str, AttentionMeasure]:
     return MappingProxyType({attention_measure.name: attention_measure for attention_measure in loaded})
 
 
-def measure(name: str) -> AttentionMeasure:
+def get_measure(name: str) -> AttentionMeasure:
     """Return the measure with a name.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.progress import Progress
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace, resolve_index
 
 
 def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
@@ -58,7 +58,7 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
 
 
 def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Array:
-    last = resolve(layer, trace.layers, "layer")
+    last = resolve_index(layer, trace.layers, "layer")
     # A generator, so that only one layer is in memory at a time.
     result = rollout((trace.attention(below) for below in range(last + 1)), residual)
     return result.astype(trace.dtype, copy=False)

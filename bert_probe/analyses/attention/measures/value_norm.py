@@ -10,7 +10,7 @@ from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import as_array
 from bert_probe.model.progress import Progress
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 """Norms by layer of each trace; views request them head by head."""
@@ -27,7 +27,7 @@ def value_norms(trace: Trace, layer: int) -> Array:
         UnavailableError: the architecture does not expose its values, the trace has no model, or the weights
             have changed since the trace was made.
     """
-    layer = resolve(layer, trace.layers, "layer")
+    layer = resolve_index(layer, trace.layers, "layer")
     if trace.values is None:
         raise UnavailableError(
             f"{trace.architecture} does not expose its value vectors, so attention cannot be weighted by "

@@ -12,11 +12,11 @@ from torch.utils.dlpack import from_dlpack
 from bert_probe.analyses.attention.measures import AttentionMeasure
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.errors import TooLongError, UnavailableError, memory_errors
-from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.capture import AttentionCall, changed_outputs
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.model.layers import ModuleCall, passing
+from bert_probe.model.layers import ModuleCall, record_forward_pass
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 MAX_TOKENS = 1024
 """Longest text: the layer runs once for each token, so the cost grows with the square of the length."""
@@ -25,7 +25,7 @@ _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 """Matrices by layer of each trace, at most 4 MB each in float32."""
 
 
-def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> Array:
+def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) -> Array:
     """Return how much the output at each query changes when a key's value vector is zeroed, [query, key].
 
     The change is the cosine distance between the layer's outputs with and without the key's value, zeroed in
@@ -35,7 +35,7 @@ def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> A
     Args:
         trace: the model's pass over the text.
         layer: from 0; negative values count from the end.
-        report: called with the number of tokens whose values have been zeroed and their total.
+        progress: called with the number of tokens whose values have been zeroed and their total.
 
     Raises:
         SelectionError: the layer does not exist.
@@ -44,7 +44,7 @@ def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> A
             or the model has changed since.
         OutOfMemoryError: the text needs more memory than is free.
     """
-    layer = resolve(layer, trace.layers, "layer")
+    layer = resolve_index(layer, trace.layers, "layer")
     if trace.values is None:
         raise UnavailableError(
             f"{trace.architecture} does not expose its value vectors, so they cannot be zeroed. "
@@ -58,8 +58,8 @@ def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> A
         )
     no_memory = f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
     with memory_errors(no_memory), torch.inference_mode(), trace.checkpoint.running():
-        report(0, length)
-        step = passing(trace).layer(layer)
+        progress(0, length)
+        step = record_forward_pass(trace).layer(layer)
         weights = from_dlpack(trace.attention(layer)).to(trace.checkpoint.device)
         values = from_dlpack(trace.values[layer]).to(trace.checkpoint.device)
         untouched = _vectors(step, 1)[0]
@@ -70,7 +70,7 @@ def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> A
             zeroed = _vectors(step, len(keys), _Zeroed(keys, weights, values))
             for key, vectors in zip(keys.tolist(), zeroed, strict=True):
                 changes[:, key] = 1 - cosine_of_rows(vectors, untouched)
-            report(min(first + size, length), length)
+            progress(min(first + size, length), length)
     return changes
 
 
@@ -94,22 +94,22 @@ def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Arr
     if zeroed is None:
         output = layer.on(states)
     else:
-        with changing(zeroed):
+        with changed_outputs(zeroed):
             output = layer.on(states)
     vectors: Array = output.double().cpu().numpy()
     return vectors
 
 
-def _cached_value_zeroing(trace: Trace, layer: int, _residual: float, report: Progress) -> Array:
+def _cached_value_zeroing(trace: Trace, layer: int, _residual: float, progress: Progress) -> Array:
     matrices = _cache.setdefault(trace, {})
-    layer = resolve(layer, trace.layers, "layer")
+    layer = resolve_index(layer, trace.layers, "layer")
     if layer not in matrices:
-        matrices[layer] = read_only(value_zeroing(trace, layer, report))
+        matrices[layer] = read_only(value_zeroing(trace, layer, progress))
     return matrices[layer]
 
 
 def _takes_long(trace: Trace, layer: int) -> bool:
-    return resolve(layer, trace.layers, "layer") not in _cache.get(trace, {})
+    return resolve_index(layer, trace.layers, "layer") not in _cache.get(trace, {})
 
 
 MEASURE = AttentionMeasure(

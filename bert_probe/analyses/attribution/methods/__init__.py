@@ -1,4 +1,4 @@
-"""Attribution methods: one module each, which defines ``METHOD``.
+"""Attribution methods: one module each, which defines ``METHOD_HELP``.
 
 A new module is discovered automatically: the library, command line, pages, exports and the faithfulness check
 all use `methods`.
@@ -22,7 +22,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import as_array
-from bert_probe.model.gradients import onward
+from bert_probe.model.gradients import forward_from_embeddings
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
@@ -80,7 +80,7 @@ class AttributionTarget:
 
         Proportional to the norm of the gradient: all at [CLS] for a class, all at the mask for a word.
         """
-        with onward(self.trace) as forward_pass:
+        with forward_from_embeddings(self.trace) as forward_pass:
             states, _ = forward_pass.to_end(forward_pass.start())
             last = states.detach().requires_grad_()
             number = self.number.on(forward_pass.inputs, last, forward_pass.passed.pooled(last))

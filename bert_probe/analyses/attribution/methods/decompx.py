@@ -10,7 +10,7 @@ import torch
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import as_array
-from bert_probe.model.gradients import frozen, onward
+from bert_probe.model.gradients import forward_from_embeddings, linearized
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 
@@ -19,9 +19,9 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
     trace = target.trace
     output = trace.checkpoint.outputs.get(target.number.task)
     models = [trace.checkpoint.model, *([] if output is None else [output.whole])]
-    with onward(trace) as forward_pass:
+    with forward_from_embeddings(trace) as forward_pass:
         start = forward_pass.start()
-        with frozen(*models) as linear:
+        with linearized(*models) as linear:
             states, pooled = forward_pass.to_end(start)
             number = target.number.on(forward_pass.inputs, states, pooled)[0]
         start_gradient, *other_gradients = torch.autograd.grad(

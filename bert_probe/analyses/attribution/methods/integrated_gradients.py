@@ -10,7 +10,7 @@ import torch
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.gradients import InputEmbeddings, from_vectors
+from bert_probe.model.gradients import InputEmbeddings, run_on_vectors
 from bert_probe.model.progress import Progress
 
 INITIAL_STEPS, MAX_STEPS = 32, 1024
@@ -31,7 +31,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
             progress(steps, 2 * steps)  # also the point at which the work can be cancelled
-            states, pooled = from_vectors(target.trace, model, embeddings(ids), inputs)
+            states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 
         ids, baseline_ids, steps = inputs["input_ids"], target.ids_without(), INITIAL_STEPS

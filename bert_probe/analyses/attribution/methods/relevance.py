@@ -7,9 +7,9 @@ import torch
 
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
-from bert_probe.model.capture import changing
+from bert_probe.model.capture import changed_outputs
 from bert_probe.model.forward import as_array
-from bert_probe.model.gradients import AttentionWithWeights, onward
+from bert_probe.model.gradients import AttentionWithWeights, forward_from_embeddings
 from bert_probe.model.progress import Progress
 
 
@@ -21,8 +21,8 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
             "Choose another method."
         )
     attention = AttentionWithWeights()
-    with onward(trace) as forward_pass:
-        with changing(attention):
+    with forward_from_embeddings(trace) as forward_pass:
+        with changed_outputs(attention):
             states, pooled = forward_pass.to_end(forward_pass.start())
         number = target.number.on(forward_pass.inputs, states, pooled)
         gradients = torch.autograd.grad(number.sum(), attention.weights)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.analyses.attention.measures.rollout import rollout
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.model.progress import Progress
 
 
 def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
-    trace, zeroing = target.trace, measure("value-zeroing")
+    trace, zeroing = target.trace, get_measure("value-zeroing")
     layers = []
     for layer in range(trace.layers):
         on_step = partial(_report_layer, progress, layer, trace.layers)

@@ -7,7 +7,7 @@ import numpy as np
 from bert_probe.analyses.highlights.thumbnails import Bars
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, quote
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.checkpoint import COMPARING
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 _MAX_WORDS = 32
 """Longest text, in words: the model runs once for each word left out."""
@@ -18,9 +18,9 @@ def _find(context: HighlightContext, other: HighlightContext | None = None) -> H
     checkpoint = context.trace.made_by
     if checkpoint is None or len(context.lens.units) > _MAX_WORDS:
         return None
-    task = COMPARING
+    task = SENTENCE_SIMILARITY
     if other is None:
-        task = next((task for task in checkpoint.tasks if task != COMPARING), "")
+        task = next((task for task in checkpoint.tasks if task != SENTENCE_SIMILARITY), "")
     if task not in checkpoint.tasks:
         return None
     # Imported here because a checkpoint without an output head needs no attribution method.

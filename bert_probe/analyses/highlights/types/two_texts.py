@@ -11,7 +11,7 @@ from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, 
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.similarity import Similarity
 from bert_probe.errors import UnavailableError
-from bert_probe.model.checkpoint import COMPARING
+from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 
 def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
@@ -28,7 +28,7 @@ def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandi
         result.cosine,
         f"The cosine similarity of A and B is {result.cosine:.2f}.{contribution}",
         "answer",
-        {} if a.trace.made_by.tasks[0] == COMPARING else {"task": COMPARING},
+        {} if a.trace.made_by.tasks[0] == SENTENCE_SIMILARITY else {"task": SENTENCE_SIMILARITY},
         lambda: picture,
     )
 
