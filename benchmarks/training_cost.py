@@ -52,7 +52,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
     seconds: list[float] = []
 
     def ours() -> float:
-        plan.carried_out(on_evaluation=lambda evaluation: seconds.append(evaluation.seconds))
+        plan.run(on_evaluation=lambda evaluation: seconds.append(evaluation.seconds))
         return seconds[-1]
 
     def plain() -> float:

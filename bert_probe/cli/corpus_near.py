@@ -41,7 +41,7 @@ def near(
 
     A model that is not the built-in is opened only with your consent: a store may be a stranger's.
     """
-    named = store.unfamiliar_model
+    named = store.named_model
     if model is None and named is not None and not yes:
         confirm("The store", store.manifest["model"]["model"], named)
     trace = store.checkpoint(model, revision, trust=True).trace(text, truncate=truncate)

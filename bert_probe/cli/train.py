@@ -97,7 +97,7 @@ def train(
         cancel_on_interrupt(bar) as report,
     ):
         try:
-            taught = plan.carried_out(report, told)
+            taught = plan.run(report, told)
         except Cancelled:
             raise click.Abort from None
     taught.save_model(out, replace=force)

@@ -172,7 +172,7 @@ class Store:
         return ds.dataset(files, schema.schema, format="ipc" if schema.ending == "arrow" else "parquet")
 
     @property
-    def unfamiliar_model(self) -> str | None:
+    def named_model(self) -> str | None:
         """The model that the manifest names, or None if the built-in model made the store.
 
         A manifest may come from a stranger, so `checkpoint` opens this model only with the user's consent.
@@ -203,10 +203,10 @@ class Store:
             CheckpointError: ``trust`` is needed, the model cannot be opened, or it has other weights.
         """
         model_record = self.manifest["model"]
-        if model is None and self.unfamiliar_model is not None:
+        if model is None and self.named_model is not None:
             if not trust:
                 raise CheckpointError(
-                    f"{self.folder.name} names the model {self.unfamiliar_model}, which is opened only if "
+                    f"{self.folder.name} names the model {self.named_model}, which is opened only if "
                     "you agree, as a store may be a stranger's. Name a model yourself, or pass trust=True."
                 )
             model, revision = model_record["model"], model_record["revision"]

@@ -102,7 +102,7 @@ class MeasureStatistics:
                 raise ShapeError(f"{values.shape} is not of {self.means.shape} layers and heads.")
 
     @property
-    def half_widths(self) -> Array:
+    def interval_half_widths(self) -> Array:
         """Half the width of each mean's confidence interval, [layer, head].
 
         Student's t interval, which assumes independent rows; NaN for a single row.
@@ -116,13 +116,13 @@ class MeasureStatistics:
     @property
     def lows(self) -> Array:
         """Lower end of each mean's confidence interval, [layer, head]."""
-        ends: Array = self.means - self.half_widths
+        ends: Array = self.means - self.interval_half_widths
         return ends
 
     @property
     def highs(self) -> Array:
         """Upper end of each mean's confidence interval, [layer, head]."""
-        ends: Array = self.means + self.half_widths
+        ends: Array = self.means + self.interval_half_widths
         return ends
 
 

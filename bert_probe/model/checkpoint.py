@@ -130,11 +130,11 @@ class Checkpoint:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Return the tasks that the checkpoint can perform, in the order of `TASKS`."""
-        available = {*self.outputs, *((SENTENCE_SIMILARITY,) if self.pools else ())}
+        available = {*self.outputs, *((SENTENCE_SIMILARITY,) if self.has_pooling else ())}
         return tuple(task for task in TASKS if task in available)
 
     @property
-    def pools(self) -> bool:
+    def has_pooling(self) -> bool:
         """Return whether the checkpoint has sentence-transformers' `modules.json`, which defines sentence
         pooling.
         """

@@ -345,7 +345,8 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
     unused_in_layers = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
     if unused_in_layers:
         raise WeightsError(
-            f"The weights contain {list_names(unused_in_layers)}, which the config does not describe. {REMEDY}"
+            f"The weights contain {list_names(unused_in_layers)}, which the config does not "
+            f"describe. {REMEDY}"
         )
 
 

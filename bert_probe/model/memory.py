@@ -55,7 +55,8 @@ def reserved_memory(size: int, what: str, remedy: str) -> Iterator[None]:
         available = free() - _reserved_bytes
         if size > available:
             raise OutOfMemoryError(
-                f"{what} needs about {format_bytes(size)} of memory, and {format_bytes(max(0, available))} are free. "
+                f"{what} needs about {format_bytes(size)} of memory, and "
+                f"{format_bytes(max(0, available))} are free. "
                 f"{remedy}"
             )
         _reserved_bytes += size

@@ -58,7 +58,7 @@ class HeadView:
     def heads(self, heads: int | Sequence[int] | str) -> None:
         series = parse_heads(heads, self.trace.heads)
         if series != "mean":
-            self._data.what.single_heads()
+            self._data.what.require_heads()
         self._show(replace(self._view, series=series))
 
     @property

@@ -52,7 +52,7 @@ class LayerLink:
             else HeadViewData(trace, **self._options)
         )
 
-    def leads_to(self, picture: HeadViewData) -> bool:
+    def serves(self, picture: HeadViewData) -> bool:
         """Return whether this link serves the weights of a head view."""
         own = self.picture
         return own is not None and _source(own) == _source(picture)

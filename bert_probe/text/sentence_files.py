@@ -293,7 +293,8 @@ def _rows(file_lines: Iterator[str], separator: str, name: str) -> Iterator[tupl
             row = next(reader, None)
         except csv.Error as error:
             raise TextError(
-                f"{name} is a broken table: line {line:,}, {describe_csv_error(error)}. Correct the row, or save the "
+                f"{name} is a broken table: line {line:,}, {describe_csv_error(error)}. Correct "
+                f"the row, or save the "
                 "table as CSV again."
             ) from None
         if row is None:

@@ -379,7 +379,8 @@ def _check_numbers(data: LabeledTexts) -> None:
             not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL
         ):  # also where it is NaN
             raise TextError(
-                f"Line {row.line:,} has the number {row.label}, but numbers must be at most {MAX_ABS_LABEL:g}. "
+                f"Line {row.line:,} has the number {row.label}, but numbers must be at most "
+                f"{MAX_ABS_LABEL:g}. "
                 "Divide all numbers by the same factor, or remove the row."
             )
 

@@ -72,7 +72,8 @@ def check_space(target_folder: Path, size: int) -> None:
         free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{target_folder} needs about {format_bytes(size)}, and {format_bytes(free)} are free on its disk. Make "
+            f"{target_folder} needs about {format_bytes(size)}, and {format_bytes(free)} are free "
+            f"on its disk. Make "
             "room, or "
             "choose another place."
         )
@@ -291,7 +292,8 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
             free = shutil.disk_usage(above).free
             if free < 2 * size:
                 raise ExportError(
-                    f"A zip of the model needs about {format_bytes(2 * size)}, but only {format_bytes(free)} are "
+                    f"A zip of the model needs about {format_bytes(2 * size)}, but only "
+                    f"{format_bytes(free)} are "
                     "free "
                     f"in {above}. Make room, or save the model in a folder."
                 )

@@ -155,8 +155,8 @@ class Train(Question):
 
         Args:
             data, held_out: as in `plan`.
-            progress: called with the work done and the total. If it raises `Cancelled`, the best checkpoint so
-                far is returned; before the first evaluation, `Cancelled` is propagated.
+            progress: called with the work done and the total. If it raises `Cancelled`, the best checkpoint
+                so far is returned; before the first evaluation, `Cancelled` is propagated.
             on_evaluation: called after each evaluation.
 
         Raises:
@@ -165,7 +165,7 @@ class Train(Question):
             OutOfMemoryError: there is not enough memory; raised before the training starts if this can be
                 estimated.
         """
-        return self.plan(checkpoint, data, held_out).carried_out(progress, on_evaluation)
+        return self.plan(checkpoint, data, held_out).run(progress, on_evaluation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +209,7 @@ class TrainingPlan:
         """Size of the saved weights."""
         return self.parameters * (8 if self.checkpoint.description.dtype == "float64" else 4)
 
-    def carried_out(
+    def run(
         self, progress: Progress = no_progress, on_evaluation: OnEvaluation = ignore_evaluation
     ) -> TrainingResult:
         """Run the training; see `Train.of`."""

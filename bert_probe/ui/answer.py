@@ -193,12 +193,11 @@ def _label_tokens(checkpoint: Checkpoint, request: workbench.Request) -> Predict
     result = shared_cache.answers.of(LabelTokens(aggregation, outside).of, trace)
     colours = highlight.colours(result.kinds)
     spans = [
-        highlight.HighlightSpan(span.start, span.end, span.label, colours[span.kind])
-        for span in result.parts_of_text
+        highlight.HighlightSpan(span.start, span.end, span.label, colours[span.kind]) for span in result.spans
     ]
     with st.container(border=True):
         st.markdown(highlight.markdown(trace.encoding.text, spans))
-    if not result.parts_of_text:
+    if not result.spans:
         st.info("All tokens have the label O.")
     _numbers(result, "Spans of the text with label and probability")
     blocks.caveat(f"{CERTAINTY} {_LABEL_NOTE}")

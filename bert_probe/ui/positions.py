@@ -111,7 +111,7 @@ def _summary(result: PositionsResult) -> str:
         table = (
             f"This model adds one of {count:,} position embeddings with {size:,} dimensions to each token. "
         )
-        if result.learned.off_sinusoids <= _TOLERANCE:
+        if result.learned.sinusoid_difference <= _TOLERANCE:
             sentences.append(f"{table}They are the sinusoids of Vaswani et al. 2017.")
         else:
             sentences.append(
@@ -150,7 +150,7 @@ def _distance_summary(result: PositionsResult) -> str:
 def _spectrum_summary(result: PositionsResult) -> str:
     """Return the number of directions that contain most of the variance."""
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
-    size = result.table_of_positions.vectors.shape[1]
+    size = result.position_table.vectors.shape[1]
     return (
         f"90% of the variance over positions is in **{learned}** of {size:,} directions for the learned "
         f"embeddings and in **{sinusoids}** for the sinusoids."

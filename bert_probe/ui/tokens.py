@@ -218,7 +218,7 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
 
 def _check_padding(result: PaddingEffectResult) -> None:
     """Draw whether padding changed any vector, and the effect of leaving out the mask."""
-    if result.changes_nothing:
+    if result.is_unaffected:
         verdict = (
             f"padding changes nothing: largest difference {result.difference:.1e}, within the rounding error "
             f"of {result.allowed:.0e}"
@@ -233,8 +233,9 @@ def _check_padding(result: PaddingEffectResult) -> None:
         f"attention mask, they would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
-        f"{result.filled:.0%} of the {result.length * len(result.encodings):,} positions are padding "
-        f"({state.escape(result.filling)}). The mask adds −∞ to the scores of keys that are padding, so "
+        f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "
+        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of keys that are "
+        f"padding, so "
         "nothing attends to them; the vectors of padding itself are discarded. Names in files: "
         f"{', '.join(COLUMNS.values())}."
     )

@@ -49,11 +49,11 @@ def patched_name(result: ActivationPatchingResult, place: int) -> str:
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
     """Return the contribution of each pair of tokens to the cosine of two sentences."""
     return token_pair_heatmap(
-        result.hundredths,
+        result.percent,
         result.a.tokens,
         result.b.tokens,
         ("A", "B"),
-        Scale.around_zero(result.hundredths),
+        Scale.around_zero(result.percent),
         "hundredths",
         "Contribution of each pair of tokens to the cosine, in hundredths",
         "contributions",
@@ -63,11 +63,11 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
     """Return the contribution of each pair of input tokens to the cosine of two sentences."""
     return token_pair_heatmap(
-        result.hundredths,
+        result.percent,
         result.tokens_a,
         result.tokens_b,
         ("A", "B"),
-        Scale.around_zero(result.hundredths),
+        Scale.around_zero(result.percent),
         "hundredths",
         "Contribution of each pair of input tokens to the cosine, in hundredths",
         "contributions-input",

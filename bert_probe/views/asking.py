@@ -38,7 +38,7 @@ def head_view_data(
     picture = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
     series = parse_heads(heads, trace.heads)
     if series != "mean":
-        picture.what.single_heads()
+        picture.what.require_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
     units = tuple(resolve_index(pin, len(picture.units), "pin") for pin in pins)

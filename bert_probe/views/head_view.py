@@ -136,7 +136,7 @@ def payload(
         arrays = {"weights": _floats(maps)}
     else:
         arrays = vectors if exact else {**vectors, **_rounded(sent, layer, vectors, both)}
-        if not measure.shared_out(trace):
+        if not measure.sums_to_one(trace):
             maps = _maps(sent, layer, ask)
     head = {
         **(announced or {}),
@@ -223,7 +223,7 @@ def _full(picture: HeadViewData, sent: HeadViewData, maps: Array | None) -> floa
         sent: The data that is sent, which may have tokens instead of words.
         maps: The numbers of `sent`, needed unless they are shares.
     """
-    if maps is None or picture.what.shared_out(picture.trace):
+    if maps is None or picture.what.sums_to_one(picture.trace):
         return 1.0
     visible = word_lens(picture.trace).merge(maps) if picture.words and not sent.words else maps
     return float(visible.max()) or 1.0
@@ -261,7 +261,7 @@ def _rounded(picture: HeadViewData, layer: int, arrays: Mapping[str, Array], bot
         queries, keys = list(trace.queries or ()), list(trace.keys or ())
         queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
         changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
-        by_token = picture.what.single_heads()(changed, layer, slice(None))
+        by_token = picture.what.require_heads()(changed, layer, slice(None))
         maps = [] if picture.words else [by_token]
         return maps if lens is None else [*maps, lens.merge(by_token)]
 

@@ -109,7 +109,7 @@ def trace_payload(
     """
     attention_measure = measure_named(measure)
     thumbs = make_thumbnails(trace, words=words, measure=measure)
-    end = 1.0 if attention_measure.shared_out(trace) else Scale.from_zero(thumbs.weights, 0.0).high
+    end = 1.0 if attention_measure.sums_to_one(trace) else Scale.from_zero(thumbs.weights, 0.0).high
     return payload(
         thumbs,
         profiles.labels,

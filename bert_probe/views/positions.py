@@ -22,7 +22,7 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
             _cosines(result.sinusoid_cosines, "Cosine of every two sinusoids", "positions-sinusoids"),
         ]
     if result.question.show == TABLE:
-        learned = result.table_of_positions.vectors
+        learned = result.position_table.vectors
         return [
             _table(learned, "Learned position embeddings", "positions-learned-table"),
             _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),

@@ -64,7 +64,7 @@ class ToolbarOptions:
             words=words,
             more=(*(name for name in more if name != "direction" or pair), *residual),
             residuals=RESIDUALS if residual else (),
-            shares=measure.shared_out(trace),
+            shares=measure.sums_to_one(trace),
         )
 
 

@@ -38,8 +38,8 @@ def test_a_batch_by_hand(minilm: Checkpoint) -> None:
         [3, 3, "[PAD]", 0, 0, 0, True],
         [3, 4, "[PAD]", 0, 0, 0, True],
     ]
-    assert result.filled == 3 / 15
-    assert (result.length, result.filling) == (5, "[PAD]")
+    assert result.padding_share == 3 / 15
+    assert (result.length, result.padding_token) == (5, "[PAD]")
 
 
 def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -> None:
@@ -55,7 +55,7 @@ def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -
     two = PaddingEffect("differences").of([traces[0], traces[1]])
     expected = [float((a[1, :4] - b[0]).abs().max()) for a, b in zip(observed, item, strict=True)]
     np.testing.assert_allclose(two.unmasked[1], expected, rtol=1e-6, atol=1e-12)
-    assert result.changes_nothing
+    assert result.is_unaffected
     assert result.difference < 1e-12 < 0.01 < result.without_mask
     frame = result.table()
     assert len(frame) == 3 * 7
@@ -68,16 +68,16 @@ def test_padding_changes_nothing_in_other_families(name: str, family: Family) ->
     checkpoint = family(name)
     assert checkpoint.pads
     result = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
-    assert result.changes_nothing
+    assert result.is_unaffected
     assert result.without_mask > 10 * result.allowed
-    assert result.filled > 0
+    assert result.padding_share > 0
 
 
 def test_model_that_reads_padding_is_detected(family: Family) -> None:
     checkpoint = family("mobilebert")
     assert not checkpoint.pads
     result = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
-    assert not result.changes_nothing
+    assert not result.is_unaffected
     assert result.metadata["changes_nothing"] is False
 
 

@@ -82,7 +82,7 @@ def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: F
         checkpoint.trace_encodings([encoding])
     finally:
         hook.remove()
-    table = result.table_of_positions
+    table = result.position_table
     assert len(table.vectors) == result.positions == checkpoint.description.max_tokens
     assert np.array_equal(table.vectors[: len(encoding)], rows[0].reshape(-1, table.vectors.shape[1]).numpy())
     assert result.sinusoids.shape == table.vectors.shape
@@ -116,7 +116,7 @@ def test_a_table_that_holds_the_sinusoids_says_so(family: Family) -> None:
         result = position_table(model, 160)
         model.embeddings.position_embeddings.weight.copy_(indices)
     assert result is not None
-    assert result.off_sinusoids < 1e-7
+    assert result.sinusoid_difference < 1e-7
 
 
 # ---------------------------------------------------------------- what others have

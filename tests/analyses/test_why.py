@@ -310,9 +310,9 @@ def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint
         falls = [result.explanations[name].value - answer(order[:count]) for count in counts]
         keeps = [result.explanations[name].value - answer(order[count:]) for count in counts]
         assert_exact(np.array(result.effects[name]), [np.mean(falls), np.mean(keeps)])
-    assert result.foretold("leave-one-out") == pytest.approx(1)
+    assert result.loo_correlation("leave-one-out") == pytest.approx(1)
     measured, scores = (result.explanations[name].scores[1:-1] for name in ("leave-one-out", "decompx"))
-    assert result.foretold("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
+    assert result.loo_correlation("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
     assert result.random.shape == (3, 2)
     assert result.best in LOOKING
     again = AttributionFaithfulness(orders=3).of(a, b)

@@ -75,8 +75,8 @@ def test_confidence_interval_matches_manual_calculation() -> None:
     """1, 2 and 3 have mean 2 and deviation 1; the half width is t / √3 with t = 4.302653 for 2 degrees."""
     unit = np.ones((1, 1))
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
-    assert matches.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
-    assert np.isnan(replace(matches, count=1).half_widths).all()
+    assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
+    assert np.isnan(replace(matches, count=1).interval_half_widths).all()
     with pytest.raises(ShapeError, match="layers and heads"):
         replace(matches, least=np.ones((2, 1)))
 

@@ -99,7 +99,7 @@ def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
 
 def described(store: bert_probe.Store) -> tuple[object, ...]:
     """Return what pages and commands read of a store's JSON files."""
-    return store.inputs, store.finished, store.tokens, store.digest, store.unfamiliar_model, store.max_tokens
+    return store.inputs, store.finished, store.tokens, store.digest, store.named_model, store.max_tokens
 
 
 def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:

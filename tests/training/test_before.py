@@ -57,7 +57,7 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
         assert not trained & {*again.material.asked.rows}
         assert trained & {*other.material.asked.rows}
         assert len(other.warnings) == 1
-    second = other.carried_out()
+    second = other.run()
     assert second.warnings == other.warnings
     assert other.warnings[0] in second.table().attrs["provenance"]["facts"]["notes"]
     place = second.save_model(tmp_path / "again")

@@ -252,7 +252,7 @@ def test_too_large_training_raises_error_before_it_starts(
     with pytest.raises(
         OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
     ):
-        plan.carried_out()
+        plan.run()
     assert Train("all", batch=64).plan(quiet, texts(16)).memory > plan.memory
     assert Train("head").plan(quiet, texts(16)).memory < plan.memory
 

@@ -188,7 +188,7 @@ def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_
     app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
     expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
     text = next(one.value for one in app.markdown if "-background[" in one.value)
-    assert all(f"**{part.label}**" in text for part in expected.parts_of_text)
+    assert all(f"**{part.label}**" in text for part in expected.spans)
     folder = trained_folder("bert", "question-answering")
     app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
     found = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))

@@ -142,13 +142,13 @@ def test_layers_are_fetched_under_a_name_that_cannot_be_guessed(minilm: Checkpoi
     trace = minilm.trace(TEXT)
     picture = HeadViewData(trace, measure="value-norm", caption="said")
     link = layers.LayerLink(picture)
-    assert link.leads_to(HeadViewData(trace, measure="value-norm")), "the same numbers"
+    assert link.serves(HeadViewData(trace, measure="value-norm")), "the same numbers"
     for other in (
         HeadViewData(trace),
         replace(picture, words=True),
         replace(picture, trace=minilm.trace(TEXT)),
     ):
-        assert not link.leads_to(other)
+        assert not link.serves(other)
     assert link.address != layers.LayerLink(picture).address, "another reader's"
     assert len(link.address) >= len("/layers//") + 32
     status, headers, body = answer(f"{link.address}4")
@@ -176,7 +176,7 @@ def test_a_link_ends_with_its_session_and_no_other(
     assert [answer(f"{link.address}1")[0] for link in links] == [200, 200]
     here.remove("one")
     assert [answer(f"{link.address}1")[0] for link in links] == [404, 200]
-    assert (one.leads_to(picture), other.leads_to(picture)) == (False, True)
+    assert (one.serves(picture), other.serves(picture)) == (False, True)
 
 
 def test_a_link_keeps_no_trace_and_ends_when_nobody_holds_it(minilm: Checkpoint) -> None:

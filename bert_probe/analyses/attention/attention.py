@@ -85,7 +85,7 @@ class Attention(Question):
             sums = weights.sum(axis=-1, keepdims=True)
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
         notes = _notes(attention_measure, trace)
-        shares = self.renormalise or attention_measure.shared_out(trace)
+        shares = self.renormalise or attention_measure.sums_to_one(trace)
         units = selection.units
         return AttentionResult(resolved, InputRecord.of(trace), units, units, weights, notes, shares)
 
@@ -129,7 +129,7 @@ class AttentionLong(Question):
         elif attention_measure.of_heads is not None:
             heads = tuple(range(trace.heads))
         if heads != ("mean",):
-            attention_measure.single_heads()
+            attention_measure.require_heads()
         slow = [layer for layer in dict.fromkeys(layers) if attention_measure.takes_long(trace, layer)]
         for number, layer in enumerate(slow):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)

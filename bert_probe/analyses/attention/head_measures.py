@@ -201,7 +201,8 @@ def _compute_blocks(
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the factors of a layer's scores, [head, query, size + 1] and [head, size + 1, margin + key].
 
-    An additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that a block is one product.
+    An additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that a block is one
+    product.
     """
     assert trace.queries is not None  # present whenever masks are
     assert trace.keys is not None

@@ -88,7 +88,7 @@ def make_thumbnails(
     """
     if size < 1:
         raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell a side.")
-    of_heads = measure_named(measure).single_heads()
+    of_heads = measure_named(measure).require_heads()
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)
     side = _blocks(len(selection.units), block)

@@ -166,7 +166,7 @@ class AttributionFaithfulnessResult(Result):
         )
         return effects
 
-    def foretold(self, method: str) -> float:
+    def loo_correlation(self, method: str) -> float:
         """Return Spearman's rank correlation of a method's scores with the leave-one-out effects.
 
         -1 to 1; NaN for fewer than three words, or if all scores or effects are equal.
@@ -207,7 +207,7 @@ class AttributionFaithfulnessResult(Result):
                 "method": name,
                 "comprehensiveness": self.effects[name][0],
                 "sufficiency": self.effects[name][1],
-                "foretold": self.foretold(name),
+                "foretold": self.loo_correlation(name),
             }
             for name in self.explanations
         ]

@@ -113,8 +113,9 @@ class FaithfulnessSummary(Question):
         else:
             traces = [checkpoint.trace(first, pair, truncate)]
         result = check.of(traces[0], traces[1] if is_similarity and tab else None)
-        measures = {name: (*result.effects[name], result.foretold(name)) for name in result.explanations}
-        measures[RANDOM] = (*result.random.mean(axis=0), np.nan)
+        measures = {
+            name: (*result.effects[name], result.loo_correlation(name)) for name in result.explanations
+        } measures[RANDOM] = (*result.random.mean(axis=0), np.nan)
         return measures, sum(trace.encoding.dropped for trace in traces)
 
 

@@ -196,7 +196,7 @@ class SimilarityAttributionResult(Result):
         return abs(float(self.contributions.sum()) + self.reference - self.cosine)
 
     @property
-    def hundredths(self) -> Array:
+    def percent(self) -> Array:
         """The contributions times 100, which fit in a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 

@@ -130,8 +130,8 @@ class AnswerChangeResult(Result):
 
     Attributes:
         kind: what the numbers are: "probability", "value", "cosine".
-        keys: the predictions, with the cells of `KEY_COLUMNS`; at each position A's top predictions, then those
-            that only B has among its top predictions.
+        keys: the predictions, with the cells of `KEY_COLUMNS`; at each position A's top predictions, then
+            those that only B has among its top predictions.
         a, b: number of each prediction in either model, float64 [prediction]; NaN for a label that it does
             not have.
     """

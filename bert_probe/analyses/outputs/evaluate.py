@@ -312,7 +312,7 @@ class EvaluateResult(Result):
         return np.argsort(self.certainty, kind="stable")
 
     @property
-    def surely_wrong(self) -> Array:
+    def confident_errors(self) -> Array:
         """Errors, most confident first; for numbers all units, largest error first."""
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
@@ -371,7 +371,7 @@ class EvaluateResult(Result):
         if show == "confusion":
             return frames.matrix(self.confusion, self.labels, self.labels, "true")
         if show != "measures":
-            units = {"uncertain": self.least_certain, "wrong": self.surely_wrong}
+            units = {"uncertain": self.least_certain, "wrong": self.confident_errors}
             return self.listed(units.get(show, range(len(self.texts))))
         values = {**self.measures}
         values |= {f"{name}_{MAIN_MEASURES[self.kind]}": value for name, value in self.baselines.items()}

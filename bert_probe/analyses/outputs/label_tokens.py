@@ -207,7 +207,7 @@ class LabelTokensResult(PredictionResult):
     trace: Trace
     labels: tuple[str, ...]
     probabilities: Array
-    parts_of_text: tuple[LabeledSpan, ...]
+    spans: tuple[LabeledSpan, ...]
 
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):
@@ -228,7 +228,7 @@ class LabelTokensResult(PredictionResult):
 
     def frame(self) -> pd.DataFrame:
         """Return one row per labeled span: start, end, text, label, probability."""
-        text, spans = self.trace.encoding.text, self.parts_of_text
+        text, spans = self.trace.encoding.text, self.spans
         return pd.DataFrame(
             {
                 "start": [span.start for span in spans],

@@ -54,7 +54,7 @@ class SentenceSimilarity(Prediction):
             TextError: a trace has a pair.
             SelectionError: the traces are from different models.
         """
-        if not a.checkpoint.pools:
+        if not a.checkpoint.has_pooling:
             raise UnavailableError(missing_head_message(a.checkpoint, SENTENCE_SIMILARITY))
         pooling, inputs = resolve_pooling(a.checkpoint, "model"), InputRecord.of(a, b)
         traces = trace_as_trained(a, pooling), trace_as_trained(b, pooling)
@@ -138,7 +138,7 @@ class SentenceSimilarityResult(PredictionResult):
         return read_only(a @ b.T / (len(a) * len(b) * norm))
 
     @property
-    def hundredths(self) -> Array:
+    def percent(self) -> Array:
         """The contributions times 100, which fit in a heatmap cell with two decimals."""
         return read_only(100 * self.contributions)
 

@@ -309,7 +309,7 @@ def _similarity_output(
     if other is None:
         raise TextError("Similarity needs two texts. Give the second one.")
     checkpoint = trace.checkpoint
-    if not checkpoint.pools:
+    if not checkpoint.has_pooling:
         raise UnavailableError(missing_head_message(checkpoint, SENTENCE_SIMILARITY))
     pooling = resolve_pooling(checkpoint, "model")
     pooled_trace, second = trace_as_trained(trace, pooling), trace_as_trained(other, pooling)

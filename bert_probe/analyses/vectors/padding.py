@@ -102,7 +102,7 @@ class PaddingEffectResult(Result):
     question: PaddingEffect
     encodings: tuple[Encoding, ...]
     arrays: Mapping[str, Array]
-    filling: str
+    padding_token: str
     differences: Array
     unmasked: Array
     sizes: Array
@@ -126,7 +126,7 @@ class PaddingEffectResult(Result):
         return padding
 
     @property
-    def filled(self) -> float:
+    def padding_share(self) -> float:
         """Share of the positions that are padding, 0 to 1."""
         return float(self.padding.mean())
 
@@ -146,7 +146,7 @@ class PaddingEffectResult(Result):
         return self.explained * max(1.0, float(self.sizes.max()))
 
     @property
-    def changes_nothing(self) -> bool:
+    def is_unaffected(self) -> bool:
         """Whether rounding explains all differences."""
         return self.difference <= self.allowed
 
@@ -157,13 +157,13 @@ class PaddingEffectResult(Result):
             "difference": self.difference,
             "without_mask": self.without_mask,
             "rounding_explains": self.allowed,
-            "changes_nothing": self.changes_nothing,
+            "changes_nothing": self.is_unaffected,
         }
 
     def token(self, text: int, position: int) -> str:
         """Return the token at a position of a padded text."""
         tokens = self.encodings[text].tokens
-        return str(tokens[position]) if position < len(tokens) else self.filling
+        return str(tokens[position]) if position < len(tokens) else self.padding_token
 
     def frame(self) -> pd.DataFrame:
         """Return the table of inputs or of differences; texts count from 1.

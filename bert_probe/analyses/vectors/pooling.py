@@ -107,7 +107,7 @@ def resolve_pooling(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
 
 def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Return the poolings that a checkpoint supports; its own first, if it has one."""
-    own: tuple[str, ...] = ("model",) if checkpoint.pools else ()
+    own: tuple[str, ...] = ("model",) if checkpoint.has_pooling else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
     return (*own, "mean", *cls, *pooler, "max")
@@ -119,7 +119,7 @@ def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
     If the checkpoint's own files have unsupported settings, there are no files, but a warning.
     """
     folder = checkpoint.folder
-    if folder is None or not checkpoint.pools:
+    if folder is None or not checkpoint.has_pooling:
         return {}, []
     try:
         own, pooling = _own(checkpoint), _read(_modules(checkpoint)[1], dict)
@@ -144,7 +144,7 @@ def pooling_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
 def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """Return the checkpoint's own pooling, from its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
-    if folder is None or not checkpoint.pools:
+    if folder is None or not checkpoint.has_pooling:
         raise UnavailableError(
             f"{name} has no pooling of its own (modules.json of sentence-transformers). "
             "Use mean, cls, pooler or max."

@@ -43,7 +43,7 @@ class PositionTable:
     first: int
 
     @property
-    def off_sinusoids(self) -> float:
+    def sinusoid_difference(self) -> float:
         """Largest absolute difference from the sinusoids of this size, which some models use unchanged."""
         return float(np.abs(self.vectors - sinusoids(*self.vectors.shape)).max())
 

@@ -136,7 +136,7 @@ class PositionsResult(Result):
         return replace(question, show=show)
 
     @property
-    def table_of_positions(self) -> PositionTable:
+    def position_table(self) -> PositionTable:
         """The learned position embeddings; required for cosines, spectrum and table."""
         assert self.learned is not None
         return self.learned
@@ -144,12 +144,12 @@ class PositionsResult(Result):
     @cached_property
     def sinusoids(self) -> Array:
         """Sinusoids of the size of the learned embeddings, float64 [position, dimension]."""
-        return sinusoids(*self.table_of_positions.vectors.shape)
+        return sinusoids(*self.position_table.vectors.shape)
 
     @cached_property
     def cosines(self) -> Array:
         """Cosine similarity of all pairs of position embeddings, [position, position]."""
-        return cosine(self.table_of_positions.vectors, self.table_of_positions.vectors)
+        return cosine(self.position_table.vectors, self.position_table.vectors)
 
     @cached_property
     def sinusoid_cosines(self) -> Array:
@@ -159,7 +159,7 @@ class PositionsResult(Result):
     @cached_property
     def spectra(self) -> tuple[Array, Array]:
         """Spectra of the learned embeddings and of the sinusoids; see `spectrum`."""
-        return spectrum(self.table_of_positions.vectors), spectrum(self.sinusoids)
+        return spectrum(self.position_table.vectors), spectrum(self.sinusoids)
 
     @cached_property
     def by_distance(self) -> dict[str, Array]:
@@ -178,7 +178,7 @@ class PositionsResult(Result):
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
-        off = self.learned.off_sinusoids
+        off = self.learned.sinusoid_difference
         return {"off_sinusoids": off, "directions_90": learned, "directions_90_sinusoids": fixed}
 
     def frame(self) -> pd.DataFrame:
@@ -209,7 +209,7 @@ class PositionsResult(Result):
         return pd.DataFrame({"direction": direction, "learned": learned, "sinusoids": fixed})
 
     def _table(self) -> pd.DataFrame:
-        vectors = self.table_of_positions.vectors
+        vectors = self.position_table.vectors
         return frames.vectors(vectors, [*map(str, range(len(vectors)))], "position")
 
     def _frequencies(self) -> pd.DataFrame:

@@ -68,8 +68,8 @@ class NearestContexts(Question):
         Args:
             store: with vectors.
             trace: the text with the word, traced with the store's model.
-            progress: called with the number of prepared vectors and their total, the first time that a layer is
-                searched.
+            progress: called with the number of prepared vectors and their total, the first time that a layer
+                is searched.
 
         Raises:
             SelectionError: the word is not in the text, or occurs several times; or the store does not have

@@ -183,7 +183,7 @@ def _column(name: str) -> Any:
 def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     """Return a sentence about the sums of the rows."""
     question = result.question
-    if not model.measure.shared_out(model.trace) and not question.renormalise:
+    if not model.measure.sums_to_one(model.trace) and not question.renormalise:
         return "This measure is not a distribution: rows do not sum to 1."
     if question.specials and not question.renormalise:
         return "Each row sums to 1; columns need not."

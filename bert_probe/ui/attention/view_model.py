@@ -96,7 +96,7 @@ class ViewModel:
         """Whether rows include special tokens, and whether they are renormalized; rows that sum to 1 are
         not."""
         options = self.view.options
-        renormalise = options.renormalise and not (options.specials and self.measure.shared_out(self.trace))
+        renormalise = options.renormalise and not (options.specials and self.measure.sums_to_one(self.trace))
         return options.specials, renormalise
 
 
@@ -132,7 +132,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 def layer_link(model: ViewModel) -> LayerLink:
     """Return the link from which the browser fetches layers and labels; it changes with the numbers."""
     link: LayerLink | None = st.session_state.get(_LINK)
-    if link is None or not link.leads_to(model.data):
+    if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
     return link
 

@@ -139,7 +139,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
         if checkpoint is not None and checkpoint.description.weights_sha256 == weights:
             return checkpoint
     name, revision = model_name(model) or "", model.get("revision") or ""
-    if corpus.unfamiliar_model is None:
+    if corpus.named_model is None:
         name = revision = ""
     origin = "This store was built with it."
     opened = workbench.open_model(name, revision, "opening corpus", origin)

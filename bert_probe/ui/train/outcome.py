@@ -228,11 +228,11 @@ def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
     """Draw the texts with the most confident errors, or the least certain predictions."""
     if evaluation.kind == NUMBER:
         st.header("Largest errors", anchor=False)
-        _list(outcome, evaluation, evaluation.surely_wrong, "wrong")
+        _list(outcome, evaluation, evaluation.confident_errors, "wrong")
         return
     st.header("Texts to inspect", anchor=False)
     name = state.segmented_control("train_texts", "Texts to inspect", _LISTS, "wrong")
-    units = evaluation.surely_wrong if name == "wrong" else evaluation.least_certain
+    units = evaluation.confident_errors if name == "wrong" else evaluation.least_certain
     if not len(units):
         st.caption("All predictions are correct.")
     _list(outcome, evaluation, units, name)

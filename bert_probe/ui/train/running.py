@@ -75,7 +75,7 @@ class TrainingRun:
                 raise Cancelled
             progress(done, total)
 
-        training = self.plan.carried_out(report, self.history.append)
+        training = self.plan.run(report, self.history.append)
         return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
 
     def time_left(self, done: int, total: int) -> str:

