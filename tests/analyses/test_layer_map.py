@@ -170,7 +170,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
         ask(checkpoint, [" "])
     with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
         ask(checkpoint, ["One", "word " * 5000])
-    with pytest.raises(TextError, match="needs a list of texts"):
+    with pytest.raises(TextError, match="Give a list of texts"):
         ask(checkpoint, "One text")
 
     def refused(*_given: object, **_more: object) -> None:
