@@ -115,7 +115,8 @@ class FaithfulnessSummary(Question):
         result = check.of(traces[0], traces[1] if is_similarity and tab else None)
         measures = {
             name: (*result.effects[name], result.loo_correlation(name)) for name in result.explanations
-        } measures[RANDOM] = (*result.random.mean(axis=0), np.nan)
+        }
+        measures[RANDOM] = (*result.random.mean(axis=0), np.nan)
         return measures, sum(trace.encoding.dropped for trace in traces)
 
 
