@@ -101,7 +101,7 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),
         (["verify", "a.json"], "not a report"),
-        (["ask", "page.json"], "names a page and no question"),
+        (["ask", "page.json"], "has a page but no question"),
         (["app", "--view", "none.json"], "cannot be read"),
         (["attention", TEXT, "--out", "x.html", "--save-view", "x.json"], "no view file of this picture"),
     ],
