@@ -112,7 +112,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture(scope="session", autouse=True)
 def no_command_keeps_what_it_finds() -> Iterator[None]:
     """A command keeps for good all that is there once it has imported its own: here, other tests' models."""
-    with patch.object(lazy_commands, "imported_for_good", nullcontext):
+    with patch.object(lazy_commands, "long_lived_imports", nullcontext):
         yield
 
 

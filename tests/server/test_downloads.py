@@ -99,7 +99,7 @@ def test_link_expires_with_its_session_and_its_owner(
     link = downloads.Download(taught)
     address = link.address
     assert len(address) > len("/taught//taught-model.zip") + 31
-    monkeypatch.setattr(sessions, "is_here", lambda _: False)
+    monkeypatch.setattr(sessions, "is_connected", lambda _: False)
     assert answer(address)[0] == 404
     monkeypatch.undo()
     del link

@@ -63,7 +63,7 @@ class FakeRuntime:
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     fake = FakeRuntime()
     monkeypatch.setattr(runtime, "get_instance", lambda: fake)
-    monkeypatch.setattr(sessions, "is_here", lambda session: session in fake.connected)
+    monkeypatch.setattr(sessions, "is_connected", lambda session: session in fake.connected)
     return fake
 
 

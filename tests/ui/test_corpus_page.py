@@ -150,7 +150,7 @@ def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = {"a"}
-    monkeypatch.setattr(sessions, "is_here", lambda session: session in here)
+    monkeypatch.setattr(sessions, "is_connected", lambda session: session in here)
     monkeypatch.setattr(sessions, "current", lambda: "a")
     folder = stores.new_folder("../x y")
     assert folder.parent.parent == stores.new_folder("b").parent.parent, "within the app's own folder"

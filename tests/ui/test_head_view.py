@@ -166,7 +166,7 @@ def test_a_link_ends_with_its_session_and_no_other(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = {"one", "other"}
-    monkeypatch.setattr(sessions, "is_here", here.__contains__)
+    monkeypatch.setattr(sessions, "is_connected", here.__contains__)
     picture = HeadViewData(minilm.trace(TEXT))
     links = []
     for name in ("one", "other"):

@@ -128,7 +128,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
         may_go_on.wait(60)
         return measured(*given, **more)
 
-    monkeypatch.setattr(overview, "usual", slow)
+    monkeypatch.setattr(overview, "measure_references", slow)
     monkeypatch.setattr(jobs, "PATIENCE", 0.0)
     app = opened("overview", a=TEXT)
     first = find_highlights(
