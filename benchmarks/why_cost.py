@@ -64,7 +64,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
     alone: Any = LayerIntegratedGradients(cosine, model.embeddings.word_embeddings)
     size = BATCH_TOKENS // ids.shape[1]
     asked = bert_probe.Attribution(method="integrated-gradients")
-    with patch.object(integrated_gradients, "FIRST_STEPS", STEPS):
+    with patch.object(integrated_gradients, "INITIAL_STEPS", STEPS):
         timed = paired(
             lambda: asked.of(trace, other),
             lambda: alone.attribute(ids, baselines=baseline, n_steps=STEPS, internal_batch_size=size),

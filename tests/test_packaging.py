@@ -174,7 +174,7 @@ trace = bert_probe.load().trace("Mehdi loves AI")
 app = AppTest.from_file(asgi.MAIN_SCRIPT, default_timeout=120).run()
 shown = [app.title[0].value]
 for page in ("tokens", "heads"):
-    app.switch_page(os.path.relpath(paths.page(page), asgi.MAIN_SCRIPT.parent)).run()
+    app.switch_page(os.path.relpath(paths.page_script(page), asgi.MAIN_SCRIPT.parent)).run()
     assert not app.exception, app.exception
     shown.append(app.title[0].value)
 

@@ -89,7 +89,7 @@ def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
         (["heads", "a", "--top", "3"], "No such option '--top'"),
         (["answers", "a", "--words"], "No such option '--words'"),
         (["sizes", "a"], "No such command 'sizes'"),
-        (["answers", "a"], "There is no [MASK] in the text."),
+        (["answers", "a"], "The text has no [MASK]."),
         (["answers", "a", "--task", "text-classification"], "no trained head for text-classification"),
         (["heads", ""], "The text is empty"),
         (["heads", "a", "--pair", ""], "Sentence B is empty"),

@@ -53,7 +53,7 @@ def test_it_prints_the_history_and_saves_the_model() -> None:
     assert [*rows[0]] == ["step", "epoch", "loss", "held_out_loss", "accuracy", "kept"]
     said = ended.err.splitlines()
     assert said[0].startswith(
-        "20 texts are taught and 4 held out. 8,626 of 32,722 parameters are updated, in 6 steps of 8"
+        "20 texts for training, 4 held out. 8,626 of 32,722 parameters are updated in 6 steps of 8"
     )
     assert said[-1] == "Saved in taught."
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
@@ -96,7 +96,7 @@ def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
-    assert "It was stopped. It has the weights of step" in ended.err
+    assert "The training was stopped. The weights are those" in ended.err
     assert bert_probe.load("taught").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -115,7 +115,7 @@ def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.Monk
     [
         (["--held-out", "0.95"], "held_out is 0.95; 0 to 0.9 can be given"),
         (["--held-out", "none.csv"], "none.csv cannot be opened"),
-        (["--update", "some"], "update is 'some'; head, top:K"),
+        (["--update", "some"], "update must be head, top:K"),
         (["--lr", "fast"], "rate is 'fast', which is no number"),
         (["--log", "no/where.jsonl"], "no/where.jsonl cannot be written"),
         (["--out", "bert"], "bert is there already"),
@@ -258,8 +258,8 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a label of its own"),
-        ([("same", n % 2) for n in range(12)], "All 12 texts are the same one"),
+        ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a different label"),
+        ([("same", n % 2) for n in range(12)], "All 12 texts are identical"),
         (
             [(f"text {n}", n * 1e300) for n in range(30)],
             "is too large; the absolute value may be at most 1e+15",

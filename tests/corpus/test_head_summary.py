@@ -243,7 +243,7 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
             "1 to 64",
         ),
         (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
-        (["histograms", "tokens", "--out", "a.svg"], "picture"),
+        (["histograms", "tokens", "--out", "a.svg"], "visualization"),
         (["heads", "nowhere"], "Give a folder that corpus run has made."),
         (["histograms", "."], "Give a folder that corpus run has made."),
     ],

@@ -94,7 +94,7 @@ def test_a_matrix_of_nothing_but_missing_values_is_drawn(sent: list[Any]) -> Non
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"values": [[0.1, 0.2]]}, r"shape \[1, 2\] for 1 row and 1 column"),
+        ({"values": [[0.1, 0.2]]}, r"shape \[1, 2\], but there are 1 row labels"),
         ({"values": [0.1]}, r"shape \[1\]"),
         ({"values": np.zeros((0, 0)), "rows": [], "columns": []}, "at least one row"),
         ({"values": [[np.inf]]}, "infinity"),
@@ -115,9 +115,9 @@ def test_what_does_not_fit_is_refused(sent: list[Any], more: dict[str, Any], mes
     [
         (("rainbow", 0, 1), "sequential"),
         (("sequential", 0, 1, "log"), "sqrt"),
-        (("sequential", 1, 1), "lower one first"),
-        (("sequential", 0, float("nan")), "two finite ends"),
-        (("diverging", -1, 2), "not centred on 0"),
+        (("sequential", 1, 1), "low < high"),
+        (("sequential", 0, float("nan")), "both ends must be finite"),
+        (("diverging", -1, 2), "must be centered on 0"),
     ],
 )
 def test_a_scale_that_cannot_be_drawn_is_refused(arguments: tuple[Any, ...], message: str) -> None:

@@ -230,7 +230,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
     ("content", "sentence"),
     [
         (b"{", "not valid JSON"),
-        (ViewFile("Tokens", page="../secret").to_bytes(), "a page '../secret'"),
+        (ViewFile("Tokens", page="../secret").to_bytes(), "the page '../secret'"),
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],
 )
