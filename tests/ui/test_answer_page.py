@@ -351,7 +351,7 @@ def test_a_family_that_hides_its_attention_says_which_methods_it_has(
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
     assert not app.exception
-    assert "DecompX is unavailable: DebertaV2Model does not show its layers" in said(app).replace("\\", "")
+    assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in said(app).replace("\\", "")
     assert "**Attention as an explanation:**" not in said(app)
     table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
     assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]
