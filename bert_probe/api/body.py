@@ -57,7 +57,7 @@ class ModelServices(Protocol):
 
 
 @dataclass(frozen=True)
-class File:
+class BodyFile:
     """A file that came with a body."""
 
     name: str
@@ -83,7 +83,7 @@ class Body:
     models: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str | None], ...]
     sentences: tuple[str, ...]
-    files: Mapping[str, File]
+    files: Mapping[str, BodyFile]
     truncate: bool
 
     def answer(self, shared: ModelServices, progress: Progress) -> Result:
@@ -138,7 +138,7 @@ def _takes_long(question: Any, given: Sequence[Any]) -> bool:
     return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
 
 
-def _rows(file: File) -> LabeledTexts | Sequence[TaggedSentence]:
+def _rows(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
     if file.name.lower().endswith(TABLES):
         return parse_labeled_texts(file.content, file.name, file.kind)
     return parse_tagged_sentences(file.content, file.name)
@@ -283,7 +283,7 @@ def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
     return listed
 
 
-def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, File]:
+def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:
     if "files" not in body and not any(file.is_required for file in served.inputs.files.values()):
         return {}
     _there(body, "files")
@@ -294,7 +294,7 @@ def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, 
     return {name: _file(name, one) for name, one in given.items()}
 
 
-def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> File:
+def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
     file = _object(where, given, known)
     _there(file, "file")
     _there(file, "content")
@@ -302,7 +302,7 @@ def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "ki
     if kind is not None and kind not in KINDS:
         raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_shown(kind)}.")
     content = _text(f"content of {where}", file["content"], MOST_BYTES)
-    return File(
+    return BodyFile(
         _text(f"file of {where}", file["file"], MOST_NAMED), content.encode("utf-8", "surrogatepass"), kind
     )
 

@@ -140,7 +140,7 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
     turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     turn_to(page, "Heads")
-    expect(page.get_by_text("few.txt, as uploaded before.")).to_be_visible()
+    expect(page.get_by_text("few.txt, uploaded before.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 

@@ -53,7 +53,7 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
 def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=2")
     turn_to(page, "Tokens")
-    expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     settled(page)
     page.go_back()
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
@@ -65,7 +65,7 @@ def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watc
     assert response.status == 404
     assert len(watch.errors) == 1, "the status itself"
     watch.errors.clear()
-    expect(page.get_by_role("heading")).to_have_text("There is no such page")
+    expect(page.get_by_role("heading")).to_have_text("Page not found")
     expect(page.get_by_text("/attentoin")).to_be_visible()
     page.get_by_role("link", name="Heads").click()
     settled(page)

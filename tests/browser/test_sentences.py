@@ -83,7 +83,7 @@ def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page, else
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
     elsewhere(lambda one: Sentences("model").of(one, TEXTS).vectors).check(values)
-    _, content = download(page, "sentences.txt, which both below read")
+    _, content = download(page, "sentences.txt, which the code below reads")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")

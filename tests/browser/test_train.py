@@ -23,7 +23,7 @@ def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
     expect(page.get_by_role("heading", name="Result", exact=True)).to_be_visible(timeout=120_000)
     settled(page)
     expect(page.get_by_text(re.compile("Accuracy on 150 held-out texts"))).to_be_visible()
-    matrix = page.get_by_role("application", name="How many of each class were answered as each")
+    matrix = page.get_by_role("application", name="Confusion matrix")
     matrix.focus()
     for key in ("Home", "Enter"):
         matrix.press(key)

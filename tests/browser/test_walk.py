@@ -62,7 +62,7 @@ BEGINS = {
     "Changes": "Compare A with itself",
     "Corpus": "Build a sample store",
     "Train": "Start training",
-    "Probes": "Help for To learn",
+    "Probes": "Help for Training data, or data to select heads on",
     "Report": "Run",
 }
 """What shows that a page is there, where nothing is computed before it is asked for."""
