@@ -138,7 +138,9 @@ def test_tokens_come_without_torch() -> None:
 
 def test_the_server_and_the_workbench_come_without_torch() -> None:
     names = "blocks, drafts, view_files, workbench"
-    code = f"from bert_probe.ui import {names}; from bert_probe.server import asgi, start; asgi.app_arguments()"
+    code = (
+        f"from bert_probe.ui import {names}; from bert_probe.server import asgi, start; asgi.app_arguments()"
+    )
     found = modules_after(code)
     assert "streamlit" in packages(found)
     assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}
