@@ -181,7 +181,7 @@ for page in ("tokens", "heads"):
 def settings(runner):
     print(json.dumps({
         "package": bert_probe.__file__,
-        "top": str(paths.top()),
+        "top": str(paths.root_folder()),
         "weights": trace.attention(-1, 0).sum(-1).tolist(),
         "pages": shown,
         "settings": {name: config.get_option(name) for name in paths.settings()},
