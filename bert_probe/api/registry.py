@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
-from inspect import getdoc, signature
+from inspect import getdoc
 from pkgutil import walk_packages
-from typing import Any
 
 from bert_probe import analyses
 from bert_probe.core.field_types import FileName, Optional
@@ -36,9 +35,8 @@ class RegisteredQuestion:
 
     @property
     def has_progress(self) -> bool:
-        """Whether its method `of` takes a `report` callback, because it may take long."""
-        question: Any = self.question
-        return "progress" in signature(question.of).parameters
+        """Whether it may take long and reports progress."""
+        return self.question.has_progress
 
     @property
     def file_fields(self) -> frozenset[str]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from inspect import getdoc, signature
+from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 if TYPE_CHECKING:
-    from bert_probe.core.inputs import FileInput, Inputs
+    from bert_probe.core.inputs import FileInput, Inputs, Text
     from bert_probe.core.question import Question
     from bert_probe.core.result import Result
-    from bert_probe.model.checkpoint import Checkpoint
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
@@ -165,7 +164,7 @@ def _ask(question: Any, values: dict[str, Any]) -> Result:
 
     inputs, truncate = question.inputs, values["truncate"]
     checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
-    traces = _traces(inputs, checkpoints, values)
+    traces = inputs.traces(checkpoints, _texts(inputs, values))
     sentences = _sentences(inputs, values) if inputs.has_sentences else ()
     files = {
         name: _rows(file, values[name], values["as_named"])
@@ -173,29 +172,24 @@ def _ask(question: Any, values: dict[str, Any]) -> Result:
         if values[name] is not None
     }
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
-    if "progress" not in signature(question.of).parameters:
+    if not question.has_progress:
         return cast("Result", question.of(*arguments))
     with terminal_bar(question.command.capitalize(), "steps") as progress:
         return cast("Result", question.of(*arguments, progress=progress))
 
 
-def _traces(inputs: Inputs, checkpoints: Sequence[Checkpoint], values: Mapping[str, Any]) -> list[Any]:
+def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
     from bert_probe.errors import SelectionError
 
     truncate = values["truncate"]
     if inputs.texts[1] is None:
-        return list(checkpoints[0].traces(values["texts"], truncate))
+        return [(text, None, truncate) for text in values["texts"]]
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
         raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
     pair_a = values.get("pair_a") if pair is None else pair
-    texts = [(text_a, pair_a), (text_b, values.get("pair_b"))]
-    return [
-        checkpoint.trace(text, second, truncate)
-        for text, second in texts
-        if text is not None
-        for checkpoint in checkpoints
-    ]
+    pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
+    return [(text, second, truncate) for text, second in pairs if text is not None]
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:

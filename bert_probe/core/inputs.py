@@ -23,6 +23,10 @@ LABELED = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
 """Smallest and largest number of texts; None for any number."""
+Text = tuple[str, str | None, bool]
+"""A text, its pair, and whether it is truncated if it is too long."""
+TABLE, TAGGED = "table", "tagged"
+"""Formats of a `FileInput`: a table of labeled texts; CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,8 @@ class FileInput:
 
     option: str = ""
     is_required: bool = True
-    formats: tuple[str, ...] = ("table", "tagged")
+    formats: tuple[str, ...] = (TABLE, TAGGED)
     help: str = ""
-
-
-TABLE, TAGGED = "table", "tagged"
-"""Formats of a `FileInput`: a table of labeled texts; CoNLL or CoNLL-U."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Inputs:
     def files(self) -> Mapping[str, FileInput]:
         """Name of an argument → the file that is read for it."""
         return {}
+
+    def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
+        """Return the traces of the texts, each read separately by each model."""
+        return [checkpoint.trace(*text) for text in texts for checkpoint in checkpoints]
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the positional arguments of `Question.of`."""
@@ -194,6 +198,11 @@ class ManyTraces(OneTrace):
 
     texts = (2, None)
     types = ()
+
+    def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
+        """Return the traces of the texts, which share a forward pass."""
+        pairs = [(text, pair) for text, pair, _ in texts]
+        return checkpoints[0].traces(pairs, any(truncate for *_, truncate in texts))
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the list of traces."""

@@ -102,6 +102,7 @@ def question(
     def made(cls: type[Q]) -> type[Q]:
         whole: Any = dataclass(frozen=True, repr=False)(cls)
         whole.analysis, whole.command = analysis, command or analysis
+        whole.has_progress = "progress" in signature(whole.of).parameters
         whole.of = _checking_types(whole.of, whole.inputs.types)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
         if is_analysis:
@@ -122,6 +123,8 @@ class Question:
     command: ClassVar[str]
     inputs: ClassVar[Inputs]
     """What it is asked of."""
+    has_progress: ClassVar[bool]
+    """Whether its method ``of`` takes a callback ``progress``, because it may take long."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from inspect import signature
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -265,16 +264,11 @@ class ViewFile:
         question: Any = self.asked_of(checkpoints[0])
         if not self._fits(question.inputs):
             raise self._input_error()
-        traces = [
-            checkpoint.trace(text.text, text.pair, text.truncate)
-            for text in self.texts
-            for checkpoint in checkpoints
-        ]
+        texts = [(text.text, text.pair, text.truncate) for text in self.texts]
+        traces = question.inputs.traces(checkpoints, texts)
         files = {name: file.rows() for name, file in self.files.items()}
         values = InputValues(checkpoints, traces, list(self.sentences), files, self.truncate)
-        callback: dict[str, Any] = (
-            {"progress": progress} if "progress" in signature(question.of).parameters else {}
-        )
+        callback: dict[str, Any] = {"progress": progress} if question.has_progress else {}
         return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
 
     def _fits(self, inputs: Inputs) -> bool:

@@ -135,7 +135,7 @@ class ResultCache:
         """
 
         def make() -> R:
-            with nullcontext() if _PROGRESS & options.keys() else self._slots:
+            with nullcontext() if "progress" in options else self._slots:
                 return function(*inputs, **options)
 
         result: R = self.cache.once(_key(function, inputs, options), make)
@@ -146,12 +146,8 @@ class ResultCache:
         return self.cache.get(_key(function, inputs, options)) is not None
 
 
-_PROGRESS = {"report", "progress"}
-"""Names of progress callbacks."""
-
-
 def _key(function: Any, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Hashable, ...]:
-    causes = tuple(sorted((name, value) for name, value in options.items() if name not in _PROGRESS))
+    causes = tuple(sorted((name, value) for name, value in options.items() if name != "progress"))
     return (*cache_key(function, *inputs), causes)
 
 
