@@ -378,7 +378,10 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         (["sentences", "FILE", "--show", "points"], "'points' is not one of"),
         (["sentence-map", "FILE", "--order", "tree"], "No such option '--order'"),
         (["sentence-map", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
-        (["sentence-map", "FILE", "--column", "a", "--method", "tsne"], "needs at least 4 sentences"),
+        (
+            ["sentence-map", "FILE", "--column", "a", "--method", "tsne"],
+            r"needs at least 4 sentences \(given: 1\)",
+        ),
         (["sentence-map", "FILE", "--method", "som"], "'som' is not one of"),
     ],
 )

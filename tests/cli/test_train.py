@@ -96,7 +96,7 @@ def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
-    assert "The training was stopped. The weights are those" in ended.err
+    assert "The training was stopped. The weights are those of step" in ended.err
     assert bert_probe.load("taught").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -88,7 +88,10 @@ def test_faithfulness_of_a_text_and_of_a_file_and_pruning(
         (("head-attribution", *BOATS, "--steps", "3"), "No such option '--steps'"),
         (("why", *BOATS, "--orders", "3", "--method", "attention"), "No such option '--orders'"),
         (("why", *BOATS, "--method", "integrated-jacobians"), "is not one of"),
-        (("why", *BOATS, "--task", "fill-mask"), "no trained head for fill-mask"),
+        (
+            ("why", *BOATS, "--task", "fill-mask"),
+            "no trained head for fill-mask. It has one for sentence-similarity",
+        ),
         (("why", *BOATS, "--target", "x", "--method", "attention"), "takes no target ('x')"),
         (("head-attribution", *BOATS, "--at", "boat"), "is predicted for the whole text"),
         (("faithfulness-summary", "A small boat"), "A small boat cannot be opened"),

@@ -136,7 +136,7 @@ def test_what_is_gone_broken_or_unfinished_is_said(
         shutil.copytree(shelf / LINES, tmp_path / name)
     (tmp_path / "part" / "shards" / "00002.json").unlink()
     app = corpus("part")
-    assert "8 of 10 sentences" in said(app)
+    assert "it contains 8 of 10 sentences, and all results are for these" in said(app)
     assert "**8** sentences" in said(app)
     (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
     assert "gone or was cut" in refusal(corpus("cut"))

@@ -194,7 +194,7 @@ def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) 
     assert not [one for one in app.button if one.label == "Start training"]
     assert address_of(app)["seed"] == "5"
     app = given(family_folder("bert"), b"a word without a tag\n\nx", "mine.conll")
-    assert "error" in said(app)
+    assert "error:" in said(app)
     app = given(family_folder("bert"), b"\xff\xfe", "mine.csv")
     assert "UTF-8" in refusal(app)
     app = given(family_folder("bert"), b"text,label\nOne,a\nTwo,a\n")
