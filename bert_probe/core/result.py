@@ -31,7 +31,7 @@ class Result(ABC):
 
     Attributes:
         question: what was asked, resolved: every layer, head and token an index from 0.
-        subject: the model and the texts that it is about.
+        inputs: the model and the texts that it is about.
     """
 
     question: Question

@@ -190,7 +190,7 @@ class _TokenizerOutput:
     """A tokenizer's output for a text or a text pair; every field is a list over the tokens.
 
     Attributes:
-        named: possible model inputs, by name.
+        input_lists: possible model inputs, by name.
         texts: the text of a token, 0 or 1; None for a token that the tokenizer added.
         words: the word of a token, within its text.
         spans: the characters of a token.

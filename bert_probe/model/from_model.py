@@ -247,7 +247,7 @@ def _prepared(
     training.
 
     Args:
-        around: models with a head that contain this encoder.
+        models_with_heads: models with a head that contain this encoder.
     """
     modules = list(
         dict.fromkeys(module for model in (network, *models_with_heads) for module in model.modules())

@@ -201,7 +201,7 @@ def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> I
     """Collect the calls of all submodules in this thread, in the order in which they end.
 
     Args:
-        counted: returns the number of attention calls so far.
+        count_calls: returns the number of attention calls so far.
     """
     calls: list[ModuleCall] = []
     counts_before: list[int] = []

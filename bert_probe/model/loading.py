@@ -397,7 +397,7 @@ def open_heads(
     """Load the heads that a checkpoint has for the tasks of `CSS_CLASSES`, on top of its encoder.
 
     Args:
-        found: headers of the weight files.
+        headers: headers of the weight files.
         network: the loaded encoder.
 
     Returns:

@@ -26,8 +26,8 @@ def step_progress(progress: Progress, step: int, count: int) -> Progress:
     """Return a `Progress` for one of several equally large steps.
 
     Args:
-        report: the callback for all steps.
-        number: index of the step, from 0.
+        progress: the callback for all steps.
+        step: index of the step, from 0.
         count: number of steps.
     """
     return lambda done, total: progress(step * total + done, count * total)

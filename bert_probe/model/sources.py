@@ -72,7 +72,7 @@ def locate(
         model: None for the built-in model; otherwise a local folder or a hub id.
         revision: branch, tag or commit on the hub.
         progress: called with bytes done and total bytes during a download.
-        wanted: glob patterns of the files to download.
+        patterns: glob patterns of the files to download.
 
     Raises:
         NotFoundError: neither a folder nor a model on the hub, or the built-in model is not installed.

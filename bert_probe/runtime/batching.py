@@ -81,7 +81,7 @@ class DynamicBatcher(Generic[T, V]):
         Args:
             make: processes several items of a group and returns their results in order.
             group: items of one group may share a batch.
-            most: maximum number of items in a batch.
+            max_size: maximum number of items in a batch.
             check: called periodically while waiting; an exception that it raises ends the waiting.
 
         Raises:

@@ -258,7 +258,7 @@ def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[
     """Return the header, and an iterator over line numbers and rows. The separator is detected in the header.
 
     Args:
-        written: lines as returned by `lines_of`; blank rows are skipped.
+        file_lines: lines as returned by `lines_of`; blank rows are skipped.
         name: the file name; in .jsonl and .ndjson each line is an object whose keys are the header.
 
     Raises:

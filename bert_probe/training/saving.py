@@ -124,7 +124,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
     """Return the files of a folder, all of which this program wrote: a model, and lenses trained for it.
 
     Args:
-        place: what an error calls the folder.
+        target_folder: what an error calls the folder.
 
     Raises:
         ExportError: if it holds anything else; the message names the first such file.

@@ -200,7 +200,7 @@ class LabelTokensResult(PredictionResult):
         labels: all labels of the checkpoint.
         probabilities: probability of each label at each token, including special tokens; float64 [token,
             label], rows sum to 1.
-        parts_of_text: the labeled spans, in the order of the text.
+        spans: the labeled spans, in the order of the text.
     """
 
     question: LabelTokens

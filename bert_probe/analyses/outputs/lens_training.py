@@ -56,7 +56,7 @@ class MaskTargets:
         """Return the selected masks.
 
         Args:
-            chosen: bool [mask].
+            selected: bool [mask].
         """
         inputs = {name: values[selected] for name, values in self.inputs.items()}
         return MaskTargets(self.states[:, selected], inputs, self.lines[selected])

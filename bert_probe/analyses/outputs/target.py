@@ -331,7 +331,7 @@ def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor])
     If positions are given, the head, which must treat tokens independently, is applied to these tokens only.
 
     Args:
-        part: selects the number, from logits [row, …] to [row].
+        select: selects the number, from logits [row, …] to [row].
     """
 
     def read(

@@ -197,7 +197,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
     Prim 1957: the nearest word joins the tree until none is left; of equally near words the first.
 
     Args:
-        apart: distances, [word, word].
+        distance_matrix: distances, [word, word].
         counted: bool [word].
     """
     remaining = np.flatnonzero(counted)

@@ -91,7 +91,7 @@ class PaddingEffectResult(Result):
     Attributes:
         encodings: the texts, in their order.
         arrays: model inputs: name → [text, position].
-        filling: the padding token.
+        padding_token: the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
         unmasked: the same for the batch with a mask of ones.
