@@ -80,7 +80,7 @@ def _bars(names: Sequence[str], result: Any, title: str, maximum: float | None =
         "value" if maximum is None else "probability",
         maximum,
     )
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
+    blocks.chart(figure, title)
 
 
 def _numbers(result: PredictionResult, title: str) -> None:
@@ -88,16 +88,12 @@ def _numbers(result: PredictionResult, title: str) -> None:
     for note in result.notes:
         st.caption(state.escape(note, 400))
     frame = result.table()
-    st.dataframe(
+    blocks.table(
         frame,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 420),
-        placeholder="–",
+        title,
         column_config={
             name: st.column_config.NumberColumn(name, format="%.4g") for name in ("probability", "logit")
         },
-        alt=title,
     )
 
 

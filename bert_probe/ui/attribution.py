@@ -179,7 +179,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
     )
     table = result.table().iloc[:, :4]
     names = [*(methods()[name].label for name in result.explanations), "Random orders"]
-    st.dataframe(
+    blocks.table(
         pd.DataFrame(
             {
                 "Method": names,
@@ -188,9 +188,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
                 "Correlation with leave-one-out": table["foretold"],
             }
         ),
-        hide_index=True,
-        width="stretch",
-        placeholder="–",
+        "Faithfulness of each attribution method",
         column_config={
             "Comprehensiveness": st.column_config.NumberColumn(
                 format="%.4f", help="Drop without the top words; higher is better."
@@ -204,7 +202,6 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
                 "Leave-one-out is that measurement itself, so its correlation is 1.",
             ),
         },
-        alt="Faithfulness of each attribution method",
     )
     if "attention" in result.explanations:
         attention, best = (result.effects[name][0] for name in ("attention", result.best))
@@ -229,7 +226,7 @@ def _single_method(result: AttributionFaithfulnessResult) -> None:
         [score for unit, score in zip(explanation.units, explanation.scores, strict=True) if not unit.special]
     )
     figure = figures.signed_bars([shorten(unit.display) for unit in units], scores, "score")
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=f"Scores by {options[name]}")
+    blocks.chart(figure, f"Scores by {options[name]}")
     st.caption(_details(explanation))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -14,6 +14,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
 from bert_probe.ui.components.strip import strip
+from bert_probe.ui.figures import CONFIG
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
@@ -28,6 +29,9 @@ TASK_LABELS: Final = {
     "sentence-similarity": "Sentence similarity",
 }
 """Display names of the tasks of output heads."""
+
+_HEADER_HEIGHT, _ROW_HEIGHT = 38, 35
+"""Heights in a table, in pixels."""
 
 _COMPACT: Final = Path(__file__).with_name("static") / "compact.css"
 
@@ -113,6 +117,44 @@ def _detail(token: Token) -> str:
 def caveat(text: str) -> None:
     """Draw a caption that says what a result does not mean."""
     st.caption(text)
+
+
+def table(
+    frame: Any,
+    alt: str,
+    max_height: int = 420,
+    *,
+    show_index: bool = False,
+    column_config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Draw a table that is as high as its rows, up to a limit above which it scrolls.
+
+    Args:
+        frame: data frame or styled data frame; missing values are drawn as a dash.
+        alt: description for screen readers.
+        max_height: in pixels.
+        options: see `st.dataframe`, for example ``key`` and ``on_select``.
+
+    Returns:
+        What `st.dataframe` returns: the selection if ``on_select`` is set.
+    """
+    rows = len(frame.index)
+    return st.dataframe(
+        frame,
+        hide_index=not show_index,
+        width="stretch",
+        height=min(_HEADER_HEIGHT + _ROW_HEIGHT * max(1, rows), max_height),
+        placeholder="–",
+        column_config=column_config,
+        alt=alt,
+        **options,
+    )
+
+
+def chart(figure: Any, alt: str, **options: Any) -> Any:
+    """Draw a Plotly figure in the width of the page; `alt` describes it for screen readers."""
+    return st.plotly_chart(figure, alt=alt, **{"width": "stretch", "config": CONFIG, **options})
 
 
 def is_dark() -> bool:

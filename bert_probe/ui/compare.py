@@ -216,16 +216,14 @@ def _heads(pair: MinimalPairResult) -> None:
             _select_head(cell.row + 1, cell.column + 1)
         st.session_state["compare_clicked"] = cell
     with right:
-        st.dataframe(
+        blocks.table(
             pair.frame(),
-            hide_index=True,
-            width="stretch",
-            height=380,
+            f"Heads by {CHANGES[measure].name.lower()}, largest change first",
+            max_height=380,
             column_config={
                 name: st.column_config.NumberColumn(change.name, format="%.4f")
                 for name, change in CHANGES.items()
             },
-            alt=f"Heads by {CHANGES[measure].name.lower()}, largest change first",
         )
     blocks.caveat(
         f"{CHANGES[measure].meaning} Special tokens count like all other tokens; attention on tokens without "
@@ -245,14 +243,12 @@ def _row(row: MinimalPairRowResult) -> None:
         "it."
     )
     with st.expander("As a table"):
-        st.dataframe(
+        blocks.table(
             row.frame(),
-            hide_index=True,
-            width="stretch",
+            "Attention of the selected word in both sentences",
             column_config={
                 name: st.column_config.NumberColumn(format="%.4f") for name in ("a", "b", "difference")
             },
-            alt="Attention of the selected word in both sentences",
         )
 
 
@@ -265,12 +261,12 @@ def _vectors(pair: MinimalPairResult) -> None:
         heatmap(minimal_pair_vectors_heatmap(pair), key="compare_moved")
     with right:
         frame = pair.showing(show="moved").frame().set_axis(blocks.unique_names(units), axis=0)
-        st.dataframe(
+        blocks.table(
             frame,
-            width="stretch",
-            height=min(38 + 35 * len(frame), 640),
+            "1 − cosine of each aligned vector, one column per layer",
+            max_height=640,
+            show_index=True,
             column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
-            alt="1 − cosine of each aligned vector, one column per layer",
         )
     blocks.caveat(
         "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "

@@ -21,7 +21,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.sentence_files import lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
-from bert_probe.ui import blocks, curves, figures, state, url_texts, workbench
+from bert_probe.ui import blocks, curves, state, url_texts, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.examples import CONTEXT
@@ -263,12 +263,9 @@ def _results(result: WordInContextResult) -> None:
                 ("Baseline, CSV", "baseline.csv", partial(table_bytes, result.baseline, "csv")),
             ],
         )
-    st.plotly_chart(
+    blocks.chart(
         curves.context_curves(result, layer, pairs, scale == "corrected"),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="Cosine similarity of each pair of words by layer, with the baselines of unrelated and same "
-        "words",
+        "Cosine similarity of each pair of words by layer, with the baselines of unrelated and same words",
     )
     blocks.caveat(_caveat(result.baseline))
     with st.container(key="judged"):
@@ -278,13 +275,11 @@ def _results(result: WordInContextResult) -> None:
     with right:
         st.markdown("**All pairs by layer**")
         frame = result.frame()
-        st.dataframe(
+        blocks.table(
             frame,
-            hide_index=True,
-            width="stretch",
-            height=380,
+            "Cosine similarity of each pair of words by layer, with the baseline",
+            max_height=380,
             column_config=dict.fromkeys(frame.columns[3:], st.column_config.NumberColumn(format="%.4f")),
-            alt="Cosine similarity of each pair of words by layer, with the baseline",
         )
 
 

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from bert_probe.analyses.vectors.similarity_baseline import CosineDistribution, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.model.trace import Array
+from bert_probe.ui import figures
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text
 from bert_probe.views.palette import HEADS
 
@@ -133,10 +134,10 @@ def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) ->
         hoverinfo="skip",
         name=f"layer {layer}, selected",
     )
-    figure.update_layout(
-        height=340,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.26, "x": 0},
+    figures.apply_layout(
+        figure,
+        340,
+        legend="below",
         xaxis={
             "title": "layer",
             "dtick": max(1, layers // 12),
@@ -144,5 +145,4 @@ def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) ->
             "zeroline": False,
         },
         yaxis={"title": title, "range": [-1.02 if low < -0.3 else -0.3, 1.02]},
-        hovermode="closest",
     )

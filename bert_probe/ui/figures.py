@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import plotly.graph_objects as go
@@ -25,6 +25,39 @@ MAX_NUMBERED = 40
 
 ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable in both themes."""
+
+
+_LEGENDS: Final = {
+    "above": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    "below": {"orientation": "h", "x": 0, "y": -0.28},
+    "right": {"orientation": "v", "x": 1.01, "y": 1},
+}
+
+
+def apply_layout(
+    figure: Any,
+    height: int,
+    *,
+    right: int = 0,
+    legend: Literal["above", "below", "right"] | None = None,
+    **options: Any,
+) -> Any:
+    """Set the layout that all figures share and return the figure.
+
+    Args:
+        height: in pixels.
+        right: margin on the right, in pixels, for labels at the ends of bars.
+        legend: its position; None for no legend.
+        options: more properties of Plotly's ``layout``, which take precedence.
+    """
+    layout = {
+        "height": height,
+        "margin": {"l": 0, "r": right, "t": 8, "b": 0},
+        "showlegend": legend is not None,
+        "legend": _LEGENDS[legend] if legend else None,
+        "hovermode": "closest",
+    }
+    return figure.update_layout({**layout, **options})
 
 
 def ink(dark: bool) -> str:
@@ -54,9 +87,9 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     )
     # So many labels fit even on a narrow page; the hover text names every token.
     step = math.ceil(len(tokens) / 24)
-    figure.update_layout(
-        height=320,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    apply_layout(
+        figure,
+        320,
         bargap=0.25,
         xaxis={
             "title": "token",
@@ -66,7 +99,6 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             "zeroline": False,
         },
         yaxis={"title": name, "range": [0, Scale.from_zero(values, 0.0).high * 1.02]},
-        showlegend=False,
     )
     return figure
 
@@ -104,13 +136,13 @@ def class_bars(
             hovertemplate=f"%{{customdata[0]}}: %{{x:.6f}}<br>logit %{{customdata[1]}}<extra>{name}</extra>",
         )
     )
-    figure.update_layout(
-        height=56 + 32 * len(names),
-        margin={"l": 0, "r": 56, "t": 8, "b": 0},
+    apply_layout(
+        figure,
+        56 + 32 * len(names),
+        right=56,
         bargap=0.3,
         xaxis={"title": name, "range": None if maximum is None else [0, maximum]},
         yaxis=named_rows([truncate_text(name, 24) for name in names]),
-        showlegend=False,
     )
     return figure
 
@@ -151,14 +183,12 @@ def sentence_map(plane: SentenceMapResult) -> Any:
     if layout.explained is not None:
         shares = zip(("First", "Second"), layout.explained, strict=True)
         axes = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
-    figure.update_layout(
-        height=520,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    apply_layout(
+        figure,
+        520,
         xaxis={**axes[0], "zeroline": False},
-        # The same scale on both axes, so that distances can be compared.
         yaxis={**axes[1], "zeroline": False, "scaleanchor": "x"},
         dragmode="lasso",
-        showlegend=False,
     )
     return figure
 

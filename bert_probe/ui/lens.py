@@ -172,15 +172,14 @@ def _curves(result: LensResult, number: int, by: str) -> None:
             _add_line(figure, by_layer, name, HEADS[index % len(HEADS)])
     # Rank 1 is the best, and most changes are among the first ranks.
     scale = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
-    figure.update_layout(
-        height=300,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        300,
+        legend="right",
         xaxis={"title": "layer", "dtick": max(1, len(result.ids) // 12), "zeroline": False},
         yaxis={"title": axis, **scale},
-        legend={"orientation": "v", "x": 1.01, "y": 1},
-        hovermode="closest",
     )
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
+    blocks.chart(figure, title)
 
 
 def _add_line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
@@ -230,9 +229,9 @@ def _grid(
         "%{customdata[0]}, %{customdata[1]}<extra></extra>",
     )
     ticks = {"showgrid": False, "zeroline": False}
-    figure.update_layout(
-        height=70 + 30 * len(rows),
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        70 + 30 * len(rows),
         xaxis={**ticks, "title": axes[1], "tickvals": list(range(len(columns))), "ticktext": list(columns)},
         yaxis={
             **ticks,
@@ -241,10 +240,9 @@ def _grid(
             "ticktext": [figures.as_text(row) for row in rows],
             "range": [len(rows) - 0.5, -0.5],
         },
-        showlegend=False,
     )
     st.markdown(f"**{title}**", help="Color intensity is the square root of the probability.")
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
+    blocks.chart(figure, title)
 
 
 # ---------------------------------------------------------------- tuned lens
@@ -322,19 +320,15 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
     )
     picture, numbers = st.columns([3, 2], gap="large", vertical_alignment="center")
     with picture:
-        st.plotly_chart(
-            _loss_curves(lens), width="stretch", config=figures.CONFIG, alt="Loss of each lens by layer"
-        )
+        blocks.chart(_loss_curves(lens), "Loss of each lens by layer")
     with numbers:
-        st.dataframe(
+        blocks.table(
             lens.table().rename(columns={"plain_loss_bits": "logit lens", "tuned_loss_bits": "tuned lens"}),
-            hide_index=True,
-            width="stretch",
+            "Loss of each lens by layer",
             column_config={
                 name: st.column_config.NumberColumn(f"{name}, bits", format="%.4f")
                 for name in ("logit lens", "tuned lens")
             },
-            alt="Loss of each lens by layer",
         )
     blocks.caveat(
         "The Kullback-Leibler divergence between the lens's prediction at a layer and the model's output, "
@@ -359,11 +353,10 @@ def _loss_curves(lens: TuneLensResult) -> go.Figure:
             line={"color": colour, "width": 2.5, "dash": dash},
             hovertemplate=f"layer %{{x}}: %{{y:.4f}} bits<extra>{name}</extra>",
         )
-    return figure.update_layout(
-        height=240,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    return figures.apply_layout(
+        figure,
+        240,
+        legend="above",
         xaxis={"title": "layer", "dtick": max(1, len(layers) // 12), "zeroline": False},
         yaxis={"title": "bits", "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.15, "x": 0},
-        hovermode="closest",
     )

@@ -53,11 +53,9 @@ def render() -> None:
     _totals(inventory, checkpoint)
     trainable = _choose_trainable(checkpoint)
     dark = blocks.is_dark()
-    st.plotly_chart(
+    blocks.chart(
         treemap(inventory, dark) if trainable is None else trainable_treemap(trainable, dark),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="Area by number of parameters: embeddings, each layer with its parts, pooler"
+        "Area by number of parameters: embeddings, each layer with its parts, pooler"
         + ("" if trainable is None else "; parameters that training updates are colored"),
     )
     if trainable is not None:
@@ -76,11 +74,10 @@ def render() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All tensors", anchor=False)
         export(result, "parameters")
-    st.dataframe(
+    blocks.table(
         table if inventory.tied else table.drop(columns="tied_to"),
-        hide_index=True,
-        width="stretch",
-        height=480,
+        "All parameters with group, shape and count",
+        max_height=480,
         column_config={
             "count": st.column_config.NumberColumn("count", format="localized"),
             "bytes": st.column_config.NumberColumn("bytes", format="localized"),
@@ -88,15 +85,14 @@ def render() -> None:
             "name": st.column_config.TextColumn("name", help="As in the file, where layers count from 0."),
             "kind": st.column_config.TextColumn("kind", help="The type of module that uses it."),
         },
-        alt="All parameters with group, shape and count",
     )
     left, right = st.columns(2, gap="large")
     with left:
         st.header("By group", anchor=False)
-        st.dataframe(subtotals(inventory.by_group(), inventory.total), hide_index=True, width="stretch")
+        blocks.table(subtotals(inventory.by_group(), inventory.total), "Parameters by group")
     with right:
         st.header("By module type", anchor=False)
-        st.dataframe(subtotals(inventory.by_kind(), inventory.total), hide_index=True, width="stretch")
+        blocks.table(subtotals(inventory.by_kind(), inventory.total), "Parameters by module type")
     with st.expander("Module tree"):
         st.code(
             "\n".join(
@@ -327,8 +323,9 @@ def _figure(model_areas: Sequence[TreemapArea], dark: bool, **style: Any) -> Any
             },
         )
     )
-    figure.update_layout(
-        height=460,
+    figures.apply_layout(
+        figure,
+        460,
         margin={"l": 0, "r": 0, "t": 24, "b": 0},
         uniformtext={"minsize": 11, "mode": "hide"},
     )

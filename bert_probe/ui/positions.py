@@ -99,7 +99,7 @@ def _draw(result: PositionsResult) -> None:
             with column:
                 heatmap(data, key=f"positions_{view}_{number}")
         return
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=alt)
+    blocks.chart(figure, alt)
     numbers(result.frame())
 
 
@@ -240,12 +240,6 @@ def _curves(
 
 
 def _set_layout(figure: Any, xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 380) -> Any:
-    return figure.update_layout(
-        height=height,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        xaxis={"zeroline": False, **xaxis},
-        yaxis={"zeroline": False, **yaxis},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        showlegend=True,
-        hovermode="closest",
+    return figures.apply_layout(
+        figure, height, legend="above", xaxis={"zeroline": False, **xaxis}, yaxis={"zeroline": False, **yaxis}
     )

@@ -157,12 +157,12 @@ def _similarity(result: SentencesResult, part: str) -> None:
         st.space("stretch")
         _exports(ordered, "sentences", result)
     if part == "table":
-        st.dataframe(
+        blocks.table(
             pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
-            width="stretch",
-            height=min(38 + 35 * len(labels), 640),
+            "Cosine similarity of every two sentences",
+            max_height=640,
+            show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
-            alt="Cosine similarity of every two sentences",
         )
         return
     cell = heatmap(sentences_heatmap(ordered), key="sentences_matrix")
@@ -182,17 +182,15 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
-    st.dataframe(
+    blocks.table(
         table,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(table), 640),
+        "Pairs of sentences by cosine, largest first",
+        max_height=640,
         column_config={
             "cosine": st.column_config.NumberColumn("cosine", format="%.4f", width="small"),
             "a": st.column_config.NumberColumn("a", width="small"),
             "b": st.column_config.NumberColumn("b", width="small"),
         },
-        alt="Pairs of sentences by cosine, largest first",
     )
 
 
@@ -232,13 +230,11 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> Non
     )
     blocks.caveat(_CAVEATS[method])
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
-    st.dataframe(
+    blocks.table(
         table.iloc[selected] if selected else table,
-        hide_index=True,
-        width="stretch",
-        height=300,
+        "The selected sentences, or all",
+        max_height=300,
         column_config={"sentence": st.column_config.TextColumn("sentence", width="large")},
-        alt="The selected sentences, or all",
     )
     hint = "All sentences. Click a point, or use the lasso, to list some."
     st.caption(f"{len(selected):,} selected." if selected else hint)

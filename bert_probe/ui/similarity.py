@@ -8,7 +8,7 @@ import streamlit as st
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityResult
 from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import blocks, curves, figures, state, workbench
+from bert_probe.ui import blocks, curves, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import similarity_heatmap
@@ -63,12 +63,12 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
     axes = f"{drawing['row_axis']} ↓ · {drawing['column_axis']} →"
     rows = pd.Index(blocks.unique_names(result.rows), name=axes)
     frame = pd.DataFrame(result.cosines, index=rows, columns=columns)
-    st.dataframe(
+    blocks.table(
         frame,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 640),
+        title,
+        max_height=640,
+        show_index=True,
         column_config={name: st.column_config.NumberColumn(format="%.4f") for name in columns},
-        alt=title,
     )
 
 
@@ -85,11 +85,9 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
     if cell is not None:
         name = f"{shorten(result.rows[cell.row].display)} – {shorten(result.columns[cell.column].display)}"
         pair = curves.PairCurve(name, result.curve(cell.row, cell.column))
-    st.plotly_chart(
+    blocks.chart(
         curves.layer_curves(baseline, layer, pair),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="Cosine of unrelated tokens by layer: mean and the middle 90 percent",
+        "Cosine of unrelated tokens by layer: mean and the middle 90 percent",
     )
     blocks.caveat(
         f"Measured on {unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "

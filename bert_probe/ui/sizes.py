@@ -47,12 +47,7 @@ def render() -> None:
         scales = {"numbers": "Numbers", "shares": "Shares of each"}
         scale = state.segmented_control("bars", "Bars", scales, "numbers")
         export(result, "sizes")
-    st.plotly_chart(
-        bars(result, scale == "shares"),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="A bar for each model: its parameters by part",
-    )
+    blocks.chart(bars(result, scale == "shares"), "A bar for each model: its parameters by part")
     blocks.caveat(
         "The encoder with its pooler, without an output head; tied weights count once. Parts of a layer: "
         "attention (queries, keys and values), attention output and feed-forward, with biases and norms. The "
@@ -66,10 +61,9 @@ def render() -> None:
         )
         for dtype in MEMORY
     }
-    st.dataframe(
+    blocks.table(
         result.table(),
-        hide_index=True,
-        width="stretch",
+        "A row for each model: layers, heads, dimensions, parameters by part, memory of the weights",
         column_order=list(dict.fromkeys([*_FIRST_COLUMNS, *memory, *counts])),
         column_config={
             **counts,
@@ -79,7 +73,6 @@ def render() -> None:
             "vocabulary_size": st.column_config.NumberColumn("vocabulary", format="localized"),
             **memory,
         },
-        alt="A row for each model: layers, heads, dimensions, parameters by part, memory of the weights",
     )
     blocks.caveat(
         "Memory of the weights only; inference takes more, and training several times as much. "
@@ -169,10 +162,12 @@ def bars(result: ModelSizesResult, is_shares: bool) -> Any:
         size.name if len(size.name) <= _MAX_LETTERS else f"…{size.name[1 - _MAX_LETTERS :]}"
         for size in result.sizes
     ]
-    figure.update_layout(
+    figures.apply_layout(
+        figure,
+        110 + 40 * len(rows),
+        right=16,
+        legend="above",
         barmode="stack",
-        height=110 + 40 * len(rows),
-        margin={"l": 0, "r": 16, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={
             "title": "share of the model" if is_shares else "parameters",
@@ -180,7 +175,6 @@ def bars(result: ModelSizesResult, is_shares: bool) -> Any:
             "range": [0, 1] if is_shares else None,
         },
         yaxis=named_rows(names),
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     )
     return figure
 

@@ -147,13 +147,11 @@ def _table(result: TokenMapResult, selection: MapSelection, layer: int) -> None:
     selected = selection["selected"]
     unit = "words" if result.question.words else "tokens"
     frame = result.some(selected or range(len(result.marks)), layer)
-    st.dataframe(
+    blocks.table(
         frame,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 320),
+        f"Coordinates of the {unit} at layer {layer}",
+        max_height=320,
         column_config={name: st.column_config.NumberColumn(format="%.4f") for name in ("x", "y")},
-        alt=f"Coordinates of the {unit} at layer {layer}",
     )
     if selected:
         st.caption(f"{len(selected):,} {unit} selected, at layer {layer}.")

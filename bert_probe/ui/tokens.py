@@ -78,7 +78,7 @@ def _split_words(trace: Trace) -> None:
         st.caption("No word is split: every word is in the vocabulary.")
         return
     st.header("Split words", anchor=False)
-    st.dataframe(
+    blocks.table(
         pd.DataFrame(
             {
                 "word": [word.text for word in split_words],
@@ -88,10 +88,8 @@ def _split_words(trace: Trace) -> None:
                 "positions": [", ".join(map(str, word.positions)) for word in split_words],
             }
         ),
-        hide_index=True,
-        width="stretch",
+        "Split words and their subword tokens",
         column_config={"tokens": st.column_config.ListColumn("tokens", width="large")},
-        alt="Split words and their subword tokens",
     )
 
 
@@ -101,12 +99,10 @@ def _every_token(trace: Trace) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("All tokens", anchor=False)
         export(result, "tokens")
-    st.dataframe(
+    blocks.table(
         table,
-        hide_index=True,
-        width="stretch",
-        placeholder="–",
-        height=min(38 + 35 * len(table), 640),
+        "All tokens with id, segment, word and position in the text",
+        max_height=640,
         column_config={
             "position": st.column_config.NumberColumn(
                 "position", help="Position in the model's input, from 0."
@@ -123,7 +119,6 @@ def _every_token(trace: Trace) -> None:
             "end": st.column_config.NumberColumn("end", help="One past the last character."),
             "special": st.column_config.CheckboxColumn("special", help="Added by the tokenizer."),
         },
-        alt="All tokens with id, segment, word and position in the text",
     )
 
 
@@ -177,11 +172,11 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         with st.container(horizontal=True, width="content", gap="small"):  # keeps the two menus in one row
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
-    st.dataframe(
+    blocks.table(
         _batch_table(result, cell),
-        width="stretch",
-        height=min(38 + 35 * len(result.encodings), 640),
-        alt="The batch: one row per text, one column per position, padding shaded",
+        "The batch: one row per text, one column per position, padding shaded",
+        max_height=640,
+        show_index=True,
     )
     _check_padding(result)
 

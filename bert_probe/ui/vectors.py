@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.model.trace import Array
+from bert_probe.ui import blocks
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views import steps
 from bert_probe.views.scale import Scale
@@ -36,4 +37,4 @@ def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
     decimals = st.column_config.NumberColumn(format="%.4f")
     columns = {str(name): decimals for name in table if table[name].dtype.kind == "f"}
     with st.expander(title):
-        st.dataframe(table, hide_index=True, width="stretch", column_config=columns, alt=title)
+        blocks.table(table, title, column_config=columns)

@@ -128,11 +128,10 @@ def _table(result: VocabularyResult) -> None:
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
     key = f"vocabulary_table {result.question!r} {first}"  # other rows start without a selection
-    st.dataframe(
+    blocks.table(
         result.listed(ids),
-        hide_index=True,
-        width="stretch",
-        height=560,
+        "Matching tokens with type, script and norm",
+        max_height=560,
         key=key,
         on_select=partial(_select_token, key, result.pieces, ids),
         selection_mode="single-row",
@@ -143,7 +142,6 @@ def _table(result: VocabularyResult) -> None:
             "length": st.column_config.NumberColumn("length", help="Characters of the text."),
             "norm": st.column_config.NumberColumn("norm", format="%.4f", help="Norm of its input embedding."),
         },
-        alt="Matching tokens with type, script and norm",
     )
     marker = _MARKERS.get(marks.continuing or marks.space, "")
     blocks.caveat(f"{marker} Select a row to see its nearest neighbors.")
@@ -186,11 +184,10 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         "tokens."
     )
     key = f"neighbours_table {id_}"
-    st.dataframe(
+    blocks.table(
         result.frame()[["token", "cosine", "kind", "norm"]],
-        hide_index=True,
-        width="stretch",
-        height=300,
+        "Nearest neighbors by the cosine of their input embeddings, nearest first",
+        max_height=300,
         key=key,
         on_select=partial(_select_token, key, tokens, result.ids.tolist()),
         selection_mode="single-row",
@@ -199,17 +196,14 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
             "kind": st.column_config.TextColumn("type"),
             "norm": st.column_config.NumberColumn("norm", format="%.4f"),
         },
-        alt="Nearest neighbors by the cosine of their input embeddings, nearest first",
     )
     st.markdown(
         f"Baseline: two random tokens have a mean cosine of **{result.mean:.2f}**, and 5% of the pairs reach "
         f"**{result.percentile(0.95):.2f}** or more. Compare a value with these."
     )
-    st.plotly_chart(
+    blocks.chart(
         neighbor_histogram(result),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="Histogram of the cosines of random pairs of tokens, with the neighbors marked",
+        "Histogram of the cosines of random pairs of tokens, with the neighbors marked",
     )
     blocks.caveat(
         "Input embeddings are rows of the word embedding matrix, before position, segment and LayerNorm, so "
@@ -259,14 +253,13 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
     )
     percentile = result.percentile(0.95)
     figure.add_vline(x=percentile, line={"color": SECOND, "width": 1, "dash": "dot"}, opacity=0.9)
-    figure.update_layout(
-        height=190,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        190,
+        legend="above",
         bargap=0,
         xaxis={"title": "cosine", "range": [low, 1.02], "zeroline": False},
         yaxis={"tickformat": ".0%", "rangemode": "tozero", "nticks": 4, "zeroline": False},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        hovermode="closest",
     )
     return figure
 
@@ -282,12 +275,7 @@ def _types(vocabulary: VocabularyResult) -> None:
     counts = vocabulary.counts(vocabulary.pieces.kinds)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.plotly_chart(
-            count_bars(counts, len(vocabulary.pieces)),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="Number of tokens of each type",
-        )
+        blocks.chart(count_bars(counts, len(vocabulary.pieces)), "Number of tokens of each type")
     with right:
         st.markdown("  \n".join(f"**{kind}**: {KINDS[kind]}" for kind in counts))
     numbers(vocabulary.showing(show="kinds").frame(), "Types as a table")
@@ -300,13 +288,11 @@ def _types(vocabulary: VocabularyResult) -> None:
         export(vocabulary.showing(show="scripts"), "vocabulary-scripts", label="Export scripts")
     scripts = vocabulary.counts(vocabulary.pieces.scripts)
     most_common = dict([*scripts.items()][:_MAX_SCRIPTS])
-    st.plotly_chart(
+    blocks.chart(
         count_bars(
             {name.replace("_", " "): count for name, count in most_common.items()}, len(vocabulary.pieces)
         ),
-        width="stretch",
-        config=figures.CONFIG,
-        alt="Number of tokens in each script",
+        "Number of tokens in each script",
     )
     numbers(vocabulary.showing(show="scripts").frame(), "Scripts as a table")
     blocks.caveat(
@@ -338,13 +324,13 @@ def count_bars(counts: Mapping[str, int], total: int) -> Any:
             hovertemplate="%{customdata}: %{x:,}<extra></extra>",
         )
     )
-    figure.update_layout(
-        height=24 + 30 * len(counts),
-        margin={"l": 0, "r": 104, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        24 + 30 * len(counts),
+        right=104,
         bargap=0.35,
         xaxis={"visible": False, "rangemode": "tozero"},
         yaxis=named_rows([*counts]),
-        showlegend=False,
     )
     return figure
 
@@ -376,7 +362,7 @@ def _your_text(checkpoint: Checkpoint) -> None:
         st.header("All words", anchor=False)
         export(result, "fragmentation")
     words = result.by_pieces
-    st.dataframe(
+    blocks.table(
         pd.DataFrame(
             {
                 "word": [visible(word.text) for word in words],
@@ -384,10 +370,8 @@ def _your_text(checkpoint: Checkpoint) -> None:
                 "tokens": [[visible(str(token)) for token in word.pieces] for word in words],
             }
         ),
-        hide_index=True,
-        width="stretch",
+        "Words of the text and their tokens, sorted by the number of tokens",
         column_config={"tokens": st.column_config.ListColumn("tokens", width="large")},
-        alt="Words of the text and their tokens, sorted by the number of tokens",
     )
     _caveat()
 
@@ -406,7 +390,7 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
         st.header("All words in both models", anchor=False)
         export(both, "diff-fragmentation")
     pairs = both.by_pieces
-    st.dataframe(
+    blocks.table(
         pd.DataFrame(
             {
                 "word": [visible(word.text) for word, _ in pairs],
@@ -416,12 +400,10 @@ def _both_models(trace: Trace, b: Checkpoint) -> None:
                 "tokens of B": [[visible(str(token)) for token in word.pieces] for _, word in pairs],
             }
         ),
-        hide_index=True,
-        width="stretch",
+        "Words of the text and their tokens in both vocabularies",
         column_config={
             name: st.column_config.ListColumn(name, width="medium") for name in ("tokens of A", "tokens of B")
         },
-        alt="Words of the text and their tokens in both vocabularies",
     )
     _caveat()
 

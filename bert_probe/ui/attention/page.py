@@ -166,12 +166,12 @@ def _table(result: AttentionResult) -> None:
         columns=blocks.unique_names(result.keys),
     )
     frame.insert(0, "row sum", result.row_sums)
-    st.dataframe(
+    blocks.table(
         frame,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 640),
+        "Attention, a row for each query token",
+        max_height=640,
+        show_index=True,
         column_config={str(name): _column(str(name)) for name in frame},
-        alt="Attention, a row for each query token",
     )
 
 

@@ -115,25 +115,14 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
         with st.container(key="aligned"):
             figure = aligned_tokens(result.spans, a, b, blocks.is_dark())
             with st.container(width=int(figure.layout.width)):
-                st.plotly_chart(
-                    figure,
-                    width="stretch",
-                    config=figures.CONFIG,
-                    alt="The tokens of A above those of B, aligned by characters",
-                )
+                blocks.chart(figure, "The tokens of A above those of B, aligned by characters")
     blocks.caveat(
         f"{len(a.tokens):,} tokens of A and {len(b.tokens):,} of B; {len(result.spans.rows):,} common spans. "
         "Special tokens are aligned by their role. Attention is summed over the tokens of a key and averaged "
         "over those of a query, as for whole words."
     )
     with st.expander("The spans as a table"):
-        st.dataframe(
-            table,
-            hide_index=True,
-            width="stretch",
-            height=min(38 + 35 * len(table), 420),
-            alt="Spans of the text with their tokens in A and in B",
-        )
+        blocks.table(table, "Spans of the text with their tokens in A and in B")
 
 
 def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
@@ -143,16 +132,14 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     with left:
         cell = heatmap(head_matches_heatmap(result), key="matched_heads")
     with right:
-        st.dataframe(
+        blocks.table(
             result.frame().sort_values("similarity", ascending=False, kind="stable"),
-            hide_index=True,
-            width="stretch",
-            height=560,
+            "For each head of A the most similar head of B, most similar first",
+            max_height=560,
             column_config={
                 "similarity": st.column_config.NumberColumn("similarity", format="%.4f"),
                 "mutual": st.column_config.CheckboxColumn("mutual", help="Each is the other's best match."),
             },
-            alt="For each head of A the most similar head of B, most similar first",
         )
     blocks.caveat(
         "Similarity: 1 − total variation, the share of its attention that a query puts on the same keys in "
@@ -203,15 +190,15 @@ def aligned_tokens(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
         )
         figure.add_annotation(x=-8, y=height, text=side, showarrow=False, xanchor="right")
     hidden = {"visible": False, "fixedrange": True}
-    figure.update_layout(
-        width=max(320, round(end) + 40),
-        height=112,
+    figures.apply_layout(
+        figure,
+        112,
         margin={"l": 0, "r": 8, "t": 4, "b": 4},
+        width=max(320, round(end) + 40),
         xaxis={**hidden, "range": [-24, end]},
         yaxis={**hidden, "range": [-0.5, 1.5]},
         shapes=boxes,
         dragmode=False,
-        showlegend=False,
     )
     return figure
 

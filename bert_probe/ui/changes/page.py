@@ -143,13 +143,12 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
         _add_curve(figure, "unrelated tokens of A: mean", distances, {"color": GRAY, "dash": "dot"}, "circle")
     _add_curve(figure, "largest change", result.most, {"color": SECOND, "width": 2}, "square")
     _add_curve(figure, "mean", result.mean, {"color": ACCENT, "width": 3}, "circle")
-    figure.update_layout(
-        height=300,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.3, "x": 0},
+    figures.apply_layout(
+        figure,
+        300,
+        legend="below",
         xaxis={"title": "layer", "dtick": max(1, len(result.moved) // 12), "zeroline": False},
         yaxis={"title": "1 − cosine", "rangemode": "tozero"},
-        hovermode="closest",
     )
     return figure
 
@@ -201,14 +200,15 @@ def answer_bars(result: AnswerChangeResult) -> Any:
             marker={"color": colour},
             hovertemplate=f"%{{customdata}}: %{{x:.6f}}<extra>{side}</extra>",
         )
-    figure.update_layout(
+    figures.apply_layout(
+        figure,
+        96 + 40 * len(names),
+        right=24,
+        legend="above",
         barmode="group",
-        height=96 + 40 * len(names),
-        margin={"l": 0, "r": 24, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": result.kind, "range": _range(result)},
         yaxis=named_rows([truncate_text(name, 28) for name in names]),
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     )
     return figure
 
@@ -239,15 +239,13 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
         layer, head = (cell.row, cell.column) if cell is not None else result.strongest
         second_model.head_buttons(layer + 1, head + 1)
     with right:
-        st.dataframe(
+        blocks.table(
             result.frame(),
-            hide_index=True,
-            width="stretch",
-            height=380,
+            "Heads by total variation, largest change first",
+            max_height=380,
             column_config={
                 "total_variation": st.column_config.NumberColumn("total variation", format="%.4f")
             },
-            alt="Heads by total variation, largest change first",
         )
     blocks.caveat(
         "Total variation: the share of its attention that a token puts on other keys in B than in A, mean "
@@ -271,11 +269,9 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
     with right:
         baseline = shared_cache.answers.of(SimilarityBaseline().of, a)
         st.markdown(compare_with_unrelated(result, baseline))
-        st.plotly_chart(
+        blocks.chart(
             change_curves(result, baseline),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="1 − cosine by layer: mean and largest change of the tokens, and unrelated tokens of A",
+            "1 − cosine by layer: mean and largest change of the tokens, and unrelated tokens of A",
         )
     blocks.caveat(
         "0: the same direction in both models; layer 0 is the output of the embeddings. Compare a change "
@@ -286,12 +282,12 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
     with st.expander("As a table"):
         units = blocks.unique_names(result.units)
         layers = result.frame().columns
-        st.dataframe(
+        blocks.table(
             result.frame().set_axis(units, axis=0),
-            width="stretch",
-            height=min(38 + 35 * len(units), 640),
+            "1 − cosine of each token's vectors, one column per layer",
+            max_height=640,
+            show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in layers},
-            alt="1 − cosine of each token's vectors, one column per layer",
         )
 
 
@@ -301,11 +297,9 @@ def _parameters(result: ParameterChangeResult) -> None:
     with corner:
         export(result, "diff-parameters", label="Export parameters")
     if result.compared:
-        st.plotly_chart(
+        blocks.chart(
             changed_treemap(result, blocks.is_dark()),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="Parameters of A: area by count, color by relative change",
+            "Parameters of A: area by count, color by relative change",
         )
     unmatched = (
         f"{len(result.others):,} tensors have no counterpart with the same name and shape: they are gray "
@@ -317,19 +311,15 @@ def _parameters(result: ParameterChangeResult) -> None:
         "changes of an output head show in the answers. " + (unmatched if result.others else "")
     )
     with st.expander("All tensors"):
-        st.dataframe(
+        blocks.table(
             result.frame().sort_values("relative", ascending=False, kind="stable"),
-            hide_index=True,
-            width="stretch",
-            height=420,
-            placeholder="–",
+            "All tensors with their relative change, largest first",
             column_config={
                 "count": st.column_config.NumberColumn("count", format="localized"),
                 "norm": st.column_config.NumberColumn("norm of A", format="%.4g"),
                 "change": st.column_config.NumberColumn("norm of B − A", format="%.4g"),
                 "relative": st.column_config.NumberColumn("relative change", format="percent"),
             },
-            alt="All tensors with their relative change, largest first",
         )
 
 
@@ -357,23 +347,17 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     st.markdown(state.escape(result.finding, 400))
     left, right = st.columns([1, 1], gap="large")
     with left:
-        st.plotly_chart(
-            answer_bars(result), width="stretch", config=figures.CONFIG, alt="The answers of A and of B"
-        )
+        blocks.chart(answer_bars(result), "The answers of A and of B")
         if len(result.keys) > _MAX_BARS:
             st.caption(f"The first {_MAX_BARS} of {len(result.keys):,}; the table has all.")
     with right:
         frame = result.frame()
-        st.dataframe(
+        blocks.table(
             frame,
-            hide_index=True,
-            width="stretch",
-            height=min(38 + 35 * len(frame), 420),
-            placeholder="–",
+            "Answers with the numbers of A and of B, and the difference",
             column_config={
                 name: st.column_config.NumberColumn(name, format="%.4f") for name in ("a", "b", "difference")
             },
-            alt="Answers with the numbers of A and of B, and the difference",
         )
     blocks.caveat(
         f"The top answers of either model, with the probabilities by both. {CERTAINTY}"

@@ -93,16 +93,14 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         "the edge. All rows have the same weight, whatever their length."
     )
     with st.expander("As a table"):
-        st.dataframe(
+        blocks.table(
             _table(result),
-            hide_index=True,
-            width="stretch",
-            height=320,
+            f"{measure.title}: mean over all rows, its interval, minimum and maximum",
+            max_height=320,
             column_config={
                 name: st.column_config.NumberColumn(format="%.4f")
                 for name in ("mean", "low", "high", "minimum", "maximum")
             },
-            alt=f"{measure.title}: mean over all rows, its interval, minimum and maximum",
         )
         st.caption("Low and high: the 95 % confidence interval of the mean, by Student's t.")
 
@@ -142,14 +140,12 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
         values = [f"{share:.0%} **{value:.4f}**" for share, value in zip(QUANTILES, quantiles, strict=True)]
         mean = result.statistics.means[head]
         placeholder.markdown(f"Mean **{mean:.4f}**. Quantiles: {' · '.join(values)}")
-    event: Any = st.plotly_chart(
+    event: Any = blocks.chart(
         histogram(counts, result.edges, MEASURES[measure].name, quantiles, selected),
-        width="stretch",
-        config=figures.CONFIG,
+        f"Histogram of {MEASURES[measure].name} over the rows, with quantiles",
         key=f"corpus_histogram {measure} {head} {selected}",
         on_select="rerun",
         selection_mode="points",
-        alt=f"Histogram of {MEASURES[measure].name} over the rows, with quantiles",
     )
     points = event.selection.points if event else []
     if points:
@@ -253,9 +249,9 @@ def histogram(
         x = float(np.interp(value, edges, np.arange(len(edges))))
         figure.add_vline(x=x, line={"color": SECOND, "width": 1, "dash": "dot"})
     ticks = np.unique(np.linspace(first, last, _TICKS).round().astype(int))
-    figure.update_layout(
-        height=260,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        260,
         bargap=0.04,
         xaxis={
             "title": name,
@@ -265,7 +261,6 @@ def histogram(
             "zeroline": False,
         },
         yaxis={"title": "rows", "zeroline": False},
-        showlegend=False,
         dragmode=False,
     )
     return figure

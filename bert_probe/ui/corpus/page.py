@@ -162,4 +162,4 @@ def _table(frame: pd.DataFrame, alt: str) -> None:
         "value": st.column_config.TextColumn(width="large"),
     }
     height = min(38 + 35 * len(frame), 560)
-    st.dataframe(frame, hide_index=True, width="stretch", height=height, column_config=config, alt=alt)
+    blocks.table(frame, alt, max_height=height, column_config=config)

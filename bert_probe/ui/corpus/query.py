@@ -10,7 +10,7 @@ from bert_probe.corpus.query import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
-from bert_probe.ui import jobs, state, url_texts
+from bert_probe.ui import blocks, jobs, state, url_texts
 from bert_probe.ui.export import export
 
 _TIMEOUT: Final = 20.0
@@ -102,13 +102,7 @@ def _run_example() -> None:
 
 def _table(result: SqlQueryResult) -> None:
     frame = result.frame()
-    st.dataframe(
-        frame.head(_MAX_ROWS),
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * max(1, len(frame)), 560),
-        alt="Result of the query",
-    )
+    blocks.table(frame.head(_MAX_ROWS), "Result of the query", max_height=560)
     rows = f"{len(frame):,} rows."
     if len(frame) > _MAX_ROWS:
         rows = f"The first {_MAX_ROWS:,} of {len(frame):,} rows."

@@ -17,7 +17,7 @@ from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths, text_store
-from bert_probe.ui import state, url_texts, workbench
+from bert_probe.ui import blocks, state, url_texts, workbench
 
 _HEAD: Final = "corpus_head"
 _MAX_CHARACTERS: Final = 2_000
@@ -82,16 +82,14 @@ def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] =
         return None
     config: dict[str, Any] = {name: st.column_config.NumberColumn(format="%.4f") for name in numbers}
     config |= {"text": st.column_config.TextColumn(width="large")}
-    event: Any = st.dataframe(
+    event: Any = blocks.table(
         frame,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 390),
+        alt,
+        max_height=390,
         key=key,
         on_select="rerun",
         selection_mode="single-row",
         column_config=config,
-        alt=alt,
     )
     selected = event.selection.rows
     return selected[0] if selected and selected[0] < len(frame) else 0

@@ -222,11 +222,10 @@ def _results(
     lines = [context_line(context.at.text, context.at.start, context.at.end) for context in result.contexts]
     names, note = _group_names(lines, clusters, grouping)
     colours = _colours(names)
-    event: Any = st.dataframe(
+    event: Any = blocks.table(
         _table(result, lines, names, colours),
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(lines), 460),
+        "The nearest contexts of the word, with the cosine of each",
+        max_height=460,
         key=f"corpus_near_table {result.question!r} {result.inputs.texts}",
         on_select="rerun",
         selection_mode="single-row",
@@ -238,7 +237,6 @@ def _results(
             "around": st.column_config.TextColumn(_GROUPINGS[grouping].lower(), width=130),
             "row": st.column_config.NumberColumn(format="%d", width=70),
         },
-        alt="The nearest contexts of the word, with the cosine of each",
     )
     blocks.caveat(_baseline(corpus, layer))
     selected_rows = event.selection.rows
@@ -375,13 +373,8 @@ def context_map(
         {"title": f"component {number}, {share:.0%} of the variance", "zeroline": False}
         for number, share in enumerate(clusters.explained, 1)
     ]
-    figure.update_layout(
-        height=420,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        xaxis=axes[0],
-        yaxis={**axes[1], "scaleanchor": "x"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        dragmode="pan",
+    figures.apply_layout(
+        figure, 420, legend="above", xaxis=axes[0], yaxis={**axes[1], "scaleanchor": "x"}, dragmode="pan"
     )
     return figure
 

@@ -114,11 +114,9 @@ def _token_changes(result: HeadAblationResult) -> None:
         picture, numbers = st.columns([2, 1], gap="large")
     with picture:
         st.caption("1 − cosine of each token's last-layer vector with and without the heads; 0 is unchanged")
-        st.plotly_chart(
+        blocks.chart(
             figures.token_bars(names, result.token_change, "1 − cosine"),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="Change of each token's last-layer vector",
+            "Change of each token's last-layer vector",
         )
     with numbers:
         table = result.table().assign(token=names).sort_values("change", ascending=False)

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.server import callbacks, paths
-from bert_probe.ui import state
+from bert_probe.ui import blocks, state
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views.matrix import Heatmap
@@ -50,7 +50,7 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
         "label": st.column_config.TextColumn(width=130),
         "rank_in_row": st.column_config.NumberColumn("rank in row"),
     }
-    st.dataframe(table, hide_index=True, width="stretch", height=height, column_config=config, alt=alt)
+    blocks.table(table, alt, max_height=height, column_config=config)
 
 
 def open_in_attention(layer: int, head: int, label: str | None = None) -> None:

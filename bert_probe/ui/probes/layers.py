@@ -84,25 +84,20 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
         left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**Accuracy by layer**")
-        st.plotly_chart(
+        blocks.chart(
             accuracy_curves(result),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="Accuracy of the probe by layer with its interval, the baseline and the control task",
+            "Accuracy of the probe by layer with its interval, the baseline and the control task",
         )
     with right:
         st.markdown("**MDL (online code): compression**")
-        st.plotly_chart(
+        blocks.chart(
             compression_curve(result),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="Compression of the labels by the online code, relative to a uniform code, by layer",
+            "Compression of the labels by the online code, relative to a uniform code, by layer",
         )
     frame = result.table()
-    st.dataframe(
+    blocks.table(
         frame,
-        hide_index=True,
-        width="stretch",
+        "Accuracy, interval, baseline, control task and code length of each layer",
         column_config={
             **{
                 name: st.column_config.NumberColumn(format="%.4f")
@@ -111,7 +106,6 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
             },
             "codelength": st.column_config.NumberColumn("code length, bits", format="%.0f"),
         },
-        alt="Accuracy, interval, baseline, control task and code length of each layer",
     )
     blocks.caveat(_caveat(result))
 
@@ -188,10 +182,10 @@ def add_curve(
 
 def set_layout(figure: Any, layers: list[int], title: str) -> None:
     """Set the axes of curves by layer."""
-    figure.update_layout(
-        height=340,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.26, "x": 0},
+    figures.apply_layout(
+        figure,
+        340,
+        legend="below",
         xaxis={
             "title": "layer",
             "dtick": max(1, len(layers) // 12),
@@ -199,5 +193,4 @@ def set_layout(figure: Any, layers: list[int], title: str) -> None:
             "zeroline": False,
         },
         yaxis={"title": title},
-        hovermode="closest",
     )

@@ -116,16 +116,14 @@ def _relations_result(
             with callbacks.uninterrupted():
                 st.switch_page(paths.page_script("attention"))
     frame = result.table()
-    st.dataframe(
+    blocks.table(
         frame,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(frame), 480),
+        "For each relation the best head and its accuracy, and the best fixed offset",
+        max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),
             "offset_accuracy": st.column_config.NumberColumn("offset accuracy", format="%.4f"),
         },
-        alt="For each relation the best head and its accuracy, and the best fixed offset",
     )
     if result.left_out:
         names = state.escape(", ".join(result.left_out), 1000)

@@ -79,24 +79,19 @@ def _result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
         left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**UUAS by layer**")
-        st.plotly_chart(
+        blocks.chart(
             edge_curves(result),
-            width="stretch",
-            config=figures.CONFIG,
-            alt="UUAS, the share of edges that are found, by layer, with the baseline of adjacent words",
+            "UUAS, the share of edges that are found, by layer, with the baseline of adjacent words",
         )
     with right:
-        st.dataframe(
+        blocks.table(
             result.table(),
-            hide_index=True,
-            width="stretch",
+            "UUAS, baseline and rank correlation of distances of each layer",
             column_config={
                 "uuas": st.column_config.NumberColumn("UUAS", format="%.4f"),
                 "baseline": st.column_config.NumberColumn(format="%.4f"),
                 "spearman": st.column_config.NumberColumn("Spearman", format="%.4f"),
             },
-            placeholder="–",
-            alt="UUAS, baseline and rank correlation of distances of each layer",
         )
     blocks.caveat(
         "For each layer a linear map is trained under which squared distances of words approximate their "
@@ -145,25 +140,21 @@ def _tree_of_request(
             figure = arcs(tree)
             edges = (" – ".join(shorten(tree.words[word]) for word in edge) for edge in tree.edges)
             with st.container(width=int(figure.layout.width)):
-                st.plotly_chart(
-                    figure, width="stretch", config=figures.CONFIG, alt="Tree: " + ", ".join(edges)
-                )
+                blocks.chart(figure, "Tree: " + ", ".join(edges))
     else:
         blocks.caveat(
             f"The sentence has {len(tree.words):,} words; a tree is drawn for at most {_MAX_WORDS}."
         )
     table = tree.table()
-    st.dataframe(
+    blocks.table(
         table,
-        hide_index=True,
-        width="stretch",
-        height=min(38 + 35 * len(table), 320),
+        "Edges of the tree: two words, their positions, and their squared distance",
+        max_height=320,
         column_config={
             "other_place": "other place",
             "other_word": "other word",
             "distance": st.column_config.NumberColumn(format="%.4f"),
         },
-        alt="Edges of the tree: two words, their positions, and their squared distance",
     )
     blocks.caveat(
         "The minimum spanning tree of the squared distances by the map of this layer; edges have no "
@@ -200,13 +191,13 @@ def arcs(tree: PredictedTree) -> Any:
         hoverinfo="skip",
     )
     hidden = {"visible": False, "fixedrange": True}
-    figure.update_layout(
-        width=max(320, round(sum(widths)) + 16),
-        height=round(top) + 72,
+    figures.apply_layout(
+        figure,
+        round(top) + 72,
         margin={"l": 8, "r": 8, "t": 32, "b": 8},
+        width=max(320, round(sum(widths)) + 16),
         xaxis={**hidden, "range": [0, sum(widths)]},
         yaxis={**hidden, "range": [-30, top + 2]},
         dragmode=False,
-        showlegend=False,
     )
     return figure

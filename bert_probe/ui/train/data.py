@@ -17,7 +17,7 @@ from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, Labele
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import lines, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
-from bert_probe.ui import sentence_input, state
+from bert_probe.ui import blocks, sentence_input, state
 
 HELD_OUT_OPTIONS = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
 """Sizes of the held-out split by URL value."""
@@ -174,7 +174,7 @@ def _preview(rows: TrainingRows) -> None:
     """Draw the first rows and the frequency of each label."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
-        st.dataframe(_first_rows(rows), hide_index=True, width="stretch", height=250, alt="The first rows")
+        blocks.table(_first_rows(rows), "The first rows", max_height=250)
     with labels:
         if is_plain(rows):
             st.markdown(f"**{len(rows):,} texts for masked-language modeling**")
@@ -190,17 +190,15 @@ def _preview(rows: TrainingRows) -> None:
         size = f"{len(rows.rows):,} texts" if isinstance(rows, LabeledTexts) else f"{len(rows):,} sentences"
         st.markdown(f"**{size}, {len(counts):,} {_label_noun(rows)}**")
         table = pd.DataFrame(counts.most_common(), columns=["label", "count"])
-        st.dataframe(
+        blocks.table(
             table,
-            hide_index=True,
-            width="stretch",
-            height=min(38 + 35 * len(table), 250),
+            "Frequency of each label",
+            max_height=250,
             column_config={
                 "count": st.column_config.ProgressColumn(
                     "count", format="%d", min_value=0, max_value=max(counts.values(), default=1)
                 )
             },
-            alt="Frequency of each label",
         )
 
 

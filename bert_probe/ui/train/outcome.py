@@ -72,12 +72,10 @@ def part(outcome: TrainingOutcome) -> None:
     elif is_plain(training.data):
         _plain_texts(outcome)
     with st.expander("Training curve"):
-        st.plotly_chart(
+        blocks.chart(
             training_curve(training.history, training.measure, training.history[-1].step, training.best),
-            width="stretch",
-            config=figures.CONFIG,
+            "Loss and held-out measure by step",
             key="course of the outcome",
-            alt="Loss and held-out measure by step",
         )
 
 
@@ -92,12 +90,7 @@ def _comparison(training: TrainingResult, evaluation: EvaluateResult) -> None:
     low = values.get(f"{measure}_low")
     interval = None if low is None else (low, values[f"{measure}_high"])
     bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
-    st.plotly_chart(
-        comparison_bars(bars, interval, measure.replace("_", " ")),
-        width="stretch",
-        config=figures.CONFIG,
-        alt=text.replace("*", ""),
-    )
+    blocks.chart(comparison_bars(bars, interval, measure.replace("_", " ")), text.replace("*", ""))
     bag = "The bag of words is a logistic regression on words and pairs of words, trained on the same texts."
     blocks.caveat(
         f"The best of {len(training.history)} checkpoints was selected on these texts, so the result is "
@@ -140,12 +133,7 @@ def _mask_comparison(evaluation: EvaluateMasksResult, texts: int) -> None:
     )
     st.markdown(text)
     bars = {"this model": values["first_guess"], "most frequent token": values["most_frequent_first_guess"]}
-    st.plotly_chart(
-        comparison_bars(bars, (low, high), "accuracy"),
-        width="stretch",
-        config=figures.CONFIG,
-        alt=text.replace("*", ""),
-    )
+    blocks.chart(comparison_bars(bars, (low, high), "accuracy"), text.replace("*", ""))
 
 
 def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
@@ -176,13 +164,13 @@ def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | N
             },
             hovertemplate=f"95% interval: {low:.4f} to {high:.4f}<extra></extra>",
         )
-    figure.update_layout(
-        height=52 + 34 * len(names),
-        margin={"l": 0, "r": 16, "t": 8, "b": 0},
+    figures.apply_layout(
+        figure,
+        52 + 34 * len(names),
+        right=16,
         bargap=0.35,
         xaxis={"title": measure, "range": None if measure == "mse" else [0, 1.005]},
         yaxis=named_rows(names),
-        showlegend=False,
     )
     return figure
 
@@ -195,16 +183,13 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
     with left:
         st.header("Metrics by class", anchor=False)
         table = evaluation.by_class()
-        st.dataframe(
+        blocks.table(
             table,
-            hide_index=True,
-            width="stretch",
-            height=min(38 + 35 * len(table), 420),
+            "Precision, recall, F1 and count of each class",
             column_config={
                 name: st.column_config.NumberColumn(name, format="%.2f")
                 for name in ("precision", "recall", "f1")
             },
-            alt="Precision, recall, F1 and count of each class",
         )
         blocks.caveat(
             "Precision: share of the predictions of this class that are correct. Recall: share of the "

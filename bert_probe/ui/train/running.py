@@ -23,7 +23,7 @@ from bert_probe.server.downloads import Download
 from bert_probe.training.train import TrainingPlan
 from bert_probe.training.training_loop import EvaluationPoint
 from bert_probe.training.training_result import TrainingResult
-from bert_probe.ui import figures, jobs, state
+from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.ui.train.data import TrainingData, is_plain
 
@@ -163,12 +163,10 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
         ):
             run.stop.set()
     if run.history:
-        st.plotly_chart(
+        blocks.chart(
             training_curve(run.history, run.plan.material.lesson.measure, run.plan.pace.steps),
-            width="stretch",
-            config=figures.CONFIG,
+            "Loss and held-out measure by step",
             key=f"course {len(run.history)}",
-            alt="Loss and held-out measure by step",
         )
     else:
         st.caption("The first evaluation is after a sixth of the steps.")
@@ -227,10 +225,10 @@ def training_curve(
             name="best checkpoint",
             hovertemplate="best checkpoint: step %{x}<extra></extra>",
         )
-    figure.update_layout(
-        height=280,
-        margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.28, "x": 0},
+    figures.apply_layout(
+        figure,
+        280,
+        legend="below",
         xaxis={"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},
         yaxis2={
