@@ -79,15 +79,15 @@ class SqlQueryResult(Result):
 
 def _unique_names(names: list[str]) -> list[str]:
     """Append a number to names that occurred before."""
-    unique_names: list[str] = []
+    unique_names: dict[str, None] = {}
+    next_numbers: dict[str, int] = {}
     for name in names:
-        number = 1
         unique = name
         while unique in unique_names:
-            number += 1
+            next_numbers[name] = number = next_numbers.get(name, 1) + 1
             unique = f"{name}_{number}"
-        unique_names.append(unique)
-    return unique_names
+        unique_names[unique] = None
+    return list(unique_names)
 
 
 def _column(values: pa.ChunkedArray) -> Any:

@@ -133,17 +133,22 @@ class StoreConnection:
             return pa.Table.from_batches(batches, reader.schema)
 
 
-def _table_size(values: pa.Array) -> int:
-    """Return about how many bytes the values take as Python objects.
+def _table_size(values: pa.Array, is_nested: bool = False) -> int:
+    """Return about how many bytes the values take as Python objects and as the text of a table.
 
-    Arrow needs one bit for a boolean and none for a NULL, so a small Arrow table could still fill the memory
-    of the process that shows it.
+    Arrow needs one bit for a boolean and none for a NULL, and stores the name of a struct's field once, where
+    the JSON of a table repeats it in each row. So a small Arrow table could still fill the memory of the
+    process that shows it.
     """
     size = max(values.nbytes, _VALUE_BYTES * len(values))
-    if pa.types.is_nested(values.type):
-        size += sum(
-            map(_table_size, values.flatten() if pa.types.is_struct(values.type) else [values.flatten()])
-        )
+    if pa.types.is_struct(values.type):
+        names = sum(len(field.name) for field in values.type)
+        size += len(values) * (_DICT_BYTES + _CHARACTER_BYTES * names)
+        size += sum(_table_size(child, True) for child in values.flatten())
+    elif pa.types.is_nested(values.type):
+        size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
+    elif is_nested and not pa.types.is_primitive(values.type):
+        size *= 2  # JSON escapes some characters, and its text exists next to the values
     return int(size)
 
 
@@ -163,6 +168,10 @@ def _dataset(table: TableSetup) -> Any:
 
 _VALUE_BYTES = 16
 """Minimum bytes of a value as a Python object."""
+_LIST_BYTES, _DICT_BYTES = 64, 192
+"""Bytes of an empty list, and of a dict with a few keys."""
+_CHARACTER_BYTES = 4
+"""Bytes of each character of a text that contains an emoji."""
 _EXACT_TYPES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),

@@ -420,12 +420,34 @@ def test_large_answer_is_refused(
         f"SELECT {', '.join(['range % 2 = 0'] * 200)} FROM range(100000)",
         "SELECT list(true) FROM range(20000000)",
         "SELECT {'a': list(true)} FROM range(20000000)",
+        f"SELECT {{'{'k' * 9000}': range}} FROM range(300000)",
+        f"SELECT list({{'{'k' * 9000}': range}}) FROM range(300000)",
+        f"SELECT {'{a: ' * 14}range{'}' * 14} FROM range(1000000)",
     ],
-    ids=["enum", "null", "boolean", "list", "struct"],
+    ids=[
+        "enum",
+        "null",
+        "boolean",
+        "list",
+        "struct",
+        "field names",
+        "field names in a list",
+        "nested structs",
+    ],
 )
 def test_answer_that_is_small_only_in_arrow_is_refused(query: str, stores: Stores) -> None:
     with pytest.raises(SelectionError, match="or 256 MB"):
         bert_probe.SqlQuery(query).of(stores("tokens"))
+
+
+def test_columns_of_the_same_name_are_numbered(stores: Stores) -> None:
+    table = (
+        bert_probe.SqlQuery("SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a, 5 AS b").of(stores("tokens")).table()
+    )
+    assert table.iloc[0].to_dict() == {"a": 1, "a_2": 2, "a_2_2": 3, "a_3": 4, "b": 5}
+    query = f"SELECT {', '.join('a' * 6000)} FROM (SELECT 1 AS a)"
+    names = bert_probe.SqlQuery(query).of(stores("tokens"))
+    assert len(set(names.frame().columns)) == 6000  # not in quadratic time, which would take minutes
 
 
 def test_large_answer_is_refused_before_it_is_complete(stores: Stores) -> None:
