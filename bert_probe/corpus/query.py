@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -115,9 +116,21 @@ def _decimals(cells: list[Any], scale: int) -> Any:
 
 
 def _text(cell: Any) -> str:
-    if isinstance(cell, list | tuple | dict):
-        return json.dumps(cell, ensure_ascii=False, default=_json_value)
-    return str(cell)
+    if not isinstance(cell, list | tuple | dict):
+        return str(cell)
+    try:
+        return json.dumps(cell, ensure_ascii=False, allow_nan=False, default=_json_value)
+    except ValueError:
+        return json.dumps(_without_nan(cell), ensure_ascii=False, default=_json_value)
+
+
+def _without_nan(cell: Any) -> Any:
+    """Return nested values with text in place of NaN and infinities, which JSON does not support."""
+    if isinstance(cell, dict):
+        return {name: _without_nan(value) for name, value in cell.items()}
+    if isinstance(cell, list | tuple):
+        return [_without_nan(value) for value in cell]
+    return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
 def _json_value(cell: Any) -> Any:

@@ -220,7 +220,7 @@ def _expression(number: int, data_type: DuckDBPyType) -> str:
         return f"#{number}"
     if data_type.id == "uhugeint":
         return f"#{number}::DOUBLE"
-    if data_type.id in (*_NESTED_TYPES, "map"):
+    if data_type.id in (*_NESTED_TYPES, "map", "tuple"):
         return f"to_json(#{number})::VARCHAR"
     return f"#{number}::VARCHAR"
 

@@ -72,6 +72,23 @@ def test_every_sql_type_becomes_a_cell(stores: Stores, tmp_path: Path) -> None:
     assert twice.columns.tolist() == ["a", "a_2", "a_2_2"]
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def test_nested_values_are_json(stores: Stores) -> None:
+    nan = "'nan'::DOUBLE"
+    query = (
+        f"SELECT {{'a': {nan}, 'b': [-{nan}, '-inf'::DOUBLE, 1]}} AS a, row(1, [2, NULL]) AS b, [{nan}] AS c"
+    )
+    cells = bert_probe.SqlQuery(query).of(stores("tokens")).table().iloc[0]
+    assert [json.loads(cell, parse_constant=_refuse) for cell in cells] == [
+        {"a": "nan", "b": ["nan", "-inf", 1]},
+        [1, [2, None]],
+        ["nan"],
+    ]
+
+
 REVEALING = (
     "SELECT current_setting('temp_directory')",
     "SELECT 'allowed_paths'.current_setting()",
