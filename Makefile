@@ -16,6 +16,7 @@ TESTS ?=
 
 BIN := .venv/bin
 INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
+DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
@@ -45,12 +46,14 @@ test: ## Run all checks and tests, including those in a browser
 	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile --durations=10 $(TESTS); tests=$$?; \
 	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
 
-check: style types ## Check style, formatting and types of Python and JavaScript
+check: style types ## Check style, formatting, types and spelling of code and documents
 
 style: .venv/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(NPM) run --silent check
+	$(BIN)/codespell
+	$(BIN)/proselint --config .proselintrc.json check $(DOCUMENTS)
 
 types: .venv/.ready-dev
 	$(BIN)/mypy
