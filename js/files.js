@@ -1,26 +1,31 @@
 // Renders views as files without a browser, in the JavaScript engine embedded in Python.
 
-import { svgOf } from "./core/saving.js";
-import { textMeasured, themeOf } from "./core/theme.js";
-import { headFile } from "./head_view/file.js";
-import { mapFile } from "./layer_map/file.js";
-import { matrixFile } from "./matrix/file.js";
-import { gridFile } from "./model_view/file.js";
+import { renderSvg } from "./core/export.js";
+import { createTheme, memoizeMeasure } from "./core/theme.js";
+import { renderHeadFile } from "./head_view/file.js";
+import { renderMapFile } from "./layer_map/file.js";
+import { renderMatrixFile } from "./matrix/file.js";
+import { renderGridFile } from "./model_view/file.js";
 
-/** @typedef {import("./core/saving.js").Saved} Saved */
+/** @typedef {import("./core/export.js").FilePicture} FilePicture */
 
-/** @type {Record<string, import("./core/saving.js").FileOf>} */
-const FILES = { matrix: matrixFile, head_view: headFile, model_view: gridFile, layer_map: mapFile };
+/** @type {Record<string, import("./core/export.js").FileOf>} */
+const FILES = {
+  matrix: renderMatrixFile,
+  head_view: renderHeadFile,
+  model_view: renderGridFile,
+  layer_map: renderMapFile,
+};
 
 /**
  * The arguments from `views/drawing.py`, in place of a browser.
  *
- * @typedef {object} Given
+ * @typedef {object} RenderOptions
  * @property {string} component
  * @property {"png" | "svg"} kind format of the file
- * @property {import("./core/theme.js").Paints} paints
+ * @property {import("./core/theme.js").ThemeColors} paints
  * @property {import("./core/text.js").Measure} measure
- * @property {(width: number, height: number, pixels: string) => string} encoded the data URL of an image, from its
+ * @property {(width: number, height: number, pixels: string) => string} encodeImage the data URL of an image, from its
  *   base64-encoded RGBA pixels
  */
 
@@ -28,46 +33,34 @@ const FILES = { matrix: matrixFile, head_view: headFile, model_view: gridFile, l
  * The SVG of base64-encoded payloads, and the pixel ratio for a PNG.
  *
  * @param {string[]} payloads
- * @param {Given} given
+ * @param {RenderOptions} options
  */
-export function drawn(payloads, { component, kind, paints, measure, encoded }) {
-  const look = { theme: themeOf(paints), measure: textMeasured(measure) };
-  const pictures = payloads.map((payload) => FILES[component](fromBase64(payload), look, kind));
-  const whole = stacked(pictures);
-  const address = (/** @type {import("./core/pen.js").Pixels} */ { width, height, words }) => {
-    return encoded(width, height, toBase64(new Uint8Array(words.buffer)));
+export function renderFile(payloads, { component, kind, paints, measure, encodeImage }) {
+  const style = { theme: createTheme(paints), measure: memoizeMeasure(measure) };
+  const pictures = payloads.map((payload) => FILES[component](Uint8Array.fromBase64(payload), style, kind));
+  const picture = stackPictures(pictures);
+  const encodeRgba = (/** @type {import("./core/pen.js").Pixels} */ { width, height, rgba }) => {
+    return encodeImage(width, height, new Uint8Array(rgba.buffer).toBase64());
   };
   // A PNG is not enlarged, so details smaller than its pixels can be omitted.
-  const resolution = kind === "png" ? whole.ratio : Number.POSITIVE_INFINITY;
-  return JSON.stringify({ svg: svgOf(whole, address, resolution), ratio: whole.ratio });
+  const resolution = kind === "png" ? picture.ratio : Number.POSITIVE_INFINITY;
+  return JSON.stringify({ svg: renderSvg(picture, encodeRgba, resolution), ratio: picture.ratio });
 }
 
-/** Stacks pictures below each other. @param {Saved[]} pictures @returns {Saved} */
-function stacked(pictures) {
-  const tops = pictures.map((_, i) => pictures.slice(0, i).reduce((sum, one) => sum + one.height, 0));
+/** Stacks pictures below each other. @param {FilePicture[]} pictures @returns {FilePicture} */
+function stackPictures(pictures) {
+  const tops = pictures.map((_, i) => pictures.slice(0, i).reduce((sum, picture) => sum + picture.height, 0));
   const [first] = pictures;
   if (pictures.length === 1) return first;
   return {
     ...first,
-    width: Math.max(...pictures.map((one) => one.width)),
-    height: pictures.reduce((sum, one) => sum + one.height, 0),
-    ratio: Math.min(...pictures.map((one) => one.ratio)),
+    width: Math.max(...pictures.map((picture) => picture.width)),
+    height: pictures.reduce((sum, picture) => sum + picture.height, 0),
+    ratio: Math.min(...pictures.map((picture) => picture.ratio)),
     paint: (pen) => {
-      pictures.forEach((one, i) => {
-        pen.moved(0, tops[i], 0, () => one.paint(pen));
+      pictures.forEach((picture, i) => {
+        pen.transform(0, tops[i], 0, () => picture.paint(pen));
       });
     },
   };
-}
-
-// Built-ins of the engine that TypeScript does not know yet.
-
-/** @param {string} text @returns {Uint8Array} */
-function fromBase64(text) {
-  return /** @type {any} */ (Uint8Array).fromBase64(text);
-}
-
-/** @param {Uint8Array} bytes @returns {string} */
-function toBase64(bytes) {
-  return /** @type {any} */ (bytes).toBase64();
 }

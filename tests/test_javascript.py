@@ -65,18 +65,18 @@ def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) ->
 MERGED = """
 import { readFileSync } from "node:fs";
 import { Attention } from "./head_view/attention.js";
-import { inWords, unpackHeads } from "./head_view/model.js";
+import { switchUnits, unpackHeads } from "./head_view/model.js";
 
 const asked = JSON.parse(process.argv[1]);
 const found = asked.map(([path, words, head]) => {
-  const model = inWords(unpackHeads(new Uint8Array(readFileSync(path))), words);
+  const model = switchUnits(unpackHeads(new Uint8Array(readFileSync(path))), words);
   const attention = new Attention(model);
-  attention.prepare([...model.heads.keys()], Infinity);
+  attention.prepareColumns([...model.heads.keys()], Infinity);
   const units = [...model.units.keys()];
   return {
     full: model.full,
-    rows: units.map((query) => [...attention.row(head, query)]),
-    columns: units.map((key) => [...attention.column(head, key)]),
+    rows: units.map((query) => [...attention.getRow(head, query)]),
+    columns: units.map((key) => [...attention.getColumn(head, key)]),
   };
 });
 console.log(JSON.stringify(found));

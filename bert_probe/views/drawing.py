@@ -61,8 +61,8 @@ def _render(
     engine.add_callable("address", _data_url)
     engine.eval(built.script("files"))
     render = engine.eval(
-        "(kind, component, paints, ...payloads) => files.drawn(payloads, "
-        "{ kind, component, paints: JSON.parse(paints), measure: width, encoded: address })"
+        "(kind, component, paints, ...payloads) => files.renderFile(payloads, "
+        "{ kind, component, paints: JSON.parse(paints), measure: width, encodeImage: address })"
     )
     try:
         # The engine does not accept bytes.

@@ -200,7 +200,7 @@ def announced(
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
     options = offer or ToolbarOptions.of(trace, shown.view, OVERFLOW_OPTIONS, several=True, words=has_pieces)
     return {
-        "shown": view_to_json(shown),
+        "selection": view_to_json(shown),
         "offer": asdict(options),
         "source": source,
         "reason": None if reason is None else asdict(reason),

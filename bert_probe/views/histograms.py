@@ -94,7 +94,7 @@ def payload(
         "valueName": "Height and color: share of the rows in a bin",
         "fileName": "corpus-heads",
         "scale": scale.to_json(),
-        "chosen": [] if chosen is None else [{"layer": chosen[0], "head": chosen[1]}],
+        "selected": [] if chosen is None else [{"layer": chosen[0], "head": chosen[1]}],
         "above": bool(shares.max(initial=0.0) > scale.high + scale.slack),
     }
     index = {name: number for number, name in enumerate(names)}

@@ -144,7 +144,7 @@ def read_selection(state: object, of: str, count: int) -> MapSelection:
         of: `digest` of the current map.
         count: Number of tokens.
     """
-    report = state.get("chosen") if isinstance(state, Mapping) else None
+    report = state.get("selection") if isinstance(state, Mapping) else None
     if not isinstance(report, Mapping) or report.get("of") != of:
         return {"pinned": None, "selected": []}
     pinned, selected = report.get("pinned"), report.get("selected")
@@ -157,7 +157,7 @@ def read_selection(state: object, of: str, count: int) -> MapSelection:
 
 def read_view(state: object, of: str, layers: int) -> MapView | None:
     """Return the view state that the browser reports, or None if the report is invalid or stale."""
-    report = state.get("shown") if isinstance(state, Mapping) else None
+    report = state.get("display") if isinstance(state, Mapping) else None
     if not isinstance(report, Mapping) or report.get("of") != of:
         return None
     mode, layer, by = report.get("mode"), report.get("layer"), report.get("by")

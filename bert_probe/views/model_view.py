@@ -81,7 +81,7 @@ def payload(
         "valueName": value_name,
         "fileName": file_name,
         "scale": scale.to_json(),
-        "chosen": _chosen(chosen),
+        "selected": _chosen(chosen),
         "above": bool(thumbs.weights.max() > scale.high + scale.slack),
     }
     labelled = np.array([[names.index(label) for label in row] for row in labels], np.dtype("<u2"))

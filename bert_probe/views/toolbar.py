@@ -77,4 +77,4 @@ def toolbar_data(shown: VersionedView, offer: ToolbarOptions, *, key: str, sourc
         key: Key of the component.
         source: URL prefix of the layers, from which the browser requests the labels of the heads.
     """
-    return {"key": key, "shown": view_described(shown), "offer": asdict(offer), "source": source}
+    return {"key": key, "selection": view_described(shown), "offer": asdict(offer), "source": source}

@@ -137,7 +137,7 @@ def view_to_json(shown: VersionedView) -> dict[str, Any]:
     return {
         "revision": shown.revision,
         "of": shown.of,
-        "view": {
+        "value": {
             "layer": view.layer,
             "heads": ["mean"] if view.series == "mean" else list(view.series),
             "measure": view.measure,
@@ -160,7 +160,7 @@ def view_from_json(held: Any, trace: Trace) -> VersionedView | None:
     """
     if not isinstance(held, Mapping) or held.get("of") != digest(trace.tokens):
         return None
-    revision, fields = held.get("revision"), held.get("view")
+    revision, fields = held.get("revision"), held.get("value")
     if type(revision) is not int or not 0 <= revision < 2**53 or not isinstance(fields, Mapping):
         return None
     layer, heads = fields.get("layer"), fields.get("heads")

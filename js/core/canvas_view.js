@@ -1,16 +1,17 @@
-// Base class of the canvas views: size, theme and font, pointer, focus and keyboard, saved state and export.
+// Base class of the canvas views: size, theme and font, pointer, focus and keyboard, saved state and files.
 
-import { contextOf } from "./dom.js";
+import { getContext } from "./dom.js";
+import { save } from "./export.js";
 import { CanvasPen } from "./pen.js";
-import { save } from "./saving.js";
-import { fontOf, readTheme, textMeasure } from "./theme.js";
+import { requireValue } from "./require_value.js";
+import { createMeasure, formatFont, readTheme } from "./theme.js";
 
 /**
- * The user's settings by key of the view, for the lifetime of the page, so that a remount does not lose them.
+ * The states of views by key, for the lifetime of the page, so that a remount does not lose them.
  *
- * @type {Map<string, any>}
+ * @type {Map<string, unknown>}
  */
-const memory = new Map();
+const savedStates = new Map();
 
 /**
  * The elements of every view: the interactive canvas, the live region for screen readers, and the export buttons.
@@ -25,10 +26,17 @@ const memory = new Map();
 /**
  * @abstract
  * @template {{key: string}} Model the data
- * @template {Record<string, any>} Place a position of the pointer or the keyboard cursor
+ * @template {Record<string, unknown>} Place a position of the pointer or the keyboard cursor
  * @template {CanvasParts} Parts
+ * @template Geometry the layout
+ * @template State the settings that survive a remount
  */
 export class CanvasView {
+  /** @type {Model | null} */
+  #model = null;
+  /** @type {Geometry | null} */
+  #geometry = null;
+
   /**
    * @param {HTMLElement} root
    * @param {Parts} parts
@@ -46,11 +54,9 @@ export class CanvasView {
     this.cursor = null;
     /** @type {Uint8Array | null} */
     this.data = null;
-    // Set by the first update, before anything reads them.
-    this.model = /** @type {Model} */ (/** @type {unknown} */ (null));
-    this.theme = /** @type {import("./theme.js").Theme} */ (/** @type {unknown} */ (null));
-    this.measure = /** @type {import("./text.js").Measure} */ (/** @type {unknown} */ (null));
-    this.resized = new ResizeObserver(() => this.fitToWidth());
+    this.theme = readTheme(root);
+    this.measure = createMeasure(this.theme.font);
+    this.resizeObserver = new ResizeObserver(() => this.fitToWidth());
     this.redraw = () => this.fitToWidth(true);
     this.listenToStage();
     parts.png.onclick = () => this.save("png");
@@ -59,46 +65,46 @@ export class CanvasView {
 
   // To be overridden by each view
 
-  /** Stores the callbacks to the page. @param {any} _component */
+  /** Stores the callbacks to the page. @param {import("./mount.js").Component<Uint8Array>} _component */
   attach(_component) {}
 
   /** Reads a new payload into `model`. @param {Uint8Array} _data */
-  take(_data) {}
+  readPayload(_data) {}
 
   /** Updates what does not depend on size or pointer. */
-  describe() {}
+  updateControls() {}
 
   /** Computes the layout for `width`, and paints. */
-  arrange() {}
+  layOut() {}
 
   /** Paints what depends on pointer, focus and pins. */
-  mark() {}
+  paintOverlay() {}
 
   /** @param {MouseEvent} _event @returns {Place | null} */
-  placeUnder(_event) {
+  findPlace(_event) {
     return null;
   }
 
   /** The initial keyboard cursor. @returns {Place} */
-  firstPlace() {
+  getInitialPlace() {
     throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
   /** The place that a key moves to. @param {string} _key @param {Place} _from @returns {Place | null} */
-  destination(_key, _from) {
+  findDestination(_key, _from) {
     return null;
   }
 
   /** Handles a click on a place, or Enter. @param {Place} _place */
-  choose(_place) {}
+  activatePlace(_place) {}
 
   /** Handles another key; returns whether it did something. @param {string} _key */
-  pressOther(_key) {
+  handleOtherKey(_key) {
     return false;
   }
 
   /** Removes all pins; returns whether there were any. */
-  letGo() {
+  clearPins() {
     return false;
   }
 
@@ -106,24 +112,57 @@ export class CanvasView {
   reveal(_place) {}
 
   /** The text for a place, for a screen reader. @param {Place} _place */
-  said(_place) {
+  describePlace(_place) {
     return "";
   }
 
   /** Updates the cursor and the tooltip. @param {Place | null} _place */
-  pointed(_place) {}
+  updatePointer(_place) {}
 
-  /** The state to keep across remounts. @returns {unknown} */
-  get kept() {
+  /** The state to keep across remounts. @returns {State} */
+  get state() {
+    throw new Error("Not implemented: the state of the view.");
+  }
+
+  /**
+   * The picture for a file, or null if there is none.
+   *
+   * @param {"png" | "svg"} _kind
+   * @returns {import("./export.js").FilePicture | null}
+   */
+  createPicture(_kind) {
     return null;
   }
 
-  /** The picture for a file, or null if there is none. @param {"png" | "svg"} _kind */
-  saved(_kind) {
-    return /** @type {import("./saving.js").Saved | null} */ (null);
+  // Common to all views
+
+  get hasModel() {
+    return this.#model !== null;
   }
 
-  // Common to all views
+  /** The data, which `readPayload` sets. @returns {Model} */
+  get model() {
+    return requireValue(this.#model, "model");
+  }
+
+  /** @param {Model} model */
+  setModel(model) {
+    this.#model = model;
+  }
+
+  get hasGeometry() {
+    return this.#geometry !== null;
+  }
+
+  /** The layout, which `layOut` sets. @returns {Geometry} */
+  get geometry() {
+    return requireValue(this.#geometry, "geometry");
+  }
+
+  /** @param {Geometry} geometry */
+  setGeometry(geometry) {
+    this.#geometry = geometry;
+  }
 
   /**
    * Called on every rerun that changed data or theme; returns the clean-up of this call.
@@ -135,12 +174,12 @@ export class CanvasView {
     this.attach(component);
     if (component.data !== this.data) {
       this.data = component.data;
-      this.take(component.data);
+      this.readPayload(component.data);
     }
-    const before = this.theme;
+    const { font } = this.theme;
     this.theme = readTheme(this.root);
-    if (before?.font !== this.theme.font) this.measure = textMeasure(this.theme.font);
-    this.describe();
+    if (this.theme.font !== font) this.measure = createMeasure(this.theme.font);
+    this.updateControls();
     this.listen();
     this.fitToWidth(true);
     this.awaitFont(generation);
@@ -151,22 +190,22 @@ export class CanvasView {
   }
 
   listen() {
-    this.resized.observe(this.root);
+    this.resizeObserver.observe(this.root);
     window.addEventListener("resize", this.redraw); // adding the same listener twice has no effect
   }
 
   unlisten() {
-    this.resized.disconnect();
+    this.resizeObserver.disconnect();
     window.removeEventListener("resize", this.redraw);
   }
 
   /** Measures again once the page's font is loaded. @param {number} generation */
   async awaitFont(generation) {
-    const font = fontOf(this.theme.font, 12);
+    const font = formatFont(this.theme.font, 12);
     if (document.fonts.check(font)) return;
     await document.fonts.load(font);
     if (generation !== this.generation) return;
-    this.measure = textMeasure(this.theme.font);
+    this.measure = createMeasure(this.theme.font);
     this.fitToWidth(true);
   }
 
@@ -174,12 +213,12 @@ export class CanvasView {
     const width = this.root.clientWidth;
     if (!width || (!force && width === this.width)) return; // hidden, for example in a closed tab
     this.width = width;
-    this.arrange();
+    this.layOut();
   }
 
   /** Clears a canvas, and returns a pen in CSS pixels. @param {HTMLCanvasElement} canvas */
   penFor(canvas) {
-    const context = contextOf(canvas);
+    const context = getContext(canvas);
     context.resetTransform();
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.scale(this.ratio, this.ratio);
@@ -187,16 +226,16 @@ export class CanvasView {
   }
 
   remember() {
-    memory.set(this.model.key, this.kept);
+    savedStates.set(this.model.key, this.state);
   }
 
-  /** The state stored under the model's key. */
-  get known() {
-    return memory.get(this.model.key);
+  /** The state stored under the model's key, if any. */
+  get savedState() {
+    return /** @type {State | undefined} */ (savedStates.get(this.model.key));
   }
 
   /** @param {string} text */
-  say(text) {
+  announce(text) {
     this.parts.live.textContent = text;
   }
 
@@ -208,42 +247,42 @@ export class CanvasView {
   listenToStage() {
     const { stage } = this.parts;
     stage.onpointermove = (event) => {
-      if (event.pointerType !== "touch") this.hover(this.placeUnder(event));
+      if (event.pointerType !== "touch") this.hover(this.findPlace(event));
     };
     stage.onpointerleave = () => this.hover(null);
     stage.onclick = (event) => {
-      const place = this.placeUnder(event);
-      if (place) this.choose(place);
+      const place = this.findPlace(event);
+      if (place) this.activatePlace(place);
     };
-    stage.onkeydown = (event) => this.press(event);
-    stage.onfocus = () => this.focusChanged(stage.matches(":focus-visible"));
-    stage.onblur = () => this.focusChanged(false);
+    stage.onkeydown = (event) => this.handleKey(event);
+    stage.onfocus = () => this.setFocused(stage.matches(":focus-visible"));
+    stage.onblur = () => this.setFocused(false);
   }
 
   /** @param {Place | null} place */
   hover(place) {
-    if (samePlace(place, this.hovered)) return;
+    if (isSamePlace(place, this.hovered)) return;
     this.hovered = place;
-    this.pointed(place);
-    this.mark();
+    this.updatePointer(place);
+    this.paintOverlay();
   }
 
   /** @param {boolean} focused */
-  focusChanged(focused) {
+  setFocused(focused) {
     this.focused = focused;
-    if (focused) this.cursor ??= this.firstPlace();
-    this.mark();
+    if (focused) this.cursor ??= this.getInitialPlace();
+    this.paintOverlay();
   }
 
   /** @param {KeyboardEvent} event */
-  press(event) {
+  handleKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const cursor = this.cursor ?? this.firstPlace();
-    const target = this.destination(event.key, cursor);
+    const cursor = this.cursor ?? this.getInitialPlace();
+    const target = this.findDestination(event.key, cursor);
     if (target) this.moveTo(target);
-    else if (event.key === "Enter" || event.key === " ") this.choose(cursor);
+    else if (event.key === "Enter" || event.key === " ") this.activatePlace(cursor);
     else if (event.key === "Escape") this.escape();
-    else if (!this.pressOther(event.key)) return;
+    else if (!this.handleOtherKey(event.key)) return;
     event.preventDefault();
   }
 
@@ -251,35 +290,35 @@ export class CanvasView {
   moveTo(place) {
     this.cursor = place;
     this.hovered = null;
-    this.pointed(null);
+    this.updatePointer(null);
     this.focused = true;
     this.reveal(place);
     this.remember();
-    this.mark();
-    this.say(this.said(place));
+    this.paintOverlay();
+    this.announce(this.describePlace(place));
   }
 
   escape() {
     this.hovered = null;
-    if (this.letGo()) return;
+    if (this.clearPins()) return;
     this.cursor = null;
-    this.mark();
+    this.paintOverlay();
   }
 
   /** @param {"png" | "svg"} kind */
   async save(kind) {
-    const saved = this.saved(kind);
-    if (saved) await save(saved, kind);
+    const picture = this.createPicture(kind);
+    if (picture) await save(picture, kind);
   }
 }
 
 /**
- * @param {Record<string, any> | null | undefined} one
- * @param {Record<string, any> | null | undefined} other
+ * @param {Record<string, unknown> | null | undefined} first
+ * @param {Record<string, unknown> | null | undefined} second
  */
-export function samePlace(one, other) {
-  if (!one || !other) return !one && !other;
-  return Object.keys(one).every((name) => one[name] === other[name]);
+export function isSamePlace(first, second) {
+  if (!first || !second) return !first && !second;
+  return Object.keys(first).every((name) => first[name] === second[name]);
 }
 
 /**
@@ -290,7 +329,7 @@ export function samePlace(one, other) {
  * @param {string} key
  * @returns {T | undefined}
  */
-export function leading(table, key) {
+export function lookUp(table, key) {
   return Object.hasOwn(table, key) ? table[key] : undefined;
 }
 
@@ -300,7 +339,7 @@ export function leading(table, key) {
  * @param {number} index
  * @param {number} count
  */
-export function within(index, count) {
+export function clampIndex(index, count) {
   return Math.min(Math.max(index, 0), count - 1);
 }
 
@@ -311,8 +350,8 @@ export function within(index, count) {
  * @param {{row: number, column: number}} from
  * @param {{rows: number, columns: number, page: number}} size `page`: rows that Page up and Page down move
  */
-export function gridDestination(key, { row, column }, { rows, columns, page }) {
-  const goal = leading(
+export function moveInGrid(key, { row, column }, { rows, columns, page }) {
+  const target = lookUp(
     {
       ArrowLeft: [row, column - 1],
       ArrowRight: [row, column + 1],
@@ -325,5 +364,5 @@ export function gridDestination(key, { row, column }, { rows, columns, page }) {
     },
     key,
   );
-  return goal ? { row: within(goal[0], rows), column: within(goal[1], columns) } : null;
+  return target ? { row: clampIndex(target[0], rows), column: clampIndex(target[1], columns) } : null;
 }

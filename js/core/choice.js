@@ -1,6 +1,7 @@
-// The user's choice in a component, which survives remounts and outdated data from the page.
+// The user's choice in a token strip or a heatmap, which survives remounts and outdated data from the page.
 
-import { later } from "./view.js";
+import { requireValue } from "./require_value.js";
+import { pickNewer } from "./selection.js";
 
 /**
  * A choice as exchanged between page and browser.
@@ -12,38 +13,38 @@ import { later } from "./view.js";
 /**
  * The user's choices by key of the component, for the lifetime of the page.
  *
- * @type {Map<string, Versioned<any>>}
+ * @type {Map<string, Versioned<object>>}
  */
-const made = new Map();
+const choices = new Map();
 
 /** @template {object} Value */
 export class Choice {
   constructor() {
     this.key = "";
-    /** @type {(report: Versioned<Value>) => void} */
-    this.report = () => {};
-    // Set by the first data, before anything reads it.
-    this.now = /** @type {Versioned<Value>} */ (/** @type {unknown} */ (null));
+    /** @type {(choice: Versioned<Value>) => void} */
+    this.onChange = () => {};
+    /** Null before the first data. @type {Versioned<Value> | null} */
+    this.current = null;
   }
 
   /**
    * The current choice after the page has sent one: the user's own, unless the page has a newer revision.
    *
    * @param {string} key of the component
-   * @param {Versioned<Value>} sent
+   * @param {Versioned<Value>} received
    */
-  receive(key, sent) {
+  receive(key, received) {
     this.key = key;
-    this.now = later(made.get(key), sent);
-    return this.now;
+    const own = /** @type {Versioned<Value> | undefined} */ (choices.get(key));
+    this.current = pickNewer(own, received);
   }
 
   /** Stores a choice, and reports it to the page. @param {Value} value */
-  make(value) {
-    const { revision, of } = this.now;
-    const before = made.get(this.key)?.revision ?? 0;
-    this.now = { ...value, revision: Math.max(revision, before) + 1, of };
-    made.set(this.key, this.now);
-    this.report(this.now);
+  choose(value) {
+    const { revision, of } = requireValue(this.current, "choice");
+    const lastRevision = choices.get(this.key)?.revision ?? 0;
+    this.current = { ...value, revision: Math.max(revision, lastRevision) + 1, of };
+    choices.set(this.key, this.current);
+    this.onChange(this.current);
   }
 }

@@ -13,7 +13,7 @@ let probe = null;
  * @param {string} color
  * @returns {Channels}
  */
-export function channels(color) {
+export function parseColor(color) {
   const numbers = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color)?.slice(1).map(Number);
   if (numbers) return numbers;
   if (/^#[\da-f]{6}$/i.test(color)) return [1, 3, 5].map((i) => Number.parseInt(color.slice(i, i + 2), 16));
@@ -43,11 +43,11 @@ export function luminance(color) {
 /**
  * Contrast ratio of two luminances, 1 to 21.
  *
- * @param {number} one
- * @param {number} other
+ * @param {number} first
+ * @param {number} second
  */
-export function contrast(one, other) {
-  return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+export function contrast(first, second) {
+  return (Math.max(first, second) + 0.05) / (Math.min(first, second) + 0.05);
 }
 
 /**
@@ -57,12 +57,12 @@ export function contrast(one, other) {
  * @param {Channels} second
  * @param {number} share
  */
-export function mixed(first, second, share) {
-  return cssColor([0, 1, 2].map((i) => Math.round(first[i] * (1 - share) + second[i] * share)));
+export function mixColors(first, second, share) {
+  return formatColor([0, 1, 2].map((i) => Math.round(first[i] * (1 - share) + second[i] * share)));
 }
 
 /** @param {Channels} color */
-export function cssColor(color) {
+export function formatColor(color) {
   return `rgb(${color[0]}, ${color[1]}, ${color[2]})`;
 }
 
@@ -71,7 +71,7 @@ export function cssColor(color) {
  *
  * @param {Channels} color
  */
-export function packedColor(color) {
+export function packColor(color) {
   return ((255 << 24) | (color[2] << 16) | (color[1] << 8) | color[0]) >>> 0;
 }
 
@@ -80,6 +80,6 @@ export function packedColor(color) {
  *
  * @param {number} head from 0
  */
-export function headColor(head) {
+export function getHeadColor(head) {
   return constants.heads[head % constants.heads.length];
 }

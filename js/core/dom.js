@@ -34,14 +34,27 @@ export function group(label, ...children) {
   return element("div", { class: "group", role: "group", "aria-label": label }, ...children);
 }
 
+/**
+ * A group of exclusive buttons with the attribute `data-value`.
+ *
+ * @param {string} label
+ * @param {Record<string, string>} options value → text
+ */
+export function buttonGroup(label, options) {
+  const buttons = Object.entries(options).map(([value, text]) =>
+    element("button", { type: "button", "data-value": value }, text),
+  );
+  return group(label, ...buttons);
+}
+
 /** An invisible live region for screen readers. */
 export function liveRegion() {
-  return element("p", { class: "unseen", "aria-live": "polite" });
+  return element("p", { class: "visually-hidden", "aria-live": "polite" });
 }
 
 /** @param {string} text */
 export function keyboardHelp(text) {
-  return element("p", { class: "unseen", id: "help" }, text);
+  return element("p", { class: "visually-hidden", id: "help" }, text);
 }
 
 /** The canvas that handles pointer, focus and keyboard. @param {string} name */
@@ -54,7 +67,7 @@ export function stageCanvas(name) {
  *
  * @param {HTMLCanvasElement} canvas
  */
-export function contextOf(canvas) {
+export function getContext(canvas) {
   const context = canvas.getContext("2d");
   if (!context) throw new Error("This browser does not support the 2-D canvas.");
   return context;
@@ -77,8 +90,8 @@ export function sizeCanvas(canvas, width, height, ratio) {
  * Shows or hides a popover; does nothing for an element that was just removed from the page.
  *
  * @param {HTMLElement} popover
- * @param {boolean} open
+ * @param {boolean} isOpen
  */
-export function toggle(popover, open) {
-  if (popover.isConnected) popover.togglePopover(open);
+export function togglePopover(popover, isOpen) {
+  if (popover.isConnected) popover.togglePopover(isOpen);
 }

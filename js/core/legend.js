@@ -1,8 +1,8 @@
 // The legend of a color scale: next to the picture on the page, below it in a file.
 
-import { contextOf, element } from "./dom.js";
+import { element, getContext } from "./dom.js";
 import { CanvasPen } from "./pen.js";
-import { legendSentence, legendTicks, placeOnBar, tickText } from "./scale.js";
+import { computeBarPosition, computeTicks, formatLegend, formatTick } from "./scale.js";
 
 /**
  * @typedef {import("./scale.js").Colors} Colors
@@ -41,13 +41,13 @@ export function legendElement({ bar, ticks, legendText }, ...words) {
  * @param {LegendParts} parts
  * @param {Legend} legend
  */
-export function writeLegend(parts, legend) {
-  parts.legendText.textContent = legendSentence(legend);
-  const ticks = legendTicks(legend.scale).map((value) => {
-    const place = placeOnBar(legend.scale, value);
-    const node = element("span", {}, tickText(legend, value));
-    node.style.left = `${place * 100}%`;
-    node.className = place === 0 ? "first" : place === 1 ? "last" : "";
+export function updateLegend(parts, legend) {
+  parts.legendText.textContent = formatLegend(legend);
+  const ticks = computeTicks(legend.scale).map((value) => {
+    const position = computeBarPosition(legend.scale, value);
+    const node = element("span", {}, formatTick(legend, value));
+    node.style.left = `${position * 100}%`;
+    node.className = position === 0 ? "first" : position === 1 ? "last" : "";
     return node;
   });
   parts.ticks.replaceChildren(...ticks);
@@ -62,7 +62,7 @@ export function writeLegend(parts, legend) {
 export function drawLegend({ bar }, theme, colors, ratio) {
   const [width, height] = [bar.clientWidth, bar.clientHeight];
   [bar.width, bar.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-  const context = contextOf(bar);
+  const context = getContext(bar);
   context.scale(ratio, ratio);
   paintBar(new CanvasPen(context, theme.font, ratio), theme, colors, { x: 0, y: 0, width, height });
 }
@@ -76,7 +76,7 @@ export function drawLegend({ bar }, theme, colors, ratio) {
  * @param {import("./pen.js").Area} area
  */
 function paintBar(pen, theme, colors, { x, y, width, height }) {
-  pen.seamless(() =>
+  pen.paintSeamless(() =>
     colors.css.forEach((fill, entry) => {
       const [start, end] = [entry, entry + 1].map((i) => x + Math.round((i * width) / colors.css.length));
       if (end > start) pen.rectangle(start, y, end - start, height, { fill });
@@ -96,13 +96,13 @@ function paintBar(pen, theme, colors, { x, y, width, height }) {
  * @param {number} y
  */
 export function paintLegend(pen, theme, colors, legend, x, y) {
-  const said = legendSentence(legend) + (legend.missing ? "; hatched: no value" : "");
-  pen.text(said, x, y, { size: 12, fill: theme.muted });
+  const text = formatLegend(legend) + (legend.missing ? "; hatched: no value" : "");
+  pen.text(text, x, y, { size: 12, fill: theme.muted });
   paintBar(pen, theme, colors, { x, y: y + 8, width: LEGEND_WIDTH, height: 10 });
-  for (const tick of legendTicks(legend.scale)) {
-    const place = placeOnBar(legend.scale, tick);
-    const anchor = place === 0 ? "start" : place === 1 ? "end" : "middle";
-    pen.text(tickText(legend, tick), x + place * LEGEND_WIDTH, y + 32, {
+  for (const tick of computeTicks(legend.scale)) {
+    const position = computeBarPosition(legend.scale, tick);
+    const anchor = position === 0 ? "start" : position === 1 ? "end" : "middle";
+    pen.text(formatTick(legend, tick), x + position * LEGEND_WIDTH, y + 32, {
       size: 11,
       fill: theme.muted,
       anchor,

@@ -1,5 +1,7 @@
 // Mounts a view: one instance per element, updated on every change of data or theme.
 
+/** @typedef {import("./selection.js").Selection} Selection */
+
 /**
  * The arguments that Streamlit passes to a component.
  *
@@ -10,16 +12,17 @@
  * @property {(name: string, value: unknown) => void} setStateValue stores a value
  * @property {(name: string, value: unknown) => void} [setTriggerValue] sends a value once
  * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] if layers do not come from the server
- * @property {(listener: (wish: any) => void) => void} [listenTo] registers a callback for views set from outside
+ * @property {(listener: (selection: Partial<Selection>) => void) => void} [onSelectionRequest] registers a callback for
+ *   selections that an embedding page sets
  */
 
 /**
- * @template {Component<any>} C
+ * @template Data
  * @param {string} selector
- * @param {new (root: HTMLElement) => {update(component: C): (() => void) | undefined}} View
- * @returns {(component: C) => (() => void) | undefined}
+ * @param {new (root: HTMLElement) => {update(component: Component<Data>): (() => void) | undefined}} View
+ * @returns {(component: Component<Data>) => (() => void) | undefined}
  */
-export function mounting(selector, View) {
+export function createMount(selector, View) {
   const views = new WeakMap();
   return (component) => {
     const root = /** @type {HTMLElement} */ (component.parentElement.querySelector(selector));

@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 /**
  * A payload as `views/payload.py` embeds it: bytes in `planes`, deflated to `length` bytes, encoded in base 85.
  *
- * @typedef {[planes: number, length: number, text: string]} Packed
+ * @typedef {[planes: number, length: number, text: string]} PackedPayload
  */
 
 /**
@@ -13,8 +13,10 @@ import { element } from "./dom.js";
  *
  * `key` identifies the view to an embedding page; "" if there is none.
  *
- * @typedef {{start: number, payloads: Packed[], key: string}} Held
+ * @typedef {{start: number, payloads: PackedPayload[], key: string}} PageData
  */
+
+/** @typedef {(selection: Partial<import("./selection.js").Selection>) => void} SelectionListener */
 
 /** @typedef {(component: import("./mount.js").Component<Uint8Array>) => unknown} Mount */
 
@@ -22,86 +24,86 @@ const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!
 
 /** Mounts a view that requests other layers. @param {Mount} mount */
 export async function openPage(mount) {
-  const { start, payloads, key } = held();
-  const fetchLayer = (/** @type {number} */ layer) => unpacked(payloads[layer - 1]);
+  const { start, payloads, key } = readPageData();
+  const fetchLayer = (/** @type {number} */ layer) => unpack(payloads[layer - 1]);
   const data = await fetchLayer(start);
-  /** @type {(wish: any) => void} */
-  let grant = () => {};
-  const listenTo = (/** @type {(wish: any) => void} */ listener) => {
-    grant = listener;
+  /** @type {SelectionListener} */
+  let applySelection = () => {};
+  const onSelectionRequest = (/** @type {SelectionListener} */ listener) => {
+    applySelection = listener;
   };
   const setStateValue = (/** @type {string} */ name, /** @type {unknown} */ value) =>
-    say(key, { [name]: value });
-  const show = () => mount({ parentElement: document, data, setStateValue, fetchLayer, listenTo });
-  showing(show);
-  if (key) answer(key, show, (wish) => grant(wish));
+    postToParent(key, { [name]: value });
+  const show = () => mount({ parentElement: document, data, setStateValue, fetchLayer, onSelectionRequest });
+  runOnThemeChange(show);
+  if (key) listenToParent(key, show, (selection) => applySelection(selection));
 }
 
-/** Posts a message to the embedding page, such as a notebook. @param {string} key @param {object} said */
-function say(key, said) {
-  if (key) window.parent.postMessage({ bertProbe: key, ...said }, "*");
+/** Posts a message to the embedding page, such as a notebook. @param {string} key @param {object} message */
+function postToParent(key, message) {
+  if (key) window.parent.postMessage({ bertProbe: key, ...message }, "*");
 }
 
 /**
- * Applies the views that the embedding page sets, after announcing this page to it.
+ * Applies the selections and themes that the embedding page sets, after announcing this page to it.
  *
- * @param {string} key @param {() => void} show @param {(wish: any) => void} grant
+ * @param {string} key @param {() => void} show @param {SelectionListener} applySelection
  */
-function answer(key, show, grant = () => {}) {
+function listenToParent(key, show, applySelection = () => {}) {
   window.addEventListener("message", ({ data, source }) => {
     if (source !== window.parent || data?.bertProbe !== key) return;
     if (data.theme) {
       document.documentElement.dataset.theme = data.theme;
       show();
     }
-    if (data.wish) grant(data.wish);
-    if (data.asked) say(key, {});
+    if (data.selection) applySelection(data.selection);
+    if (data.announce) postToParent(key, {});
   });
-  say(key, {});
+  postToParent(key, {});
 }
 
 /** Mounts a view for each payload, below each other. @param {Mount} mount */
 export async function openAll(mount) {
-  const { payloads, key } = held();
-  const views = await Promise.all(payloads.map(unpacked));
+  const { payloads, key } = readPageData();
+  const views = await Promise.all(payloads.map(unpack));
   const first = /** @type {HTMLElement} */ (document.querySelector("section"));
-  const places = views.map(() => element("div", {}, first.cloneNode()));
-  first.replaceWith(...places);
+  const containers = views.map(() => element("div", {}, first.cloneNode()));
+  first.replaceWith(...containers);
   const show = () =>
     views.forEach((data, i) => {
-      mount({ parentElement: places[i], data, setStateValue() {} });
+      mount({ parentElement: containers[i], data, setStateValue() {} });
     });
-  showing(show);
-  if (key) answer(key, show);
+  runOnThemeChange(show);
+  if (key) listenToParent(key, show);
 }
 
-/** @returns {Held} */
-function held() {
+/** @returns {PageData} */
+function readPageData() {
   return JSON.parse(document.getElementById("payload")?.textContent ?? "");
 }
 
 /** Runs now, and whenever the system theme changes. @param {() => void} show */
-function showing(show) {
+function runOnThemeChange(show) {
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 }
 
-/** @param {Packed} packed */
-export async function unpacked([planes, length, text]) {
+/** @param {PackedPayload} packed */
+export async function unpack([planes, length, text]) {
   const inflate = new DecompressionStream("deflate-raw");
-  const stream = new Blob([bytesOf(text).subarray(0, length)]).stream().pipeThrough(inflate);
+  const stream = new Blob([decodeBase85(text).subarray(0, length)]).stream().pipeThrough(inflate);
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   if (planes === 1) return bytes;
   const count = bytes.length / planes;
-  const whole = new Uint8Array(bytes.length);
+  const bytesInOrder = new Uint8Array(bytes.length);
   for (let plane = 0; plane < planes; plane++) {
-    for (let i = 0; i < count; i++) whole[i * planes + plane] = bytes[plane * count + i];
+    for (let i = 0; i < count; i++) bytesInOrder[i * planes + plane] = bytes[plane * count + i];
   }
-  return whole;
+  return bytesInOrder;
 }
 
 /** Decodes base 85: five characters are four bytes, big-endian. @param {string} text */
-function bytesOf(text) {
+function decodeBase85(text) {
   const digits = new Uint8Array(128);
   for (let i = 0; i < LETTERS.length; i++) digits[LETTERS.charCodeAt(i)] = i;
   const bytes = new DataView(new ArrayBuffer((text.length / 5) * 4));

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { unpacked } from "./page.js";
+import { unpack } from "./page.js";
 
-test("a payload in a page is what Python wrote there", async () => {
+test("a payload in a page is unpacked to the bytes that Python packed", async () => {
   // as_text(b"plain"), and of 64 numbers from 0 on.
-  const plain = await unpacked([1, 7, "E67RA%mV-b"]);
-  assert.equal(new TextDecoder().decode(plain), "plain");
+  const bytes = await unpack([1, 7, "E67RA%mV-b"]);
+  assert.equal(new TextDecoder().decode(bytes), "plain");
   const text =
     "V_+Cy(7@o(u;9Q01_1/Fhk%5FhK/m{7OdE?.G_gvHy*tB@PmPcgGWF_LPkMFL,w0x!p6bH!zUmlA|@dvBd4IGqK3iV0Sp{*04D+f00000";
-  const numbers = await unpacked([4, 81, text]);
+  const numbers = await unpack([4, 81, text]);
   assert.deepEqual(
     new Float32Array(numbers.buffer),
     Float32Array.from({ length: 64 }, (_, i) => i),

@@ -8,6 +8,7 @@
 /** @type {Record<string, string>} */
 const DTYPES = { Float32Array: "F32", Float64Array: "F64", Uint8Array: "U8", Uint16Array: "U16" };
 
+/** @template Description the type of the description */
 export class Payload {
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
@@ -17,8 +18,8 @@ export class Payload {
     const decoder = new TextDecoder();
     /** @type {Record<string, Entry>} */
     this.entries = JSON.parse(decoder.decode(bytes.subarray(8, this.start)));
-    /** The description. @type {any} */
-    this.described = JSON.parse(decoder.decode(this.numbers("view", Uint8Array)));
+    /** @type {Description} */
+    this.description = JSON.parse(decoder.decode(this.numbers("view", Uint8Array)));
   }
 
   /** @param {string} name */

@@ -5,17 +5,17 @@
  * @typedef {CanvasPen | SvgPen} Pen
  */
 
-import { rasterised } from "./discs.js";
-import { contextOf } from "./dom.js";
-import { fontOf } from "./theme.js";
+import { rasterizeDiscs } from "./discs.js";
+import { getContext } from "./dom.js";
+import { formatFont } from "./theme.js";
 
 /**
  * The style of a shape: filled, outlined, or both.
  *
- * @typedef {object} Look
+ * @typedef {object} ShapeStyle
  * @property {string} [fill]
  * @property {string} [stroke]
- * @property {number} [line] width of the stroke, default 1
+ * @property {number} [lineWidth] width of the stroke, default 1
  * @property {number} [radius] of corners
  * @property {number} [alpha] default 1
  */
@@ -23,19 +23,19 @@ import { fontOf } from "./theme.js";
 /**
  * The style and alignment of a text.
  *
- * @typedef {object} Lettering
+ * @typedef {object} TextStyle
  * @property {number} size
  * @property {string} fill
  * @property {number} [weight] default 400
  * @property {"start" | "middle" | "end"} [anchor] horizontal alignment at x
- * @property {boolean} [middle] whether y is the vertical center, and not the baseline
+ * @property {boolean} [isCentered] whether y is the vertical center, and not the baseline
  * @property {number} [width] width to fit the text to, if the font is missing where a file is opened
  */
 
 /**
  * Pixels in row-major order, as the 32-bit words of an ImageData.
  *
- * @typedef {{width: number, height: number, words: Uint32Array}} Pixels
+ * @typedef {{width: number, height: number, rgba: Uint32Array}} Pixels
  */
 
 /**
@@ -50,15 +50,24 @@ import { fontOf } from "./theme.js";
 /** @typedef {{x: number, y: number, width: number, height: number}} Area */
 /** @typedef {import("./discs.js").Discs} Discs */
 
-const HATCHING = 5; // from line to line
-const OUTLINED = 400; // maximum number of discs drawn as paths; more are drawn as pixels
+const HATCH_DISTANCE = 5; // from line to line
+const MAX_PATH_DISCS = 400; // maximum number of discs drawn as paths; more are drawn as pixels
 /** @type {Record<string, CanvasTextAlign>} */
 const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
+
+/**
+ * The part of a 2-D context that `CanvasPen` uses.
+ *
+ * @typedef {Pick<CanvasRenderingContext2D, "arc" | "beginPath" | "bezierCurveTo" | "clip" | "drawImage" | "fill" |
+ *   "fillRect" | "fillStyle" | "fillText" | "font" | "getTransform" | "globalAlpha" | "imageSmoothingEnabled" | "lineTo" |
+ *   "lineWidth" | "moveTo" | "rect" | "resetTransform" | "restore" | "rotate" | "roundRect" | "save" | "stroke" |
+ *   "strokeRect" | "strokeStyle" | "textAlign" | "textBaseline" | "translate">} DrawingContext
+ */
 
 /** Draws onto a canvas whose context is scaled to CSS pixels. */
 export class CanvasPen {
   /**
-   * @param {CanvasRenderingContext2D} context
+   * @param {DrawingContext} context
    * @param {string} font its family
    * @param {number} ratio pixels of the canvas in a CSS pixel
    */
@@ -69,8 +78,8 @@ export class CanvasPen {
     this.resolution = ratio;
   }
 
-  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {Look} look */
-  rectangle(x, y, width, height, { fill, stroke, line = 1, radius = 0, alpha = 1 }) {
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {ShapeStyle} look */
+  rectangle(x, y, width, height, { fill, stroke, lineWidth = 1, radius = 0, alpha = 1 }) {
     const { context } = this;
     context.globalAlpha = alpha;
     if (radius) {
@@ -84,18 +93,18 @@ export class CanvasPen {
     }
     if (stroke) {
       context.strokeStyle = stroke;
-      context.lineWidth = line;
+      context.lineWidth = lineWidth;
       if (radius) context.stroke();
       else context.strokeRect(x, y, width, height);
     }
     context.globalAlpha = 1;
   }
 
-  /** @param {(path: Path) => void} trace @param {Look} look */
-  path(trace, { stroke = "", line = 1, alpha = 1 }) {
+  /** @param {(path: Path) => void} trace @param {ShapeStyle} look */
+  path(trace, { stroke = "", lineWidth = 1, alpha = 1 }) {
     const { context } = this;
     context.strokeStyle = stroke;
-    context.lineWidth = line;
+    context.lineWidth = lineWidth;
     context.globalAlpha = alpha;
     context.beginPath();
     trace(context);
@@ -106,47 +115,47 @@ export class CanvasPen {
   /**
    * Draws discs on an empty area; later ones cover earlier ones.
    *
-   * @param {Discs[]} groups @param {Area} area @param {string} ground its color
+   * @param {Discs[]} groups @param {Area} area @param {string} background its color
    */
-  discs(groups, area, ground) {
-    const count = groups.reduce((sum, { at }) => sum + at.length / 2, 0);
-    if (count > OUTLINED) this.image(rasterised(groups, area, this.resolution, ground), area);
-    else for (const group of groups) this.outlined(group);
+  discs(groups, area, background) {
+    const count = groups.reduce((sum, { positions }) => sum + positions.length / 2, 0);
+    if (count > MAX_PATH_DISCS) this.image(rasterizeDiscs(groups, area, this.resolution, background), area);
+    else for (const group of groups) this.paintDiscs(group);
   }
 
   /** @param {Discs} discs */
-  outlined({ at, radius, fill, alpha }) {
+  paintDiscs({ positions, radius, fill, alpha }) {
     const { context } = this;
     context.fillStyle = fill;
     context.globalAlpha = alpha;
-    for (let i = 0; i < at.length; i += 2) {
+    for (let i = 0; i < positions.length; i += 2) {
       context.beginPath();
-      context.arc(at[i], at[i + 1], radius, 0, 2 * Math.PI);
+      context.arc(positions[i], positions[i + 1], radius, 0, 2 * Math.PI);
       context.fill();
     }
     context.globalAlpha = 1;
   }
 
-  /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */
-  text(text, x, y, { size, fill, weight = 400, anchor = "start", middle = false }) {
+  /** @param {string} text @param {number} x @param {number} y @param {TextStyle} lettering */
+  text(text, x, y, { size, fill, weight = 400, anchor = "start", isCentered = false }) {
     const { context } = this;
-    context.font = fontOf(this.font, size, weight);
+    context.font = formatFont(this.font, size, weight);
     context.fillStyle = fill;
     context.textAlign = ALIGNMENTS[anchor];
-    context.textBaseline = middle ? "middle" : "alphabetic";
+    context.textBaseline = isCentered ? "middle" : "alphabetic";
     context.fillText(text, x, y);
   }
 
   /** "No value": diagonal lines on a neutral background, unlike the color of any number.
    *
-   * @param {Area} area @param {[string, string]} colors of ground and lines */
-  hatched(area, [ground, line]) {
+   * @param {Area} area @param {[string, string]} colors of background and lines */
+  hatch(area, [background, line]) {
     const { x, y, width, height } = area;
-    this.clipped(area, () => {
-      this.rectangle(x, y, width, height, { fill: ground });
+    this.clip(area, () => {
+      this.rectangle(x, y, width, height, { fill: background });
       this.path(
         (path) => {
-          for (let start = -height; start < width; start += HATCHING) {
+          for (let start = -height; start < width; start += HATCH_DISTANCE) {
             path.moveTo(x + start, y + height);
             path.lineTo(x + start + height, y);
           }
@@ -164,7 +173,7 @@ export class CanvasPen {
   image(pixels, area, _title) {
     const { context } = this;
     const { a: ratio, e, f } = context.getTransform();
-    const canvas = canvasOf(pixels);
+    const canvas = createImageCanvas(pixels);
     const [x, y] = [Math.round(area.x * ratio + e), Math.round(area.y * ratio + f)];
     context.save();
     context.resetTransform();
@@ -174,7 +183,7 @@ export class CanvasPen {
   }
 
   /** Paints clipped to an area. @param {Area} area @param {() => void} paint */
-  clipped({ x, y, width, height }, paint) {
+  clip({ x, y, width, height }, paint) {
     const { context } = this;
     context.save();
     context.beginPath();
@@ -186,7 +195,7 @@ export class CanvasPen {
 
   /** Paints with the origin elsewhere, and turned. @param {number} x @param {number} y @param {number} degrees
    * @param {() => void} paint */
-  moved(x, y, degrees, paint) {
+  transform(x, y, degrees, paint) {
     const { context } = this;
     context.save();
     context.translate(x, y);
@@ -196,7 +205,7 @@ export class CanvasPen {
   }
 
   /** Paints adjacent shapes without seams between them. @param {() => void} paint */
-  seamless(paint) {
+  paintSeamless(paint) {
     paint();
   }
 }
@@ -211,76 +220,82 @@ export class SvgPen {
    * @param {(pixels: Pixels) => string} encoded returns the data URL of an image
    * @param {number} resolution device pixels per CSS pixel that matter; Infinity if the file may be enlarged
    */
-  constructor(width, height, title, font, encoded = imageAddress, resolution = Number.POSITIVE_INFINITY) {
+  constructor(width, height, title, font, encoded = toDataUrl, resolution = Number.POSITIVE_INFINITY) {
     this.resolution = resolution;
-    this.encoded = encoded;
-    this.clips = 0;
-    this.hatching = false;
+    this.encodeImage = encoded;
+    this.clipCount = 0;
+    this.hasHatching = false;
     const size = { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": font };
     /** @type {string[]} */
-    this.written = [opening("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }), titled(title)];
+    this.markup = [openTag("svg", { xmlns: "http://www.w3.org/2000/svg", ...size }), createTitle(title)];
   }
 
   /** The SVG document. */
-  get drawing() {
-    return `${this.written.join("\n")}\n</svg>\n`;
+  get svg() {
+    return `${this.markup.join("\n")}\n</svg>\n`;
   }
 
-  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {Look} look */
-  rectangle(x, y, width, height, { fill = "none", stroke, line = 1, radius, alpha = 1 }) {
-    const outline = stroke ? { stroke, "stroke-width": rounded(line) } : {};
-    const faint = faded(stroke ? "opacity" : "fill-opacity", alpha);
-    this.add("rect", { ...area({ x, y, width, height }), rx: radius, fill, ...outline, ...faint });
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {ShapeStyle} look */
+  rectangle(x, y, width, height, { fill = "none", stroke, lineWidth = 1, radius, alpha = 1 }) {
+    const outline = stroke ? { stroke, "stroke-width": round(lineWidth) } : {};
+    const faint = opacityAttribute(stroke ? "opacity" : "fill-opacity", alpha);
+    this.add("rect", { ...areaAttributes({ x, y, width, height }), rx: radius, fill, ...outline, ...faint });
   }
 
-  /** @param {(path: Path) => void} trace @param {Look} look */
-  path(trace, { stroke, line = 1, alpha = 1 }) {
+  /** @param {(path: Path) => void} trace @param {ShapeStyle} look */
+  path(trace, { stroke, lineWidth = 1, alpha = 1 }) {
     /** @type {string[]} */
     const d = [];
     /** @param {string} letter @returns {(...points: number[]) => void} */
     const to =
       (letter) =>
       (...points) => {
-        d.push(letter + points.map(rounded).join(" "));
+        d.push(letter + points.map(round).join(" "));
       };
     trace({ moveTo: to("M"), lineTo: to("L"), bezierCurveTo: to("C") });
     // Not opacity: many programs create a layer of the size of the picture for each path with opacity.
-    const faint = faded("stroke-opacity", alpha);
-    this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faint });
+    const faint = opacityAttribute("stroke-opacity", alpha);
+    this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": round(lineWidth), ...faint });
   }
 
   /** Draws discs as zero-length lines with round caps, one path per style. @param {Discs[]} groups */
   discs(groups) {
-    for (const { at, radius, fill, alpha } of groups) {
-      if (!at.length) continue;
+    for (const { positions, radius, fill, alpha } of groups) {
+      if (!positions.length) continue;
       /** @type {string[]} */
       const d = [];
-      for (let i = 0; i < at.length; i += 2) d.push(`M${rounded(at[i])} ${rounded(at[i + 1])}h0`);
-      const ends = { "stroke-width": rounded(2 * radius), "stroke-linecap": "round" };
-      const look = { fill: "none", stroke: fill, ...ends, ...faded("stroke-opacity", alpha) };
+      for (let i = 0; i < positions.length; i += 2)
+        d.push(`M${round(positions[i])} ${round(positions[i + 1])}h0`);
+      const ends = { "stroke-width": round(2 * radius), "stroke-linecap": "round" };
+      const look = { fill: "none", stroke: fill, ...ends, ...opacityAttribute("stroke-opacity", alpha) };
       this.add("path", { d: d.join(""), ...look });
     }
   }
 
-  /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */
-  text(text, x, y, { size, fill, weight = 400, anchor = "start", middle = false, width }) {
+  /** @param {string} text @param {number} x @param {number} y @param {TextStyle} lettering */
+  text(text, x, y, { size, fill, weight = 400, anchor = "start", isCentered = false, width }) {
     // Not dominant-baseline, which many programs ignore: half the height of letters is about 0.35 of the font size.
-    const base = rounded(y + (middle ? 0.35 * size : 0));
-    const held = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
-    const style = { "font-size": size, "font-weight": weight === 400 ? undefined : weight, fill, ...held };
+    const baseline = round(y + (isCentered ? 0.35 * size : 0));
+    const fittedWidth = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
+    const style = {
+      "font-size": size,
+      "font-weight": weight === 400 ? undefined : weight,
+      fill,
+      ...fittedWidth,
+    };
     const attributes = {
-      x: rounded(x),
-      y: base,
+      x: round(x),
+      y: baseline,
       "text-anchor": anchor === "start" ? undefined : anchor,
       ...style,
     };
-    this.add("text", attributes, escaped(text));
+    this.add("text", attributes, escapeXml(text));
   }
 
-  /** @param {Area} place @param {[string, string]} colors */
-  hatched(place, [ground, line]) {
-    if (!this.hatching) {
-      const size = { width: HATCHING, height: HATCHING };
+  /** @param {Area} area @param {[string, string]} colors */
+  hatch(area, [background, line]) {
+    if (!this.hasHatching) {
+      const size = { width: HATCH_DISTANCE, height: HATCH_DISTANCE };
       const pattern = {
         id: "no-value",
         ...size,
@@ -288,75 +303,77 @@ export class SvgPen {
         patternTransform: "rotate(45)",
       };
       const lines =
-        opening("rect", { ...size, fill: ground }, "/") +
-        opening("rect", { width: 1, height: HATCHING, fill: line }, "/");
+        openTag("rect", { ...size, fill: background }, "/") +
+        openTag("rect", { width: 1, height: HATCH_DISTANCE, fill: line }, "/");
       this.add("pattern", pattern, lines);
-      this.hatching = true;
+      this.hasHatching = true;
     }
-    this.add("rect", { ...area(place), fill: "url(#no-value)" }, titled("no value"));
+    this.add("rect", { ...areaAttributes(area), fill: "url(#no-value)" }, createTitle("no value"));
   }
 
-  /** @param {Pixels} pixels @param {Area} place @param {string} [title] */
-  image(pixels, place, title) {
-    const attributes = { ...area(place), href: this.encoded(pixels), preserveAspectRatio: "none" };
-    this.add("image", { ...attributes, style: "image-rendering: pixelated" }, title && titled(title));
+  /** @param {Pixels} pixels @param {Area} area @param {string} [title] */
+  image(pixels, area, title) {
+    const attributes = {
+      ...areaAttributes(area),
+      href: this.encodeImage(pixels),
+      preserveAspectRatio: "none",
+    };
+    this.add("image", { ...attributes, style: "image-rendering: pixelated" }, title && createTitle(title));
   }
 
-  /** @param {Area} place @param {() => void} paint */
-  clipped(place, paint) {
-    const id = `clip-${++this.clips}`;
-    this.add("clipPath", { id }, opening("rect", area(place), "/"));
+  /** @param {Area} area @param {() => void} paint */
+  clip(area, paint) {
+    const id = `clip-${++this.clipCount}`;
+    this.add("clipPath", { id }, openTag("rect", areaAttributes(area), "/"));
     this.group({ "clip-path": `url(#${id})` }, paint);
   }
 
   /** @param {number} x @param {number} y @param {number} degrees @param {() => void} paint */
-  moved(x, y, degrees, paint) {
+  transform(x, y, degrees, paint) {
     const turn = degrees ? ` rotate(${degrees})` : "";
-    this.group({ transform: `translate(${rounded(x)} ${rounded(y)})${turn}` }, paint);
+    this.group({ transform: `translate(${round(x)} ${round(y)})${turn}` }, paint);
   }
 
   /** @param {() => void} paint */
-  seamless(paint) {
+  paintSeamless(paint) {
     this.group({ "shape-rendering": "crispEdges" }, paint);
   }
 
   /** @param {Attributes} attributes @param {() => void} paint */
   group(attributes, paint) {
-    this.written.push(opening("g", attributes));
+    this.markup.push(openTag("g", attributes));
     paint();
-    this.written.push("</g>");
+    this.markup.push("</g>");
   }
 
   /** @param {string} name @param {Attributes} attributes @param {string} [content] markup */
   add(name, attributes, content) {
-    const whole = content
-      ? `${opening(name, attributes)}${content}</${name}>`
-      : opening(name, attributes, "/");
-    this.written.push(whole);
+    const tag = content ? `${openTag(name, attributes)}${content}</${name}>` : openTag(name, attributes, "/");
+    this.markup.push(tag);
   }
 }
 
 /** @typedef {Record<string, string | number | undefined>} Attributes undefined ones are omitted */
 
 /** @param {string} name @param {Attributes} attributes @param {"" | "/"} end */
-function opening(name, attributes, end = "") {
+function openTag(name, attributes, end = "") {
   const written = Object.entries(attributes).filter(([, value]) => value !== undefined);
-  return `<${[name, ...written.map(([key, value]) => `${key}="${escaped(String(value))}"`)].join(" ")}${end}>`;
+  return `<${[name, ...written.map(([key, value]) => `${key}="${escapeXml(String(value))}"`)].join(" ")}${end}>`;
 }
 
 /** @param {string} text */
-function titled(text) {
-  return `<title>${escaped(text)}</title>`;
+function createTitle(text) {
+  return `<title>${escapeXml(text)}</title>`;
 }
 
 /** @param {Area} area */
-function area({ x, y, width, height }) {
-  return { x: rounded(x), y: rounded(y), width: rounded(width), height: rounded(height) };
+function areaAttributes({ x, y, width, height }) {
+  return { x: round(x), y: round(y), width: round(width), height: round(height) };
 }
 
 /** @param {string} name @param {number} alpha */
-function faded(name, alpha) {
-  return { [name]: alpha < 1 ? rounded(alpha) : undefined };
+function opacityAttribute(name, alpha) {
+  return { [name]: alpha < 1 ? round(alpha) : undefined };
 }
 
 /** @type {Record<string, string>} */
@@ -367,28 +384,28 @@ const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
  *
  * @param {string} text
  */
-export function escaped(text) {
+export function escapeXml(text) {
   return text
     .replace(/[&<>"]/g, (sign) => ENTITIES[sign])
     .replace(/[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
 }
 
 /** @param {number} length */
-function rounded(length) {
+function round(length) {
   return Math.round(length * 100) / 100;
 }
 
 /** @param {Pixels} pixels */
-function canvasOf({ width, height, words }) {
+function createImageCanvas({ width, height, rgba }) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [width, height];
   const image = new ImageData(width, height);
-  new Uint32Array(image.data.buffer).set(words);
-  contextOf(canvas).putImageData(image, 0, 0);
+  new Uint32Array(image.data.buffer).set(rgba);
+  getContext(canvas).putImageData(image, 0, 0);
   return canvas;
 }
 
 /** @param {Pixels} pixels */
-function imageAddress(pixels) {
-  return canvasOf(pixels).toDataURL();
+function toDataUrl(pixels) {
+  return createImageCanvas(pixels).toDataURL();
 }

@@ -1,7 +1,7 @@
 // Color scales: the color of a number, and the texts of the legend.
 
-import { contrast, cssColor, luminance, packedColor } from "./color.js";
-import { plainNumber } from "./text.js";
+import { contrast, formatColor, luminance, packColor } from "./color.js";
+import { formatShort } from "./text.js";
 
 /**
  * The range of values that the colors stand for; `Scale` in `views/scale.py`.
@@ -18,11 +18,11 @@ import { plainNumber } from "./text.js";
 /**
  * A table of 256 colors in several formats.
  *
- * @typedef {{css: string[], words: Uint32Array, inks: string[]}} Colors
+ * @typedef {{css: string[], rgba: Uint32Array, inks: string[]}} Colors
  */
 
 /** Index of 0 in a diverging table. */
-export const CENTRE = 128;
+export const CENTER = 128;
 /** Index for a missing value. */
 export const NO_VALUE = -1;
 
@@ -33,7 +33,7 @@ const INKS = [
 ];
 
 /** @param {Scale} scale @returns {(share: number) => number} */
-function bendOf(scale) {
+function getCurve(scale) {
   return scale.curve === "sqrt" ? Math.sqrt : (share) => share;
 }
 
@@ -43,19 +43,19 @@ function bendOf(scale) {
  * @param {Scale} scale
  * @returns {(value: number) => number}
  */
-export function colorIndexer(scale) {
-  const bend = bendOf(scale);
+export function createColorIndexer(scale) {
+  const curve = getCurve(scale);
   const { low, high } = scale;
   if (scale.kind === "diverging") {
     return (value) => {
       if (Number.isNaN(value)) return NO_VALUE;
-      const share = bend(Math.min(Math.abs(value) / high, 1));
-      return value < 0 ? CENTRE - Math.round(CENTRE * share) : CENTRE + Math.round((255 - CENTRE) * share);
+      const share = curve(Math.min(Math.abs(value) / high, 1));
+      return value < 0 ? CENTER - Math.round(CENTER * share) : CENTER + Math.round((255 - CENTER) * share);
     };
   }
   return (value) => {
     if (Number.isNaN(value)) return NO_VALUE;
-    return Math.round(255 * bend(Math.min(Math.max((value - low) / (high - low), 0), 1)));
+    return Math.round(255 * curve(Math.min(Math.max((value - low) / (high - low), 0), 1)));
   };
 }
 
@@ -65,12 +65,12 @@ export function colorIndexer(scale) {
  * @param {Uint8Array} table
  * @returns {Colors}
  */
-export function colorsOf(table) {
+export function readColors(table) {
   const entries = Array.from({ length: 256 }, (_, i) => table.subarray(3 * i, 3 * i + 3));
   return {
-    css: entries.map(cssColor),
-    words: Uint32Array.from(entries, packedColor),
-    inks: entries.map(inkOn),
+    css: entries.map(formatColor),
+    rgba: Uint32Array.from(entries, packColor),
+    inks: entries.map(chooseInk),
   };
 }
 
@@ -79,10 +79,10 @@ export function colorsOf(table) {
  *
  * @param {Uint8Array} color
  */
-function inkOn(color) {
-  const ground = luminance(color);
-  const [dark, light] = INKS.map((ink) => contrast(ground, luminance(ink)));
-  return cssColor(INKS[dark >= light ? 0 : 1]);
+function chooseInk(color) {
+  const backgroundLuminance = luminance(color);
+  const [dark, light] = INKS.map((ink) => contrast(backgroundLuminance, luminance(ink)));
+  return formatColor(INKS[dark >= light ? 0 : 1]);
 }
 
 /**
@@ -91,16 +91,16 @@ function inkOn(color) {
  * @param {Scale} scale
  * @param {number} value
  */
-export function placeOnBar(scale, value) {
-  const bend = bendOf(scale);
+export function computeBarPosition(scale, value) {
+  const curve = getCurve(scale);
   if (scale.kind === "diverging") {
-    return 0.5 + (Math.sign(value) * bend(Math.abs(value) / scale.high)) / 2;
+    return 0.5 + (Math.sign(value) * curve(Math.abs(value) / scale.high)) / 2;
   }
-  return bend((value - scale.low) / (scale.high - scale.low));
+  return curve((value - scale.low) / (scale.high - scale.low));
 }
 
 /** @param {Scale} scale */
-export function legendTicks(scale) {
+export function computeTicks(scale) {
   if (scale.kind === "diverging") {
     const positive = scale.curve === "sqrt" ? [0.25, 1] : [0.5, 1];
     const upper = positive.map((share) => share * scale.high);
@@ -116,15 +116,15 @@ export function legendTicks(scale) {
  * @param {Legend} legend
  * @param {number} value
  */
-export function tickText({ scale, below, above }, value) {
-  const text = plainNumber(value, 3);
+export function formatTick({ scale, below, above }, value) {
+  const text = formatShort(value, 3);
   if (value === scale.low && below) return `≤ ${text}`;
   if (value === scale.high && above) return `≥ ${text}`;
   return text;
 }
 
 /** @param {Legend} legend */
-export function legendSentence({ scale, valueName }) {
-  const bent = scale.curve === "sqrt" ? ", square-root colors" : "";
-  return `${valueName}, fixed scale ${plainNumber(scale.low, 6)} to ${plainNumber(scale.high, 6)}${bent}`;
+export function formatLegend({ scale, valueName }) {
+  const suffix = scale.curve === "sqrt" ? ", square-root colors" : "";
+  return `${valueName}, fixed scale ${formatShort(scale.low, 6)} to ${formatShort(scale.high, 6)}${suffix}`;
 }

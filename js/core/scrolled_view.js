@@ -4,7 +4,7 @@ import { CanvasView } from "./canvas_view.js";
 import { element, sizeCanvas, stageCanvas } from "./dom.js";
 
 /**
- * @typedef {object} Geometry
+ * @typedef {object} ScrolledGeometry
  * @property {number} contentWidth
  * @property {number} contentHeight
  */
@@ -25,10 +25,11 @@ export function scrolledParts() {
 /**
  * @abstract
  * @template {{key: string}} Model
- * @template {Record<string, any>} Place
+ * @template {Record<string, unknown>} Place
  * @template {import("./canvas_view.js").CanvasParts & ScrolledParts} Parts
- * @template {Geometry} G
- * @extends {CanvasView<Model, Place, Parts>}
+ * @template {ScrolledGeometry} Geometry
+ * @template State
+ * @extends {CanvasView<Model, Place, Parts, Geometry, State>}
  */
 export class ScrolledView extends CanvasView {
   /**
@@ -38,51 +39,45 @@ export class ScrolledView extends CanvasView {
   constructor(root, parts) {
     super(root, parts);
     /** The scroll position to apply after the next layout. @type {{x: number, y: number} | null} */
-    this.wantedScroll = null;
-    this.painting = 0;
-    // Set by the first layout, before anything reads it.
-    this.geometry = /** @type {G} */ (/** @type {unknown} */ (null));
-    parts.scroll.onscroll = () => this.scrolled();
+    this.pendingScroll = null;
+    this.paintRequest = 0;
+    parts.scroll.onscroll = () => this.handleScroll();
   }
 
   /** The maximum height without scrolling. */
-  get mostHeight() {
+  get maxHeight() {
     return 860;
   }
 
-  /** @param {{width: number, height: number}} _box @returns {G} */
-  laidOut(_box) {
+  /** @param {{width: number, height: number}} _box @returns {Geometry} */
+  computeLayout(_box) {
     throw new Error("Not implemented: the layout of the view.");
   }
 
   paint() {}
 
-  /** Called after a new layout. @param {boolean} _scrolls */
-  arranged(_scrolls) {}
-
   /** @override */
-  arrange() {
-    const { parts, mostHeight: height } = this;
-    const bar = scrollbarWidth(parts.scroll);
-    this.geometry = this.laidOut({ width: this.width, height });
-    const tall = this.geometry.contentHeight > height + 1;
-    if (tall) this.geometry = this.laidOut({ width: this.width - bar, height });
+  layOut() {
+    const { parts, maxHeight: height } = this;
+    const scrollbar = scrollbarWidth(parts.scroll);
+    this.setGeometry(this.computeLayout({ width: this.width, height }));
+    const isTall = this.geometry.contentHeight > height + 1;
+    if (isTall) this.setGeometry(this.computeLayout({ width: this.width - scrollbar, height }));
     const { contentWidth, contentHeight } = this.geometry;
-    const wide = contentWidth > this.width - (tall ? bar : 0) + 1;
-    parts.scroll.style.overflowX = wide ? "scroll" : "hidden";
-    parts.scroll.style.overflowY = tall ? "scroll" : "hidden";
-    parts.scroll.style.height = `${Math.min(contentHeight, height) + (wide ? bar : 0)}px`;
+    const isWide = contentWidth > this.width - (isTall ? scrollbar : 0) + 1;
+    parts.scroll.style.overflowX = isWide ? "scroll" : "hidden";
+    parts.scroll.style.overflowY = isTall ? "scroll" : "hidden";
+    parts.scroll.style.height = `${Math.min(contentHeight, height) + (isWide ? scrollbar : 0)}px`;
     parts.extent.style.width = `${Math.max(contentWidth, 1)}px`;
     parts.extent.style.height = `${contentHeight}px`;
-    this.arranged(tall || wide);
     this.restoreScroll();
     this.sizeCanvases();
     this.paint();
   }
 
   restoreScroll() {
-    if (this.wantedScroll) this.scrollTo(this.wantedScroll.x, this.wantedScroll.y);
-    this.wantedScroll = null;
+    if (this.pendingScroll) this.scrollTo(this.pendingScroll.x, this.pendingScroll.y);
+    this.pendingScroll = null;
   }
 
   sizeCanvases() {
@@ -94,7 +89,7 @@ export class ScrolledView extends CanvasView {
   }
 
   /** The visible area, in coordinates of the content. */
-  get view() {
+  get viewport() {
     const { scrollLeft: x, scrollTop: y, clientWidth: width, clientHeight: height } = this.parts.scroll;
     return { x, y, width, height };
   }
@@ -104,10 +99,10 @@ export class ScrolledView extends CanvasView {
     this.parts.scroll.scrollTo({ left, top, behavior: "instant" });
   }
 
-  scrolled() {
-    if (this.painting) return;
-    this.painting = requestAnimationFrame(() => {
-      this.painting = 0;
+  handleScroll() {
+    if (this.paintRequest) return;
+    this.paintRequest = requestAnimationFrame(() => {
+      this.paintRequest = 0;
       this.hovered = null;
       this.paint();
       this.remember();

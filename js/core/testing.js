@@ -1,17 +1,19 @@
-// What tests share: a payload as Python packs it, a font without a browser, and a canvas that notes what is drawn.
+// Shared by the tests: payloads as Python packs them, a font without a browser, and a canvas that records its shapes.
+
+/** @typedef {import("./pen.js").DrawingContext} DrawingContext */
 
 /** @type {Record<string, string>} */
 const DTYPES = { Float32Array: "F32", Float64Array: "F64", Uint8Array: "U8", Uint16Array: "U16" };
 
 /**
- * A payload of a description and named arrays, as `views/payload.py` makes it.
+ * Packs a description and named arrays into a payload, as `views/payload.py` does.
  *
- * @param {object} described
+ * @param {object} description
  * @param {Record<string, Float32Array | Float64Array | Uint8Array | Uint16Array>} arrays
- * @param {Record<string, number[]>} shapes of those that are no plain list
+ * @param {Record<string, number[]>} shapes of the arrays with more than one dimension
  */
-export function packed(described, arrays, shapes = {}) {
-  const view = new TextEncoder().encode(JSON.stringify(described));
+export function packPayload(description, arrays, shapes = {}) {
+  const view = new TextEncoder().encode(JSON.stringify(description));
   const parts = Object.entries({ ...arrays, view }).sort(
     ([, one], [, other]) => other.BYTES_PER_ELEMENT - one.BYTES_PER_ELEMENT,
   );
@@ -32,16 +34,16 @@ export function packed(described, arrays, shapes = {}) {
   const bytes = new Uint8Array(start + end).fill(0x20);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(start - 8), true);
   bytes.set(text, 8);
-  let at = start;
+  let offset = start;
   for (const [, array] of parts) {
-    bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), at);
-    at += array.byteLength;
+    bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), offset);
+    offset += array.byteLength;
   }
   return bytes;
 }
 
 /**
- * A font whose letters are all half as wide as they are high.
+ * Measures texts in a font whose letters are half as wide as high.
  *
  * @type {import("./text.js").Measure}
  */
@@ -49,7 +51,7 @@ export const measure = (text, size) => Array.from(text).length * size * 0.5;
 
 /** @type {import("./theme.js").Theme} */
 export const theme = {
-  dark: false,
+  isDark: false,
   background: "white",
   ink: "black",
   muted: "gray",
@@ -59,15 +61,19 @@ export const theme = {
   missing: ["snow", "silver"],
 };
 
-/** Colors that say which entry they are. @type {import("./scale.js").Colors} */
+/** Colors that are named after their index. @type {import("./scale.js").Colors} */
 export const colors = {
   css: Array.from({ length: 256 }, (_, entry) => `entry-${entry}`),
-  words: Uint32Array.from({ length: 256 }, (_, entry) => entry),
+  rgba: Uint32Array.from({ length: 256 }, (_, entry) => entry),
   inks: Array.from({ length: 256 }, () => "ink"),
 };
 
-/** A 2d context that notes the shapes drawn on it, each as its name and its numbers or text. */
-export class NotingContext {
+/**
+ * A 2-D context that records its shapes, each as its name and its numbers or text.
+ *
+ * @implements {DrawingContext}
+ */
+export class RecordingContext {
   constructor() {
     /** @type {string[]} */
     this.shapes = [];
@@ -75,6 +81,14 @@ export class NotingContext {
     this.trace = [];
     this.fillStyle = "";
     this.strokeStyle = "";
+    this.font = "";
+    this.globalAlpha = 1;
+    this.imageSmoothingEnabled = true;
+    this.lineWidth = 1;
+    /** @type {CanvasTextAlign} */
+    this.textAlign = "left";
+    /** @type {CanvasTextBaseline} */
+    this.textBaseline = "alphabetic";
   }
 
   /** @param {string} text */
@@ -82,19 +96,19 @@ export class NotingContext {
     this.shapes.push(`text ${text} ${this.fillStyle}`);
   }
 
-  /** @param {...number} place */
-  fillRect(...place) {
-    this.shapes.push(`rect ${place.join(" ")} ${this.fillStyle}`);
+  /** @param {...number} numbers */
+  fillRect(...numbers) {
+    this.shapes.push(`rect ${numbers.join(" ")} ${this.fillStyle}`);
   }
 
-  /** @param {...number} place */
-  strokeRect(...place) {
-    this.shapes.push(`rect ${place.join(" ")} ${this.strokeStyle}`);
+  /** @param {...number} numbers */
+  strokeRect(...numbers) {
+    this.shapes.push(`rect ${numbers.join(" ")} ${this.strokeStyle}`);
   }
 
-  /** @param {...number} place */
-  roundRect(...place) {
-    this.trace.push(place.slice(0, 4).join(" "));
+  /** @param {...number} numbers */
+  roundRect(...numbers) {
+    this.trace.push(numbers.slice(0, 4).join(" "));
   }
 
   fill() {
@@ -124,6 +138,14 @@ export class NotingContext {
     this.shapes.push(`path ${this.trace.join("")} ${this.strokeStyle}`);
   }
 
+  /** @returns {DOMMatrix} */
+  getTransform() {
+    throw new Error("Images are not recorded.");
+  }
+
+  arc() {}
+  drawImage() {}
+  resetTransform() {}
   save() {}
   restore() {}
   clip() {}

@@ -11,7 +11,7 @@
  *
  * @param {string} text
  */
-export function visibleText(text) {
+export function makeVisible(text) {
   if (text.trim() === "") return text === "" ? "∅" : "␣";
   return text
     .replace(/\r?\n/g, "↵")
@@ -27,7 +27,7 @@ export function visibleText(text) {
  * @param {number} size
  * @param {Measure} measure
  */
-export function ellipsised(text, limit, size, measure, weight = 400) {
+export function truncateText(text, limit, size, measure, weight = 400) {
   if (measure(text, size, weight) <= limit) return text;
   const letters = Array.from(text); // by code point, so that surrogate pairs are not split
   let [low, high] = [0, letters.length];
@@ -47,7 +47,7 @@ export function ellipsised(text, limit, size, measure, weight = 400) {
  * @param {number} size
  * @param {Measure} measure
  */
-export function wrapped(text, width, size, measure) {
+export function wrapText(text, width, size, measure) {
   const lines = [""];
   for (const word of text.split(/\s+/)) {
     const last = lines[lines.length - 1];
@@ -55,7 +55,7 @@ export function wrapped(text, width, size, measure) {
     if (last && measure(longer, size, 600) > width) lines.push(word);
     else lines[lines.length - 1] = longer;
   }
-  return lines.map((line) => ellipsised(line, width, size, measure, 600));
+  return lines.map((line) => truncateText(line, width, size, measure, 600));
 }
 
 /**
@@ -66,13 +66,13 @@ export function wrapped(text, width, size, measure) {
  * @param {Measure} measure
  * @param {number} limit
  */
-export function widest(labels, size, measure, limit) {
-  let most = 0;
+export function measureWidest(labels, size, measure, limit) {
+  let maximum = 0;
   for (const label of labels) {
-    most = Math.max(most, measure(label, size));
-    if (most >= limit) return limit;
+    maximum = Math.max(maximum, measure(label, size));
+    if (maximum >= limit) return limit;
   }
-  return most;
+  return maximum;
 }
 
 /**
@@ -82,11 +82,11 @@ export function widest(labels, size, measure, limit) {
  * @param {number} pitch
  * @param {number} room
  */
-export function everyNth(count, pitch, room) {
+export function computeLabelStep(count, pitch, room) {
   for (let decade = 1; ; decade *= 10) {
     for (const step of [1, 2, 5]) {
-      const every = decade * step;
-      if (every * pitch >= room || every >= count) return every;
+      const labelStep = decade * step;
+      if (labelStep * pitch >= room || labelStep >= count) return labelStep;
     }
   }
 }
@@ -96,26 +96,26 @@ export function everyNth(count, pitch, room) {
  *
  * @param {string} label
  * @param {number} index
- * @param {number} every
+ * @param {number} labelStep
  */
-export function isShown(label, index, every) {
-  if (every === 1) return true;
+export function isLabelVisible(label, index, labelStep) {
+  if (labelStep === 1) return true;
   const number = /^-?\d+$/.test(label) ? Number(label) : index;
-  return number % every === 0;
+  return number % labelStep === 0;
 }
 
 /**
  * @param {number} value
  * @param {number} decimals
  */
-export function formatted(value, decimals) {
+export function formatNumber(value, decimals) {
   if (Number.isNaN(value)) return "no value";
   const text = value.toFixed(decimals);
-  return typographic(Number(text) === 0 ? text.replace("-", "") : text);
+  return replaceMinus(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
 /** Formats a count as 1,234, without Intl, which the embedded engine lacks. @param {number} count */
-export function counted(count) {
+export function formatCount(count) {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
@@ -125,11 +125,11 @@ export function counted(count) {
  * @param {number} value
  * @param {number} digits
  */
-export function plainNumber(value, digits) {
-  return typographic(String(Number(value.toPrecision(digits))));
+export function formatShort(value, digits) {
+  return replaceMinus(String(Number(value.toPrecision(digits))));
 }
 
 /** @param {string} number */
-function typographic(number) {
+function replaceMinus(number) {
   return number.replace("-", "−");
 }

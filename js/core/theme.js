@@ -1,11 +1,11 @@
 // The theme around an element, and text widths in its font.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { channels, luminance, mixed } from "./color.js";
+import { luminance, mixColors, parseColor } from "./color.js";
 
 /**
  * @typedef {object} Theme
- * @property {boolean} dark
+ * @property {boolean} isDark
  * @property {string} background
  * @property {string} ink
  * @property {string} muted of secondary text
@@ -18,7 +18,7 @@ import { channels, luminance, mixed } from "./color.js";
 /**
  * The colors and the font of a theme.
  *
- * @typedef {object} Paints
+ * @typedef {object} ThemeColors
  * @property {string} background
  * @property {string} ink
  * @property {string} accent
@@ -34,34 +34,34 @@ import { channels, luminance, mixed } from "./color.js";
 export function readTheme(element) {
   const style = getComputedStyle(element);
   /** @param {string} name @param {string} otherwise */
-  const variable = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
-  const background = variable("--st-background-color", constants.paper.light);
-  const usual = isDark(background) ? "dark" : "light";
-  return themeOf({
+  const readVariable = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
+  const background = readVariable("--st-background-color", constants.paper.light);
+  const scheme = isDarkColor(background) ? "dark" : "light";
+  return createTheme({
     background,
-    ink: variable("--st-text-color", constants.ink[usual]),
-    accent: variable("--st-primary-color", constants.accent[usual]),
-    font: variable("--st-font", "sans-serif"),
+    ink: readVariable("--st-text-color", constants.ink[scheme]),
+    accent: readVariable("--st-primary-color", constants.accent[scheme]),
+    font: readVariable("--st-font", "sans-serif"),
   });
 }
 
 /** @param {string} background */
-function isDark(background) {
-  return luminance(channels(background)) < 0.3;
+function isDarkColor(background) {
+  return luminance(parseColor(background)) < 0.3;
 }
 
 /**
- * @param {Paints} paints
+ * @param {ThemeColors} colors
  * @returns {Theme}
  */
-export function themeOf(paints) {
-  const [paper, text] = [channels(paints.background), channels(paints.ink)];
+export function createTheme(colors) {
+  const [paper, text] = [parseColor(colors.background), parseColor(colors.ink)];
   return {
-    ...paints,
-    dark: isDark(paints.background),
-    muted: mixed(text, paper, 0.36),
-    line: mixed(text, paper, 0.82),
-    missing: [mixed(text, paper, 0.9), mixed(text, paper, 0.72)],
+    ...colors,
+    isDark: isDarkColor(colors.background),
+    muted: mixColors(text, paper, 0.36),
+    line: mixColors(text, paper, 0.82),
+    missing: [mixColors(text, paper, 0.9), mixColors(text, paper, 0.72)],
   };
 }
 
@@ -69,7 +69,7 @@ export function themeOf(paints) {
  * @param {string} family
  * @param {number} size
  */
-export function fontOf(family, size, weight = 400) {
+export function formatFont(family, size, weight = 400) {
   return `${weight} ${size}px ${family}`;
 }
 
@@ -79,11 +79,11 @@ export function fontOf(family, size, weight = 400) {
  * @param {string} family
  * @returns {import("./text.js").Measure}
  */
-export function textMeasure(family) {
+export function createMeasure(family) {
   const context = document.createElement("canvas").getContext("2d");
   if (!context) throw new Error("This browser does not support the 2-D canvas.");
-  return textMeasured((text, size, weight = 400) => {
-    context.font = fontOf(family, size, weight);
+  return memoizeMeasure((text, size, weight = 400) => {
+    context.font = formatFont(family, size, weight);
     return context.measureText(text).width;
   });
 }
@@ -94,15 +94,15 @@ export function textMeasure(family) {
  * @param {import("./text.js").Measure} measure
  * @returns {import("./text.js").Measure}
  */
-export function textMeasured(measure) {
+export function memoizeMeasure(measure) {
   /** @type {Map<string, number>} */
-  const known = new Map();
+  const widths = new Map();
   return (text, size, weight = 400) => {
-    const id = `${size}/${weight}/${text}`;
-    let width = known.get(id);
+    const key = `${size}/${weight}/${text}`;
+    let width = widths.get(key);
     if (width === undefined) {
       width = measure(text, size, weight);
-      known.set(id, width);
+      widths.set(key, width);
     }
     return width;
   };

@@ -1,13 +1,13 @@
 // Attention of a layer between tokens or words, computed lazily from queries and keys.
 
-import { MEAN } from "../core/view.js";
+import { MEAN } from "../core/selection.js";
 
 /**
- * @typedef {import("../core/view.js").Head} Head
+ * @typedef {import("../core/selection.js").Head} Head
  * @typedef {import("./model.js").Unit} Unit
  */
 
-const ROWS_HELD = 16e6; // maximum number of cached weights, which bounds the memory for a long text
+const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, which bounds the memory for a long text
 
 /**
  * The data that attention is computed from.
@@ -23,7 +23,7 @@ export class Attention {
     this.model = model;
     this.count = model.units.length;
     /** Size of the received weights: number of units, or of the tokens that they are merged from. */
-    this.side = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
+    this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
     /** Log-sum-exp of each row, [head][query token]; NaN until computed. */
@@ -35,24 +35,24 @@ export class Attention {
    *
    * @param {Head} head
    * @param {number} query */
-  row(head, query) {
+  getRow(head, query) {
     const { weights } = this.model;
-    if (weights && this.side === this.count && head !== MEAN) return this.sentRow(weights, head, query);
+    if (weights && this.size === this.count && head !== MEAN) return this.readRow(weights, head, query);
     const id = `${head}/${query}`;
     let row = this.rows.get(id);
     if (row) return row;
-    row = head === MEAN ? this.meanRow(query) : this.mergedRow(head, query);
-    if (this.rows.size * this.count > ROWS_HELD) this.rows.clear();
+    row = head === MEAN ? this.computeMeanRow(query) : this.computeMergedRow(head, query);
+    if (this.rows.size * this.count > MAX_CACHED_WEIGHTS) this.rows.clear();
     this.rows.set(id, row);
     return row;
   }
 
   /** @param {number} query */
-  meanRow(query) {
+  computeMeanRow(query) {
     const mean = new Float64Array(this.count);
     const { heads } = this.model;
     heads.forEach((_, head) => {
-      this.row(head, query).forEach((weight, key) => {
+      this.getRow(head, query).forEach((weight, key) => {
         mean[key] += weight;
       });
     });
@@ -63,13 +63,13 @@ export class Attention {
    *
    * @param {number} head
    * @param {number} query */
-  mergedRow(head, query) {
-    const { units, tokenCount, weights: sent, vectors } = this.model;
+  computeMergedRow(head, query) {
+    const { units, tokenCount, weights: received, vectors } = this.model;
     const lengths = vectors?.lengths;
     const { first, pieces } = units[query];
     const row = new Float64Array(this.count);
     for (let token = first; token < first + pieces; token++) {
-      const weights = sent ? this.sentRow(sent, head, token) : this.tokenRow(head, token);
+      const weights = received ? this.readRow(received, head, token) : this.computeTokenRow(head, token);
       units.forEach((unit, key) => {
         for (let i = unit.first; i < unit.first + unit.pieces; i++) {
           row[key] += lengths ? weights[i] * lengths[head * tokenCount + i] : weights[i];
@@ -80,9 +80,9 @@ export class Attention {
   }
 
   /** @param {Float32Array} weights @param {number} head @param {number} query */
-  sentRow(weights, head, query) {
-    const start = (head * this.side + query) * this.side;
-    return weights.subarray(start, start + this.side);
+  readRow(weights, head, query) {
+    const start = (head * this.size + query) * this.size;
+    return weights.subarray(start, start + this.size);
   }
 
   get vectors() {
@@ -95,7 +95,7 @@ export class Attention {
    *
    * @param {number} head
    * @param {number} query */
-  tokenRow(head, query) {
+  computeTokenRow(head, query) {
     const { tokenCount, scaling } = this.model;
     const { queries, keys, dim, mask } = this.vectors;
     const scores = this.scores;
@@ -104,7 +104,7 @@ export class Attention {
     for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
       let sum = 0;
       for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
-      scores[key] = mask && this.masked(query, key) ? Number.NEGATIVE_INFINITY : sum * scaling;
+      scores[key] = mask && this.isMasked(query, key) ? Number.NEGATIVE_INFINITY : sum * scaling;
     }
     const logSum = logSumExp(scores);
     this.logSums[head][query] = logSum;
@@ -113,10 +113,10 @@ export class Attention {
   }
 
   /** @param {number} head @param {number} query @param {number} key */
-  score(head, query, key) {
+  computeScore(head, query, key) {
     const { tokenCount, scaling } = this.model;
     const { queries, keys, dim } = this.vectors;
-    if (this.masked(query, key)) return Number.NEGATIVE_INFINITY;
+    if (this.isMasked(query, key)) return Number.NEGATIVE_INFINITY;
     const [q, k] = [(head * tokenCount + query) * dim, (head * tokenCount + key) * dim];
     let sum = 0;
     for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
@@ -124,7 +124,7 @@ export class Attention {
   }
 
   /** @param {number} query @param {number} key */
-  masked(query, key) {
+  isMasked(query, key) {
     const { mask, maskRows } = this.vectors;
     if (!mask) return false;
     const row = maskRows === 1 ? 0 : query;
@@ -137,12 +137,12 @@ export class Attention {
    * @param {Head} head
    * @param {number} key
    * @returns {Float32Array | null} */
-  column(head, key) {
+  getColumn(head, key) {
     const heads = head === MEAN ? this.model.heads.map((_, i) => i) : [head];
     /** @type {Float64Array[]} */
     const parts = [];
-    for (const one of heads) {
-      const part = this.headColumn(one, key);
+    for (const index of heads) {
+      const part = this.computeColumn(index, key);
       if (!part) return null;
       parts.push(part);
     }
@@ -152,9 +152,9 @@ export class Attention {
   }
 
   /** @param {number} head @param {number} key @returns {Float64Array | null} */
-  headColumn(head, key) {
+  computeColumn(head, key) {
     const { units, tokenCount, vectors } = this.model;
-    if (!vectors) return Float64Array.from(units, (_, query) => this.row(head, query)[key]);
+    if (!vectors) return Float64Array.from(units, (_, query) => this.getRow(head, query)[key]);
     if (!this.isPrepared(head)) return null;
     const { lengths } = vectors;
     const target = units[key];
@@ -162,7 +162,7 @@ export class Attention {
       let sum = 0;
       for (let query = unit.first; query < unit.first + unit.pieces; query++) {
         for (let i = target.first; i < target.first + target.pieces; i++) {
-          const weight = Math.exp(this.score(head, query, i) - this.logSums[head][query]);
+          const weight = Math.exp(this.computeScore(head, query, i) - this.logSums[head][query]);
           sum += lengths ? weight * lengths[head * tokenCount + i] : weight;
         }
       }
@@ -179,13 +179,13 @@ export class Attention {
    *
    * @param {number[]} heads
    * @param {number} milliseconds */
-  prepare(heads, milliseconds) {
+  prepareColumns(heads, milliseconds) {
     if (!this.model.vectors) return true;
     const end = performance.now() + milliseconds;
     for (const head of heads) {
       for (let query = 0; query < this.model.tokenCount; query++) {
         if (!Number.isNaN(this.logSums[head][query])) continue;
-        this.tokenRow(head, query);
+        this.computeTokenRow(head, query);
         if (performance.now() > end) return false;
       }
     }
@@ -195,9 +195,9 @@ export class Attention {
 
 /** @param {Float64Array} scores */
 function logSumExp(scores) {
-  let most = Number.NEGATIVE_INFINITY;
-  for (const score of scores) if (score > most) most = score;
+  let maximum = Number.NEGATIVE_INFINITY;
+  for (const score of scores) if (score > maximum) maximum = score;
   let sum = 0;
-  for (const score of scores) sum += Math.exp(score - most);
-  return most + Math.log(sum);
+  for (const score of scores) sum += Math.exp(score - maximum);
+  return maximum + Math.log(sum);
 }

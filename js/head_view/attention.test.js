@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { packed } from "../core/testing.js";
-import { MEAN } from "../core/view.js";
+import { MEAN } from "../core/selection.js";
+import { packPayload } from "../core/testing.js";
 import { Attention } from "./attention.js";
-import { chosenWeights, linesFrom, permitted, specialShares } from "./lines.js";
-import { seriesName, unitName, unpackHeads } from "./model.js";
-import { shareSentence, specialSentence } from "./sentences.js";
+import { computeSpecialShares, createLineFilter, selectLines, sumActiveWeights } from "./lines.js";
+import { nameSeries, nameUnit, unpackHeads } from "./model.js";
+import { describeLines, describeSpecials } from "./sentences.js";
 
 const LN2 = Math.log(2);
 
@@ -15,7 +15,7 @@ const LN2 = Math.log(2);
  *
  * @param {Record<string, Float32Array | Uint8Array>} more arrays
  */
-function worded(more = {}, shapes = {}) {
+function createModel(more = {}, shapes = {}) {
   const described = { heads: [0], texts: ["we", "left"], tokenCount: 3, scaling: LN2, full: 1, layers: 6 };
   const arrays = {
     firsts: new Uint16Array([0, 1]),
@@ -25,11 +25,11 @@ function worded(more = {}, shapes = {}) {
     keys: new Float32Array([0, 0, 1, 0, 0, 1]),
     ...more,
   };
-  return unpackHeads(packed(described, arrays, { queries: [1, 3, 2], keys: [1, 3, 2], ...shapes }));
+  return unpackHeads(packPayload(described, arrays, { queries: [1, 3, 2], keys: [1, 3, 2], ...shapes }));
 }
 
 /** Two heads whose weights were sent: [head, query, key]. */
-function sent() {
+function createReceivedModel() {
   const described = { heads: [4, 9], texts: ["a", "b"], tokenCount: 2, scaling: 1, full: 1, layers: 6 };
   const weights = new Float32Array([1, 0, 0.5, 0.5, 0.25, 0.75, 0, 1]);
   const arrays = {
@@ -38,88 +38,94 @@ function sent() {
     specials: new Uint8Array(2),
     weights,
   };
-  return unpackHeads(packed(described, arrays, { weights: [2, 2, 2] }));
+  return unpackHeads(packPayload(described, arrays, { weights: [2, 2, 2] }));
 }
 
-/** @param {ArrayLike<number> | null} found @param {number[]} expected */
-function near(found, expected) {
-  assert.ok(found);
-  assert.equal(found.length, expected.length);
+/** @param {ArrayLike<number> | null} actual @param {number[]} expected */
+function assertNear(actual, expected) {
+  assert.ok(actual);
+  assert.equal(actual.length, expected.length);
   expected.forEach((number, i) => {
-    assert.ok(Math.abs(found[i] - number) < 1e-6, `${i}: ${found[i]} is not ${number}`);
+    assert.ok(Math.abs(actual[i] - number) < 1e-6, `${i}: ${actual[i]} is not ${number}`);
   });
 }
 
 test("a token's row is the softmax of its scores", () => {
-  const attention = new Attention(worded());
+  const attention = new Attention(createModel());
   // Query 0 is (1, 0), so its scores are 0, 1, 0: weights 1, 2, 1 of 4.
-  near(attention.tokenRow(0, 0), [1 / 4, 2 / 4, 1 / 4]);
+  assertNear(attention.computeTokenRow(0, 0), [1 / 4, 2 / 4, 1 / 4]);
   // Query 2 is (1, 1): scores 0, 1, 1, weights 1, 2, 2 of 5.
-  near(attention.tokenRow(0, 2), [1 / 5, 2 / 5, 2 / 5]);
+  assertNear(attention.computeTokenRow(0, 2), [1 / 5, 2 / 5, 2 / 5]);
 });
 
-test("pieces of a word are summed as keys and averaged as queries", () => {
-  const attention = new Attention(worded());
-  near(attention.row(0, 0), [1 / 4, 3 / 4]);
+test("the tokens of a word are summed as keys and averaged as queries", () => {
+  const attention = new Attention(createModel());
+  assertNear(attention.getRow(0, 0), [1 / 4, 3 / 4]);
   // Query 1 is (0, 1): weights 1, 1, 2 of 4.
-  near(attention.row(0, 1), [(1 / 4 + 1 / 5) / 2, (3 / 4 + 4 / 5) / 2]);
+  assertNear(attention.getRow(0, 1), [(1 / 4 + 1 / 5) / 2, (3 / 4 + 4 / 5) / 2]);
 });
 
-test("a key that may not be looked at gets nothing", () => {
+test("a masked key gets no attention", () => {
   // A bit for each of three keys, from the left: the second is out of sight.
-  const attention = new Attention(worded({ mask: new Uint8Array([0b10100000]) }, { mask: [1, 1] }));
-  near(attention.tokenRow(0, 0), [1 / 2, 0, 1 / 2]);
+  const attention = new Attention(createModel({ mask: new Uint8Array([0b10100000]) }, { mask: [1, 1] }));
+  assertNear(attention.computeTokenRow(0, 0), [1 / 2, 0, 1 / 2]);
 });
 
-test("each query may have a mask of its own", () => {
+test("each query can have its own mask", () => {
   const mask = new Uint8Array([0b10000000, 0b11000000, 0b11100000]);
-  const attention = new Attention(worded({ mask }, { mask: [3, 1] }));
-  near(attention.tokenRow(0, 0), [1, 0, 0]);
-  near(attention.tokenRow(0, 1), [1 / 2, 1 / 2, 0]);
-  near(attention.tokenRow(0, 2), [1 / 5, 2 / 5, 2 / 5]);
+  const attention = new Attention(createModel({ mask }, { mask: [3, 1] }));
+  assertNear(attention.computeTokenRow(0, 0), [1, 0, 0]);
+  assertNear(attention.computeTokenRow(0, 1), [1 / 2, 1 / 2, 0]);
+  assertNear(attention.computeTokenRow(0, 2), [1 / 5, 2 / 5, 2 / 5]);
 });
 
-test("weights are multiplied with lengths where there are some", () => {
-  const attention = new Attention(worded({ lengths: new Float32Array([4, 2, 8]) }, { lengths: [1, 3] }));
-  near(attention.row(0, 0), [1, 1 + 2]);
+test("weights are multiplied by lengths if the payload contains them", () => {
+  const attention = new Attention(createModel({ lengths: new Float32Array([4, 2, 8]) }, { lengths: [1, 3] }));
+  assertNear(attention.getRow(0, 0), [1, 1 + 2]);
 });
 
-test("a column is the same numbers, once all rows were gone through", () => {
-  const attention = new Attention(worded());
-  assert.equal(attention.column(0, 1), null);
-  assert.equal(attention.prepare([0], 1000), true);
+test("a column equals the rows, after all rows have been computed", () => {
+  const attention = new Attention(createModel());
+  assert.equal(attention.getColumn(0, 1), null);
+  assert.equal(attention.prepareColumns([0], 1000), true);
   for (const key of [0, 1]) {
-    near(
-      attention.column(0, key),
-      [0, 1].map((query) => attention.row(0, query)[key]),
+    assertNear(
+      attention.getColumn(0, key),
+      [0, 1].map((query) => attention.getRow(0, query)[key]),
     );
-    near(
-      attention.column(MEAN, key),
-      [0, 1].map((query) => attention.row(MEAN, query)[key]),
+    assertNear(
+      attention.getColumn(MEAN, key),
+      [0, 1].map((query) => attention.getRow(MEAN, query)[key]),
     );
   }
 });
 
-test("weights that were sent are read, and their mean made", () => {
-  const attention = new Attention(sent());
-  near(attention.row(1, 0), [0.25, 0.75]);
-  near(attention.row(MEAN, 0), [0.625, 0.375]);
-  near(attention.column(0, 1), [0, 0.5]);
-  near(attention.column(MEAN, 1), [0.375, 0.75]);
+test("received weights are read and averaged over the heads", () => {
+  const attention = new Attention(createReceivedModel());
+  assertNear(attention.getRow(1, 0), [0.25, 0.75]);
+  assertNear(attention.getRow(MEAN, 0), [0.625, 0.375]);
+  assertNear(attention.getColumn(0, 1), [0, 0.5]);
+  assertNear(attention.getColumn(MEAN, 1), [0.375, 0.75]);
 });
 
-test("heads and units are named as people count", () => {
-  const model = sent();
-  assert.equal(seriesName(model, [MEAN]), "mean of 2 heads");
-  assert.equal(seriesName(model, [1]), "head 10");
-  assert.equal(seriesName(model, [0, 1]), "all heads");
-  assert.equal(unitName(worded(), 1), "left (1)");
+test("heads are named from 1", () => {
+  const model = createReceivedModel();
+  assert.equal(nameSeries(model, [MEAN]), "mean of 2 heads");
+  assert.equal(nameSeries(model, [1]), "head 10");
+  assert.equal(nameSeries(model, [0, 1]), "all heads");
+  assert.equal(nameUnit(createModel(), 1), "left (1)");
 });
 
-test("lines are those from the threshold on, with the share that they carry", () => {
-  const attention = new Attention(sent());
-  const all = permitted(attention.model, { specials: true, direction: "all" });
-  const { lines, share, told, possible, least, capped } = linesFrom(attention, [0], [0, 1], all, 0.5);
+test("lines have at least the threshold, and their share is computed", () => {
+  const attention = new Attention(createReceivedModel());
+  const all = createLineFilter(attention.model, { specials: true, direction: "all" });
+  const { lines, share, visibleShare, drawableCount, minWeight, isCapped } = selectLines(
+    attention,
+    [0],
+    [0, 1],
+    all,
+    0.5,
+  );
   assert.deepEqual(
     lines.map(({ query, key, weight }) => [query, key, weight]),
     [
@@ -128,25 +134,31 @@ test("lines are those from the threshold on, with the share that they carry", ()
       [1, 1, 0.5],
     ],
   );
-  assert.deepEqual([share, told, possible, least, capped], [1, 1, 3, 0.5, false]);
+  assert.deepEqual([share, visibleShare, drawableCount, minWeight, isCapped], [1, 1, 3, 0.5, false]);
 });
 
-test("without a threshold the strongest lines are drawn that tell half", () => {
-  const attention = new Attention(sent());
-  const all = permitted(attention.model, { specials: true, direction: "all" });
+test("without a threshold the strongest lines carry half of the attention", () => {
+  const attention = new Attention(createReceivedModel());
+  const all = createLineFilter(attention.model, { specials: true, direction: "all" });
   // Head 0 gives 1, ½ and ½: the first of them is half of it. Head 1 gives ¼, ¾ and 1: the last is exactly half.
   for (const head of [0, 1]) {
-    const { lines, share, told, possible, least } = linesFrom(attention, [head], [0, 1], all, null);
-    assert.deepEqual([lines.length, share, told, possible, least], [1, 0.5, 0.5, 3, 1]);
+    const { lines, share, visibleShare, drawableCount, minWeight } = selectLines(
+      attention,
+      [head],
+      [0, 1],
+      all,
+      null,
+    );
+    assert.deepEqual([lines.length, share, visibleShare, drawableCount, minWeight], [1, 0.5, 0.5, 3, 1]);
   }
   // Of query 0 alone head 1 gives ¼ and ¾.
-  const { lines, told } = linesFrom(attention, [1], [0], all, null);
-  assert.deepEqual([lines.length, told], [1, 0.75]);
-  // Weights as strong as the last one are not told apart: of ½ and ½ both are drawn.
-  assert.equal(linesFrom(attention, [0], [1], all, null).lines.length, 2);
+  const { lines, visibleShare } = selectLines(attention, [1], [0], all, null);
+  assert.deepEqual([lines.length, visibleShare], [1, 0.75]);
+  // Weights as strong as the last one are not distinguished: of ½ and ½ both are drawn.
+  assert.equal(selectLines(attention, [0], [1], all, null).lines.length, 2);
 });
 
-test("the strongest lines are those that sorting all weights gives", () => {
+test("the strongest lines equal those found by sorting all weights", () => {
   const count = 40;
   let seed = 1;
   const random = () => {
@@ -162,53 +174,72 @@ test("the strongest lines are those that sorting all weights gives", () => {
   };
   const texts = Array.from({ length: count }, (_, i) => `t${i}`);
   const described = { heads: [0], texts, tokenCount: count, scaling: 1, full: 1, layers: 1 };
-  const attention = new Attention(unpackHeads(packed(described, arrays, { weights: [1, count, count] })));
-  const all = permitted(attention.model, { specials: true, direction: "all" });
-  const { lines, told } = linesFrom(attention, [0], all.shown, all, null);
-  const sorted = [...weights].sort((one, other) => other - one);
-  const whole = sorted.reduce((sum, one) => sum + one, 0);
+  const attention = new Attention(
+    unpackHeads(packPayload(described, arrays, { weights: [1, count, count] })),
+  );
+  const all = createLineFilter(attention.model, { specials: true, direction: "all" });
+  const { lines, visibleShare } = selectLines(attention, [0], all.units, all, null);
+  const sorted = [...weights].sort((a, b) => b - a);
+  const total = sorted.reduce((sum, weight) => sum + weight, 0);
   let [sum, number] = [0, 0];
-  while (sum < whole / 2) sum += sorted[number++];
+  while (sum < total / 2) sum += sorted[number++];
   assert.equal(lines.length, number);
-  assert.ok(told >= 0.5 && told - sorted[number - 1] / whole < 0.5, "one fewer would tell less than half");
+  assert.ok(
+    visibleShare >= 0.5 && visibleShare - sorted[number - 1] / total < 0.5,
+    "one line fewer would carry less than half",
+  );
 });
 
-test("what special tokens get is a share of each query's attention", () => {
-  const attention = new Attention(worded());
+test("the share of special tokens is computed per query", () => {
+  const attention = new Attention(createModel());
   // Token 0 is special. Query "left" is of two pieces: (0, 1) scores 0, 0, 1 and (1, 1) scores 0, 1, 1.
-  const found = specialShares(attention, [0, 0], [1]);
-  near([found.get(1) ?? 0], [(1 / 4 + 1 / 5) / 2]);
-  const model = { ...worded(), total: "attention" };
-  const drawn = {
-    ...linesFrom(attention, [0], [1], permitted(model, { specials: false, direction: "all" }), null),
+  const shares = computeSpecialShares(attention, [0, 0], [1]);
+  assertNear([shares.get(1) ?? 0], [(1 / 4 + 1 / 5) / 2]);
+  const model = { ...createModel(), total: "attention" };
+  const selected = {
+    ...selectLines(attention, [0], [1], createLineFilter(model, { specials: false, direction: "all" }), null),
   };
-  near([drawn.share], [1 - (1 / 4 + 1 / 5) / 2]);
+  assertNear([selected.share], [1 - (1 / 4 + 1 / 5) / 2]);
   assert.equal(
-    specialSentence(found),
+    describeSpecials(shares),
     " Gray bars: attention on the hidden special tokens, on average 22.5 %.",
   );
-  const said = shareSentence(model, { ...drawn, possible: 3, told: 0.52, automatic: true });
-  const of = "carrying 77.5 % of the attention of the 1 tokens in view.";
-  assert.equal(said, `The strongest 1 of 3 lines (52.0 % of the visible attention), ${of}`);
-  const open = shareSentence(model, { ...drawn, possible: 3, told: drawn.share, automatic: true });
-  assert.equal(open, `The strongest 1 of 3 lines, ${of}`);
+  const sentence = describeLines(model, {
+    ...selected,
+    drawableCount: 3,
+    visibleShare: 0.52,
+    isAutomatic: true,
+  });
+  const ending = "carrying 77.5 % of the attention of the 1 tokens in view.";
+  assert.equal(sentence, `The strongest 1 of 3 lines (52.0 % of the visible attention), ${ending}`);
+  const open = describeLines(model, {
+    ...selected,
+    drawableCount: 3,
+    visibleShare: selected.share,
+    isAutomatic: true,
+  });
+  assert.equal(open, `The strongest 1 of 3 lines, ${ending}`);
 });
 
-test("only what is asked for is shown and joined", () => {
-  const model = worded();
-  assert.deepEqual(permitted(model, { specials: false, direction: "all" }).shown, [1]);
-  const { isSource, isTarget } = permitted(model, { specials: true, direction: "AB" });
+test("options restrict the visible units and the lines between them", () => {
+  const model = createModel();
+  assert.deepEqual(createLineFilter(model, { specials: false, direction: "all" }).units, [1]);
+  const { isSource, isTarget } = createLineFilter(model, { specials: true, direction: "AB" });
   assert.deepEqual([0, 1].map(isSource), [true, false]);
   assert.deepEqual([0, 1].map(isTarget), [false, true]);
 });
 
-test("what several units give is added up, and averaged over heads", () => {
-  const attention = new Attention(sent());
-  const chosen = chosenWeights(attention, [0, 1], "query", [0, 1], [0, 1]);
-  assert.ok(chosen);
-  near(chosen.parts[0], [1.5, 0.5]);
-  near(chosen.parts[1], [0.25, 1.75]);
-  near(chosen.mean, [0.875, 1.125]);
-  assert.equal(chosen.lines.length, 6, "none for a weight of nothing");
-  assert.equal(chosenWeights(new Attention(worded()), [0], "key", [0], [0]), null, "not added up yet");
+test("weights of several units are summed over units and averaged over heads", () => {
+  const attention = new Attention(createReceivedModel());
+  const active = sumActiveWeights(attention, [0, 1], "query", [0, 1], [0, 1]);
+  assert.ok(active);
+  assertNear(active.headWeights[0], [1.5, 0.5]);
+  assertNear(active.headWeights[1], [0.25, 1.75]);
+  assertNear(active.mean, [0.875, 1.125]);
+  assert.equal(active.lines.length, 6, "a weight of 0 has no line");
+  assert.equal(
+    sumActiveWeights(new Attention(createModel()), [0], "key", [0], [0]),
+    null,
+    "not added up yet",
+  );
 });

@@ -1,428 +1,468 @@
-// The head view component: attention as lines between tokens. `shown` is the only copy of its state.
+// The head view component: attention as lines between tokens. `versioned` is the only copy of its selection.
 
-import { leading, within } from "../core/canvas_view.js";
+import { clampIndex, lookUp } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
-import { mounting } from "../core/mount.js";
+import { createMount } from "../core/mount.js";
 import { Payload } from "../core/payload.js";
+import { requireValue } from "../core/require_value.js";
 import { ScrolledView } from "../core/scrolled_view.js";
-import { Source } from "../core/source.js";
-import { plainNumber } from "../core/text.js";
-import { changed, keep, MEAN, newest, resumed, stepped } from "../core/view.js";
+import {
+  applyChange,
+  getLatestSelection,
+  MEAN,
+  rememberSelection,
+  resumeSelection,
+  stepHead,
+} from "../core/selection.js";
+import { LayerSource } from "../core/source.js";
+import { formatShort } from "../core/text.js";
 import { Toolbar } from "../toolbar/bar.js";
 import { Attention } from "./attention.js";
-import { barsOf, chosenOf, drawnOf } from "./drawn.js";
-import { headLayout, inView, unitAt } from "./layout.js";
-import { permitted } from "./lines.js";
-import { inWords, layerName, unitName, unpackHeads } from "./model.js";
-import { paintChosen, paintCursor, paintHeads } from "./paint.js";
+import { exportHeads } from "./export.js";
+import { computeHeadLayout, findUnit, getVisibleRange } from "./layout.js";
+import { createLineFilter } from "./lines.js";
+import { computeActiveWeights, computeBars, selectVisibleLines } from "./marks.js";
+import { nameLayer, nameUnit, switchUnits, unpackHeads } from "./model.js";
+import { paintActive, paintCursor, paintHeads } from "./paint.js";
 import { headParts } from "./parts.js";
-import { savedHeads } from "./saved.js";
 import {
-  reasonNodes,
-  rowNodes,
-  shareSentence,
-  specialSentence,
-  titleNodes,
-  titleOf,
-  weightsTable,
+  createReadout,
+  createReason,
+  createTable,
+  createTitle,
+  describeLines,
+  describeSpecials,
+  formatTitle,
 } from "./sentences.js";
 
 /**
- * @typedef {import("../core/view.js").Head} Head
- * @typedef {import("../core/view.js").Pins} Pins
- * @typedef {import("../core/view.js").Shown} Shown
- * @typedef {import("../core/view.js").View} View
- * @typedef {import("../toolbar/bar.js").Offer} Offer
+ * @typedef {import("../core/selection.js").Head} Head
+ * @typedef {import("../core/selection.js").Pins} Pins
+ * @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection
+ * @typedef {import("../core/selection.js").Selection} Selection
+ * @typedef {import("../toolbar/bar.js").ToolbarOptions} ToolbarOptions
  * @typedef {import("./layout.js").HeadGeometry} HeadGeometry
  * @typedef {import("./layout.js").Place} Place
- * @typedef {import("./lines.js").Permitted} Permitted
+ * @typedef {import("./lines.js").LineFilter} LineFilter
  * @typedef {import("./model.js").HeadModel} HeadModel
  * @typedef {import("./paint.js").HeadPicture} HeadPicture
  * @typedef {import("./sentences.js").Reason} Reason
  */
 
 /**
- * The initial state from `views/head_view.py`; a layer's numbers are part of it or fetched.
+ * The data from `views/head_view.py`; a layer's numbers are part of it or fetched.
  *
- * @typedef {{key: string, shown: Shown, offer: Offer, source: string, reason: Reason | null}} Announced
+ * @typedef {object} HeadViewData
+ * @property {string} key
+ * @property {VersionedSelection} selection the initial selection
+ * @property {ToolbarOptions} offer
+ * @property {string} source URL prefix of the layers
+ * @property {Reason | null} reason why the app selected a head
  */
 
-/** @extends {ScrolledView<HeadModel, Place, import("./parts.js").HeadParts, HeadGeometry>} */
+/** @typedef {{units: string, scroll: {x: number, y: number}}} State */
+
+/** @extends {ScrolledView<HeadModel, Place, import("./parts.js").HeadParts, HeadGeometry, State>} */
 class HeadView extends ScrolledView {
+  /** @type {HeadViewData | null} */
+  #initial = null;
+  /** @type {VersionedSelection | null} */
+  #versioned = null;
+  /** @type {Attention | null} */
+  #attention = null;
+
   /** @param {HTMLElement} root */
   constructor(root) {
-    const bar = new Toolbar((change, made) => this.look(change, made));
-    const parts = headParts(root, bar.root);
+    const toolbar = new Toolbar((change, isFinal) => this.updateSelection(change, isFinal));
+    const parts = headParts(root, toolbar.root);
     super(root, parts);
-    this.bar = bar;
-    /** @type {Permitted} */
-    this.allowed = { shown: [], isSource: () => false, isTarget: () => false };
+    this.toolbar = toolbar;
+    /** @type {LineFilter} */
+    this.lineFilter = { units: [], isSource: () => false, isTarget: () => false };
     /** @type {Map<number, number>} */
-    this.places = new Map();
+    this.unitIndices = new Map();
     /** The labels of the heads, [layer][head]; empty until they arrive. @type {string[][]} */
     this.labels = [];
-    this.asked = 0;
+    this.requestCount = 0;
     /** The latest revision that was reported to the page. */
-    this.told = 0;
-    this.units = "";
-    this.waiting = false;
-    this.preparing = 0;
-    // Set by the first update, before anything reads them.
-    this.announced = /** @type {Announced} */ (/** @type {unknown} */ (null));
-    this.shown = /** @type {Shown} */ (/** @type {unknown} */ (null));
-    this.source = /** @type {Source} */ (/** @type {unknown} */ (null));
-    this.attention = /** @type {Attention} */ (/** @type {unknown} */ (null));
+    this.reportedRevision = 0;
+    this.unitNames = "";
+    this.isWaiting = false;
+    this.preparationTimer = 0;
+    /** @type {LayerSource | null} */
+    this.source = null;
     /** @type {(report: unknown) => void} */
-    this.tell = () => {};
+    this.sendReport = () => {};
     /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
-    this.held = undefined;
+    this.fetchLayer = undefined;
     parts.scroll.hidden = true; // until the first layer has arrived
-    parts.details.ontoggle = () => this.mark();
+    parts.details.ontoggle = () => this.paintOverlay();
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
-  attach({ setStateValue, fetchLayer, listenTo }) {
-    this.tell = (report) => setStateValue("shown", report);
-    this.held = fetchLayer;
-    listenTo?.(({ layer, heads, words, pins }) => this.look({ layer, heads, words, pins }));
+  attach({ setStateValue, fetchLayer, onSelectionRequest }) {
+    this.sendReport = (report) => setStateValue("selection", report);
+    this.fetchLayer = fetchLayer;
+    onSelectionRequest?.(({ layer, heads, words, pins }) =>
+      this.updateSelection({ layer, heads, words, pins }),
+    );
   }
 
   // State
 
-  /** The current view. @returns {View} */
-  get choice() {
-    return this.shown.view;
+  /** The data of the last payload. @returns {HeadViewData} */
+  get initial() {
+    return requireValue(this.#initial, "initial data");
+  }
+
+  /** The current selection and its revision. @returns {VersionedSelection} */
+  get versioned() {
+    return requireValue(this.#versioned, "selection");
+  }
+
+  /** @returns {Selection} */
+  get selection() {
+    return this.versioned.value;
+  }
+
+  /** The attention of the current layer. @returns {Attention} */
+  get attention() {
+    return requireValue(this.#attention, "attention");
   }
 
   /** The visible heads. @returns {Head[]} */
   get series() {
     const { rolled, heads } = this.model;
-    const held = rolled ? [] : this.choice.heads.filter((head) => head === MEAN || head < heads.length);
-    return held.length ? held : [MEAN];
+    const valid = rolled ? [] : this.selection.heads.filter((head) => head === MEAN || head < heads.length);
+    return valid.length ? valid : [MEAN];
   }
 
   /** The visible pinned units. @returns {Pins} */
-  get chosen() {
-    const { side, units } = this.choice.pins;
+  get pins() {
+    const { side, units } = this.selection.pins;
     return { side, units: units.filter((unit) => unit < this.model.units.length) };
   }
 
   /** @override @param {Uint8Array} data */
-  take(data) {
+  readPayload(data) {
+    /** @type {Payload<HeadViewData>} */
     const payload = new Payload(data);
-    this.announced = payload.described;
-    const { key, shown, source } = this.announced;
-    this.shown = resumed(key, shown);
-    this.told = Math.max(this.told, shown.revision);
-    const fresh = this.source?.address !== source;
-    if (fresh) {
-      this.source = new Source(source, this.held);
+    const { key, selection, source } = payload.description;
+    this.#initial = payload.description;
+    this.#versioned = resumeSelection(key, selection);
+    this.reportedRevision = Math.max(this.reportedRevision, selection.revision);
+    const isNewSource = this.source?.urlPrefix !== source;
+    if (isNewSource) {
+      this.source = new LayerSource(source, this.fetchLayer);
       this.labels = [];
     }
-    const sent = payload.has("firsts") ? unpackHeads(data) : null;
-    if (sent?.layer === this.choice.layer) {
-      this.asked++; // a layer that is still loading is outdated
-      this.adopt(sent);
-      this.settle();
-    } else if (fresh || this.model?.layer !== this.choice.layer) this.load();
+    const received = payload.has("firsts") ? unpackHeads(data) : null;
+    if (received?.layer === this.selection.layer) {
+      this.requestCount++; // a layer that is still loading is outdated
+      this.setLayer(received);
+      this.finishLoading();
+    } else if (isNewSource || !this.hasModel || this.model.layer !== this.selection.layer) this.loadLayer();
   }
 
   /**
-   * Changes the view; it is reported to the page after painting, because the response can wait.
+   * Changes the selection; it is reported to the page after painting, because the response can wait.
    *
-   * @param {Partial<View>} change
-   * @param {boolean} made whether the change is final, and not part of a drag
+   * @param {Partial<Selection>} change
+   * @param {boolean} isFinal whether the change is final, and not part of a drag
    */
-  look(change, made = true) {
-    if (change.options && change.options.layout !== this.choice.options.layout) {
-      this.wantedScroll = { x: 0, y: 0 };
+  updateSelection(change, isFinal = true) {
+    if (change.options && change.options.layout !== this.selection.options.layout) {
+      this.pendingScroll = { x: 0, y: 0 };
     }
-    this.shown = changed(this.shown, change);
-    keep(this.announced.key, this.shown);
-    this.describe();
+    this.#versioned = applyChange(this.versioned, change);
+    rememberSelection(this.initial.key, this.versioned);
+    this.updateControls();
     if (change.layer !== undefined) {
-      this.say(`Layer ${this.model ? layerName(this.model, change.layer) : change.layer}`);
-      this.load();
+      this.announce(`Layer ${this.hasModel ? nameLayer(this.model, change.layer) : change.layer}`);
+      this.loadLayer();
       return;
     }
-    if (!this.model) {
-      if (made) this.report(); // its first layer is still loading
+    if (!this.hasModel) {
+      if (isFinal) this.reportSelection(); // its first layer is still loading
       return;
     }
-    if (change.heads) this.say(titleOf(this.model, this.series));
+    if (change.heads) this.announce(formatTitle(this.model, this.series));
     if ("words" in change && this.model.other) {
-      this.adopt(this.model);
-      this.describe();
+      this.setLayer(this.model);
+      this.updateControls();
       this.fitToWidth(true);
-    } else if (change.pins && !("words" in change)) this.mark();
-    else if (change.heads || change.options) this.arrange();
-    if (made) this.report();
+    } else if (change.pins && !("words" in change)) this.paintOverlay();
+    else if (change.heads || change.options) this.layOut();
+    if (isFinal) this.reportSelection();
   }
 
-  /** Reports the newest state to the page; `lost` requests the layer from the page, if it could not be fetched. */
-  report(lost = false) {
-    const shown = newest(this.announced.key, this.shown);
-    this.told = shown.revision;
-    this.tell({ ...shown, lost });
+  /** Reports the newest selection to the page; `isLost` requests the layer from the page, if it could not be fetched. */
+  reportSelection(isLost = false) {
+    const versioned = getLatestSelection(this.initial.key, this.versioned);
+    this.reportedRevision = versioned.revision;
+    this.sendReport({ ...versioned, lost: isLost });
   }
 
   /** Fetches the selected layer, and paints it. */
-  async load() {
-    const asked = ++this.asked;
-    const data = await this.source.layer(this.choice.layer);
-    if (asked !== this.asked) return;
+  async loadLayer() {
+    const request = ++this.requestCount;
+    const data = await this.source?.getLayer(this.selection.layer);
+    if (request !== this.requestCount) return;
     if (!data) {
-      this.report(true);
+      this.reportSelection(true);
       return;
     }
-    const { units } = this;
-    this.adopt(unpackHeads(data));
-    this.describe();
-    if (this.units === units)
+    const { unitNames } = this;
+    this.setLayer(unpackHeads(data));
+    this.updateControls();
+    if (this.unitNames === unitNames)
       this.paint(); // the tokens have not moved
     else this.fitToWidth(true);
-    this.prepareLater();
-    requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.settle()));
+    this.schedulePreparation();
+    requestAnimationFrame(() => setTimeout(() => request === this.requestCount && this.finishLoading()));
   }
 
   /** After painting: reports the state to the page, and requests the labels of the heads. */
-  async settle() {
-    if (this.shown.revision > this.told) this.report();
+  async finishLoading() {
+    if (this.versioned.revision > this.reportedRevision) this.reportSelection();
     const { source } = this;
-    if (this.labels.length) return;
-    const labels = await source.labels();
+    if (!source || this.labels.length) return;
+    const labels = await source.getLabels();
     if (source !== this.source || !labels.length) return;
     this.labels = labels;
-    this.describe();
-    this.mark();
+    this.updateControls();
+    this.paintOverlay();
   }
 
   /** Sets the numbers of a layer. @param {HeadModel} model */
-  adopt(model) {
-    this.model = { ...inWords(model, this.choice.words), key: this.announced.key };
-    this.attention = new Attention(this.model);
+  setLayer(model) {
+    this.setModel({ ...switchUnits(model, this.selection.words), key: this.initial.key });
+    this.#attention = new Attention(this.model);
     if (model.labels.length) this.labels = model.labels;
     this.parts.scroll.hidden = false;
     const units = this.model.names.join("\n");
-    if (this.units === units) return;
-    this.units = units;
-    this.wantedScroll = this.known?.units === units ? this.known.scroll : { x: 0, y: 0 };
+    if (this.unitNames === units) return;
+    this.unitNames = units;
+    this.pendingScroll = this.savedState?.units === units ? this.savedState.scroll : { x: 0, y: 0 };
     this.hovered = this.cursor = null;
   }
 
   /** @override */
-  get kept() {
-    const { x, y } = this.view;
-    return { units: this.units, scroll: { x, y } };
+  get state() {
+    const { x, y } = this.viewport;
+    return { units: this.unitNames, scroll: { x, y } };
   }
 
   /** @override */
-  describe() {
-    const { offer } = this.announced;
-    this.bar.show({
+  updateControls() {
+    const { offer } = this.initial;
+    this.toolbar.update({
       offer,
-      view: this.choice,
+      selection: this.selection,
       labels: this.labels,
-      numbers: this.model?.layerNumbers,
+      layerNumbers: this.hasModel ? this.model.layerNumbers : null,
     });
-    if (this.model) this.parts.stage.setAttribute("aria-label", titleOf(this.model, this.series));
+    if (this.hasModel) this.parts.stage.setAttribute("aria-label", formatTitle(this.model, this.series));
   }
 
   // Size and drawing
 
   /** @override */
-  get mostHeight() {
+  get maxHeight() {
     return Math.max(420, Math.min(window.innerHeight * 0.72, 860));
   }
 
   /** @override @param {{width: number, height: number}} box */
-  laidOut(box) {
-    const { model, allowed, measure } = this;
-    const names = allowed.shown.map((unit) => model.names[unit]);
-    return headLayout(names, box, this.choice.options, measure);
+  computeLayout(box) {
+    const { model, lineFilter, measure } = this;
+    const names = lineFilter.units.map((unit) => model.names[unit]);
+    return computeHeadLayout(names, box, this.selection.options, measure);
   }
 
   /** @override */
-  arrange() {
-    if (!this.model) return; // still loading
-    this.allowed = permitted(this.model, this.choice.options);
-    this.places = new Map(this.allowed.shown.map((unit, index) => [unit, index]));
-    super.arrange();
-    this.prepareLater();
+  layOut() {
+    if (!this.hasModel) return; // still loading
+    this.lineFilter = createLineFilter(this.model, this.selection.options);
+    this.unitIndices = new Map(this.lineFilter.units.map((unit, index) => [unit, index]));
+    super.layOut();
+    this.schedulePreparation();
   }
 
   /** @returns {HeadPicture} */
   get picture() {
-    const { model, theme, measure, geometry, places, view } = this;
-    return { model, theme, measure, geometry, shown: this.allowed.shown, places, view };
+    const { model, theme, measure, geometry, unitIndices, viewport } = this;
+    return { model, theme, measure, geometry, units: this.lineFilter.units, unitIndices, viewport };
   }
 
-  /** @returns {import("./drawn.js").Looks} */
-  get looks() {
-    const { attention, series, allowed } = this;
-    return { attention, series, allowed, options: this.choice.options };
+  /** @returns {import("./marks.js").MarkInputs} */
+  get markInputs() {
+    const { attention, series, lineFilter: filter } = this;
+    return { attention, series, filter, options: this.selection.options };
   }
 
   /** @override */
   paint() {
-    const { parts, model, picture, looks } = this;
-    const drawn = drawnOf(picture, looks);
-    const bars = barsOf(picture, looks, drawn.queries);
-    paintHeads(this.penFor(parts.base), picture, drawn.lines, bars);
-    parts.share.textContent = shareSentence(model, drawn) + specialSentence(bars);
-    this.bar.showLines(this.choice.options.step, plainNumber(drawn.least, 2));
-    this.mark();
+    const { parts, model, picture, markInputs } = this;
+    const selected = selectVisibleLines(picture, markInputs);
+    const bars = computeBars(picture, markInputs, selected.queries);
+    paintHeads(this.penFor(parts.base), picture, selected.lines, bars);
+    parts.share.textContent = describeLines(model, selected) + describeSpecials(bars);
+    this.toolbar.updateThreshold(this.selection.options.step, formatShort(selected.minWeight, 2));
+    this.paintOverlay();
   }
 
   /** The active units: under the pointer or the keyboard cursor, else the pinned ones. @returns {Pins | null} */
-  get looked() {
-    const { active, chosen } = this;
-    if (active) return { side: active.side, units: [this.allowed.shown[active.index]] };
-    const units = chosen.units.filter((unit) => this.places.has(unit));
-    return units.length ? { side: chosen.side, units } : null;
+  get activePins() {
+    const { active, pins } = this;
+    if (active) return { side: active.side, units: [this.lineFilter.units[active.index]] };
+    const units = pins.units.filter((unit) => this.unitIndices.has(unit));
+    return units.length ? { side: pins.side, units } : null;
   }
 
   /** @override */
-  mark() {
-    if (!this.geometry) return;
+  paintOverlay() {
+    if (!this.hasGeometry) return;
     const { stage, base } = this.parts;
-    const { picture, looked } = this;
+    const { picture, activePins } = this;
     const pen = this.penFor(stage);
-    const weights = looked && chosenOf(picture, this.looks, looked);
+    const weights = activePins && computeActiveWeights(picture, this.markInputs, activePins);
     base.classList.toggle("faded", Boolean(weights));
-    if (weights) paintChosen(pen, picture, weights);
+    if (weights) paintActive(pen, picture, weights);
     if (this.focused && this.cursor) paintCursor(pen, picture, this.cursor);
-    this.waiting = Boolean(looked) && !weights;
-    this.write(weights);
+    this.isWaiting = Boolean(activePins) && !weights;
+    this.updateReadout(weights);
   }
 
-  /** @param {ReturnType<typeof chosenOf>} weights */
-  write(weights) {
-    const { parts, model, chosen } = this;
-    if (this.waiting) parts.readout.textContent = "Computing the attention on this token …";
-    else if (weights) parts.readout.replaceChildren(...rowNodes(model, weights));
+  /** @param {ReturnType<typeof computeActiveWeights>} weights */
+  updateReadout(weights) {
+    const { parts, model, pins } = this;
+    if (this.isWaiting) parts.readout.textContent = "Computing the attention on this token …";
+    else if (weights) parts.readout.replaceChildren(...createReadout(model, weights));
     else {
-      const { layer, heads } = this.choice;
-      const { reason } = this.announced;
-      const stands = reason?.layer === layer && heads.length === 1 && reason.head === heads[0];
+      const { layer, heads } = this.selection;
+      const { reason } = this.initial;
+      const hasReason = reason?.layer === layer && heads.length === 1 && reason.head === heads[0];
       parts.readout.replaceChildren(
-        ...(reason && stands
-          ? reasonNodes(reason, () => this.look({ heads: [MEAN] }))
-          : titleNodes(model, this.series, this.labels[model.layer - 1] ?? [])),
+        ...(reason && hasReason
+          ? createReason(reason, () => this.updateSelection({ heads: [MEAN] }))
+          : createTitle(model, this.series, this.labels[model.layer - 1] ?? [])),
       );
     }
-    const pinned = chosen.units.map((unit) => model.names[unit]).join(" + ");
-    parts.second.replaceChildren(
+    const pinned = pins.units.map((unit) => model.names[unit]).join(" + ");
+    parts.pinnedLine.replaceChildren(
       pinned
         ? element("span", {}, element("span", { class: "pin" }, "Pinned"), element("bdi", {}, pinned))
         : "Point at a token or use the arrow keys; click to pin it, several to add them up",
     );
     parts.details.style.visibility = weights ? "visible" : "hidden"; // hidden without a layout shift
     if (weights && parts.details.open) {
-      parts.table.replaceChildren(...weightsTable(model, this.series, weights));
+      parts.table.replaceChildren(...createTable(model, this.series, weights));
     }
   }
 
   /** The column of a token needs all rows; they are computed when idle, so that hovering stays fast. */
-  prepareLater() {
-    clearTimeout(this.preparing);
+  schedulePreparation() {
+    clearTimeout(this.preparationTimer);
     const [first] = this.series;
     const heads = first === MEAN ? this.model.heads.map((_, i) => i) : this.series.map(Number);
     const slice = () => {
-      if (!this.attention.prepare(heads, 8)) this.preparing = window.setTimeout(slice, 4);
-      else if (this.waiting) this.mark();
+      if (!this.attention.prepareColumns(heads, 8)) this.preparationTimer = window.setTimeout(slice, 4);
+      else if (this.isWaiting) this.paintOverlay();
     };
-    this.preparing = window.setTimeout(slice, 30);
+    this.preparationTimer = window.setTimeout(slice, 30);
   }
 
   // Interaction
 
   /** @override @param {MouseEvent} event */
-  placeUnder(event) {
-    return unitAt(this.picture, event.offsetX, event.offsetY);
+  findPlace(event) {
+    return findUnit(this.picture, event.offsetX, event.offsetY);
   }
 
   /** @override @returns {Place} */
-  firstPlace() {
-    return { side: "query", index: inView(this.picture)[0] };
+  getInitialPlace() {
+    return { side: "query", index: getVisibleRange(this.picture)[0] };
   }
 
   /** @override @param {Place | null} place */
-  pointed(place) {
+  updatePointer(place) {
     const { stage } = this.parts;
     stage.style.cursor = place ? "pointer" : "default";
-    stage.title = place ? this.model.names[this.allowed.shown[place.index]] : "";
+    stage.title = place ? this.model.names[this.lineFilter.units[place.index]] : "";
   }
 
   /** Pins a token. All pins are on one side; pinning on the other side replaces them. @override @param {Place} place */
-  choose(place) {
+  activatePlace(place) {
     this.cursor = place;
     const { side, index } = place;
-    const unit = this.allowed.shown[index];
-    const { chosen } = this;
-    const held = chosen.side === side ? chosen.units : [];
-    this.pin({ side, units: held.includes(unit) ? held.filter((one) => one !== unit) : [...held, unit] });
+    const unit = this.lineFilter.units[index];
+    const { pins } = this;
+    const pinned = pins.side === side ? pins.units : [];
+    this.setPins({
+      side,
+      units: pinned.includes(unit) ? pinned.filter((other) => other !== unit) : [...pinned, unit],
+    });
   }
 
   /** @param {Pins} pins */
-  pin(pins) {
-    this.look({ pins });
-    const names = pins.units.map((unit) => unitName(this.model, unit)).join(", ");
-    this.say(names ? `Pinned: ${names}` : "Nothing is pinned");
+  setPins(pins) {
+    this.updateSelection({ pins });
+    const names = pins.units.map((unit) => nameUnit(this.model, unit)).join(", ");
+    this.announce(names ? `Pinned: ${names}` : "Nothing is pinned");
   }
 
   /** @override */
-  letGo() {
-    if (!this.chosen.units.length) return false;
-    this.pin({ side: this.chosen.side, units: [] });
+  clearPins() {
+    if (!this.pins.units.length) return false;
+    this.setPins({ side: this.pins.side, units: [] });
     return true;
   }
 
   /** @override @param {string} key */
-  pressOther(key) {
-    const layer = leading({ "[": -1, "]": 1 }, key);
-    const head = leading({ ",": -1, ".": 1 }, key);
-    if (layer) this.bar.stepLayer(layer);
+  handleOtherKey(key) {
+    const layer = lookUp({ "[": -1, "]": 1 }, key);
+    const head = lookUp({ ",": -1, ".": 1 }, key);
+    if (layer) this.toolbar.stepLayer(layer);
     else if (head && !this.model.rolled) {
-      this.look({ heads: stepped(this.choice.heads, head, this.model.heads.length) });
+      this.updateSelection({ heads: stepHead(this.selection.heads, head, this.model.heads.length) });
     }
     return Boolean(layer || head);
   }
 
   /** @override @param {string} key @param {Place} from @returns {Place | null} */
-  destination(key, { side, index }) {
-    const count = this.allowed.shown.length;
-    const [back, on, toQuery, toKey] = this.geometry.vertical
+  findDestination(key, { side, index }) {
+    const count = this.lineFilter.units.length;
+    const [back, on, toQuery, toKey] = this.geometry.isVertical
       ? ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]
       : ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"];
-    const along = { [back]: index - 1, [on]: index + 1, Home: 0, End: count - 1 };
-    const goal = leading({ ...along, PageUp: index - 20, PageDown: index + 20 }, key);
-    if (goal !== undefined) return { side, index: within(goal, count) };
-    if (key === toQuery) return { side: "query", index: within(index, count) };
-    return key === toKey ? { side: "key", index: within(index, count) } : null;
+    const targets = { [back]: index - 1, [on]: index + 1, Home: 0, End: count - 1 };
+    const target = lookUp({ ...targets, PageUp: index - 20, PageDown: index + 20 }, key);
+    if (target !== undefined) return { side, index: clampIndex(target, count) };
+    if (key === toQuery) return { side: "query", index: clampIndex(index, count) };
+    return key === toKey ? { side: "key", index: clampIndex(index, count) } : null;
   }
 
   /** @override */
-  said() {
+  describePlace() {
     return this.parts.readout.textContent ?? "";
   }
 
   /** Scrolls a unit into view. @override @param {Place} place */
   reveal({ index }) {
-    const { starts, vertical } = this.geometry;
-    const { x, y, width, height } = this.view;
+    const { starts, isVertical } = this.geometry;
+    const { x, y, width, height } = this.viewport;
     /** @param {number} from @param {number} room */
-    const shown = (from, room) => Math.max(Math.min(from, starts[index] - 26), starts[index + 1] + 4 - room);
-    if (vertical) this.scrollTo(x, shown(y, height));
-    else this.scrollTo(shown(x, width), y);
+    const reveal = (from, room) => Math.max(Math.min(from, starts[index] - 26), starts[index + 1] + 4 - room);
+    if (isVertical) this.scrollTo(x, reveal(y, height));
+    else this.scrollTo(reveal(x, width), y);
   }
 
   // Files
 
   /** @override */
-  saved() {
-    return this.model ? savedHeads(this.picture, this.looks, this.chosen) : null;
+  createPicture() {
+    return this.hasModel ? exportHeads(this.picture, this.markInputs, this.pins) : null;
   }
 }
 
-export default mounting(".head-view", HeadView);
+export default createMount(".head-view", HeadView);

@@ -1,11 +1,11 @@
 // The layout of tokens and lines, in columns and in reading direction, without drawing.
 
-import { everyNth, widest } from "../core/text.js";
+import { computeLabelStep, measureWidest } from "../core/text.js";
 
 /**
  * @typedef {import("../core/pen.js").Area} Area
  * @typedef {import("../core/text.js").Measure} Measure
- * @typedef {import("../core/view.js").Side} Side
+ * @typedef {import("../core/selection.js").Side} Side
  */
 
 /** @typedef {{width: number, height: number}} Box */
@@ -16,9 +16,9 @@ import { everyNth, widest } from "../core/text.js";
  * right in reading direction. Lines go from `near` at the queries to `far` at the keys.
  *
  * @typedef {object} HeadGeometry
- * @property {boolean} vertical
+ * @property {boolean} isVertical
  * @property {number} size of the labels
- * @property {number} every step of thinned labels
+ * @property {number} labelStep step of thinned labels
  * @property {Float64Array} starts
  * @property {number} near
  * @property {number} far
@@ -28,7 +28,7 @@ import { everyNth, widest } from "../core/text.js";
  */
 
 const ROW_PITCH = 23;
-const LEAST_PITCH = 13; // with smaller distances labels are thinned
+const MIN_PITCH = 13; // with smaller distances labels are thinned
 const SPAN = [140, 560]; // distance between the columns
 const NUMBER_ROOM = 46; // space for a weight next to the labels
 const LABEL_ROOM = 168;
@@ -39,32 +39,32 @@ const EDGE = 6;
 /**
  * @param {string[]} labels of the visible units
  * @param {Box} box
- * @param {Pick<import("../core/view.js").Options, "layout" | "fit">} options
+ * @param {Pick<import("../core/selection.js").Options, "layout" | "fit">} options
  * @param {Measure} measure
  * @returns {HeadGeometry}
  */
-export function headLayout(labels, box, { layout, fit }, measure) {
+export function computeHeadLayout(labels, box, { layout, fit }, measure) {
   return layout === "columns"
-    ? inColumns(labels, box, fit, measure)
-    : inReadingOrder(labels, box, fit, measure);
+    ? layOutColumns(labels, box, fit, measure)
+    : layOutReading(labels, box, fit, measure);
 }
 
 /** @param {string[]} labels @param {Box} box @param {boolean} fit @param {Measure} measure @returns {HeadGeometry} */
-function inColumns(labels, box, fit, measure) {
+function layOutColumns(labels, box, fit, measure) {
   const head = 26;
   const count = labels.length;
   const fitting = (box.height - head - EDGE) / count;
   const pitch = fit ? Math.min(ROW_PITCH, Math.max(fitting, 0.5)) : ROW_PITCH;
   const size = pitch >= 18 ? 13 : 11;
-  const most = Math.min(LABEL_ROOM, box.width * 0.27);
-  const room = Math.ceil(widest(labels, size, measure, most)) + 14;
+  const maxLabelWidth = Math.min(LABEL_ROOM, box.width * 0.27);
+  const room = Math.ceil(measureWidest(labels, size, measure, maxLabelWidth)) + 14;
   const gutter = room + Math.min(NUMBER_ROOM, box.width * 0.1);
   const span = Math.min(Math.max(box.width - 2 * gutter, SPAN[0]), SPAN[1]);
   const left = Math.max((box.width - 2 * gutter - span) / 2, 0);
   return {
-    vertical: true,
+    isVertical: true,
     size,
-    every: everyNth(count, pitch, LEAST_PITCH),
+    labelStep: computeLabelStep(count, pitch, MIN_PITCH),
     starts: Float64Array.from({ length: count + 1 }, (_, i) => head + i * pitch),
     near: left + gutter,
     far: left + gutter + span,
@@ -75,26 +75,26 @@ function inColumns(labels, box, fit, measure) {
 }
 
 /** @param {string[]} labels @param {Box} box @param {boolean} fit @param {Measure} measure @returns {HeadGeometry} */
-function inReadingOrder(labels, box, fit, measure) {
+function layOutReading(labels, box, fit, measure) {
   const size = 13;
   const widths = labels.map((label) => Math.min(measure(label, size), LABEL_ROOM) + TOKEN_GAP);
-  const wanted = widths.reduce((sum, width) => sum + width, 0);
+  const totalWidth = widths.reduce((sum, width) => sum + width, 0);
   const room = box.width - 2 * EDGE;
-  const shrink = fit && wanted > room ? room / wanted : 1;
+  const shrink = fit && totalWidth > room ? room / totalWidth : 1;
   const starts = new Float64Array(labels.length + 1);
-  starts[0] = EDGE + Math.max((room - wanted * shrink) / 2, 0);
+  starts[0] = EDGE + Math.max((room - totalWidth * shrink) / 2, 0);
   widths.forEach((width, i) => {
     starts[i + 1] = starts[i] + width * shrink;
   });
   return {
-    vertical: false,
+    isVertical: false,
     size,
-    every: everyNth(labels.length, (wanted * shrink) / labels.length, shrink < 1 ? 40 : 0),
+    labelStep: computeLabelStep(labels.length, (totalWidth * shrink) / labels.length, shrink < 1 ? 40 : 0),
     starts,
     near: 62,
     far: READING_HEIGHT - 62,
     labelLimit: LABEL_ROOM,
-    contentWidth: Math.max(box.width, wanted * shrink + 2 * EDGE),
+    contentWidth: Math.max(box.width, totalWidth * shrink + 2 * EDGE),
     contentHeight: READING_HEIGHT,
   };
 }
@@ -102,39 +102,41 @@ function inReadingOrder(labels, box, fit, measure) {
 /**
  * The end point of lines at a unit.
  *
- * @param {{geometry: HeadGeometry, view: Area}} picture
+ * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {Side} side
  * @param {number} index counts visible units
  */
-export function anchor({ geometry, view }, side, index) {
+export function getAnchor({ geometry, viewport }, side, index) {
   const along = (geometry.starts[index] + geometry.starts[index + 1]) / 2;
   const across = side === "query" ? geometry.near : geometry.far;
-  return geometry.vertical ? [across - view.x, along - view.y] : [along - view.x, across - view.y];
+  return geometry.isVertical
+    ? [across - viewport.x, along - viewport.y]
+    : [along - viewport.x, across - viewport.y];
 }
 
 /**
  * First and last (exclusive) index of the units in the visible area.
  *
- * @param {{geometry: HeadGeometry, view: Area}} picture
+ * @param {{geometry: HeadGeometry, viewport: Area}} picture
  */
-export function inView({ geometry, view }) {
-  const [from, room] = geometry.vertical ? [view.y, view.height] : [view.x, view.width];
-  const first = slotAt(geometry, from);
-  return [Math.max(first, 0), Math.min(slotAt(geometry, from + room) + 1, geometry.starts.length - 1)];
+export function getVisibleRange({ geometry, viewport }) {
+  const [from, room] = geometry.isVertical ? [viewport.y, viewport.height] : [viewport.x, viewport.width];
+  const first = findSlot(geometry, from);
+  return [Math.max(first, 0), Math.min(findSlot(geometry, from + room) + 1, geometry.starts.length - 1)];
 }
 
 /**
  * Index of the unit at a position along the main axis: -1 before the first, the count after the last.
  *
  * @param {HeadGeometry} geometry
- * @param {number} place
+ * @param {number} position
  */
-function slotAt({ starts }, place) {
-  if (place < starts[0]) return -1;
+function findSlot({ starts }, position) {
+  if (position < starts[0]) return -1;
   let [low, high] = [0, starts.length - 1];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (starts[middle] <= place) low = middle;
+    if (starts[middle] <= position) low = middle;
     else high = middle - 1;
   }
   return low;
@@ -143,14 +145,16 @@ function slotAt({ starts }, place) {
 /**
  * The unit at a point of the view, or null between the sides.
  *
- * @param {{geometry: HeadGeometry, view: Area}} picture
+ * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {number} x
  * @param {number} y
  * @returns {Place | null}
  */
-export function unitAt({ geometry, view }, x, y) {
-  const [along, across] = geometry.vertical ? [y + view.y, x + view.x] : [x + view.x, y + view.y];
-  const index = slotAt(geometry, along);
+export function findUnit({ geometry, viewport }, x, y) {
+  const [along, across] = geometry.isVertical
+    ? [y + viewport.y, x + viewport.x]
+    : [x + viewport.x, y + viewport.y];
+  const index = findSlot(geometry, along);
   if (index < 0 || index >= geometry.starts.length - 1) return null;
   const reach = (geometry.far - geometry.near) * 0.2;
   if (across < geometry.near + reach) return { side: "query", index };

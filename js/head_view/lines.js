@@ -4,8 +4,8 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 
 /**
  * @typedef {import("./attention.js").Attention} Attention
- * @typedef {import("../core/view.js").Head} Head
- * @typedef {import("../core/view.js").Side} Side
+ * @typedef {import("../core/selection.js").Head} Head
+ * @typedef {import("../core/selection.js").Side} Side
  */
 
 /** @typedef {{head: Head, query: number, key: number, weight: number}} Line */
@@ -13,8 +13,8 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 /**
  * The visible units, and the pairs that lines may connect.
  *
- * @typedef {object} Permitted
- * @property {number[]} shown
+ * @typedef {object} LineFilter
+ * @property {number[]} units
  * @property {(unit: number) => boolean} isSource
  * @property {(unit: number) => boolean} isTarget
  */
@@ -22,20 +22,20 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 /** Thresholds for lines, as a share of the maximum weight. */
 export const STEPS = constants.steps;
 /** Maximum number of lines, which a browser draws quickly. */
-export const MOST_LINES = 60_000;
+export const MAX_LINES = 60_000;
 
 const HALF = 0.5; // share of the visible attention that the strongest lines carry
 const FAINT = 0.002; // share of the maximum weight below which a line is invisible
 
 /**
  * @param {Pick<import("./model.js").HeadModel, "units">} model
- * @param {Pick<import("../core/view.js").Options, "specials" | "direction">} options
- * @returns {Permitted}
+ * @param {Pick<import("../core/selection.js").Options, "specials" | "direction">} options
+ * @returns {LineFilter}
  */
-export function permitted({ units }, { specials, direction }) {
+export function createLineFilter({ units }, { specials, direction }) {
   const [from, to] = direction === "all" ? [null, null] : [...direction].map((side) => Number(side === "B"));
   return {
-    shown: units.flatMap((unit, i) => (specials || !unit.special ? [i] : [])),
+    units: units.flatMap((unit, i) => (specials || !unit.special ? [i] : [])),
     isSource: (i) => from === null || units[i].segment === from,
     isTarget: (i) => to === null || units[i].segment === to,
   };
@@ -49,50 +49,50 @@ export function permitted({ units }, { specials, direction }) {
  * @param {Attention} attention
  * @param {Head[]} series
  * @param {number[]} queries
- * @param {Permitted} allowed
+ * @param {LineFilter} filter
  * @param {number | null} threshold
  */
-export function linesFrom(attention, series, queries, allowed, threshold) {
-  const sources = queries.filter(allowed.isSource);
-  const targets = allowed.shown.filter(allowed.isTarget);
+export function selectLines(attention, series, queries, filter, threshold) {
+  const sources = queries.filter(filter.isSource);
+  const targets = filter.units.filter(filter.isTarget);
   const rows = series.flatMap((head) => {
-    return sources.map((query) => ({ head, query, row: attention.row(head, query) }));
+    return sources.map((query) => ({ head, query, row: attention.getRow(head, query) }));
   });
-  const { count: possible, sum: shown, half } = strongest(rows, targets);
-  let least = threshold === null ? half : threshold * attention.model.full;
-  let lines = linesAbove(rows, targets, least);
-  const capped = lines.length > MOST_LINES;
-  if (capped) {
-    least = Float32Array.from(lines, (line) => line.weight).sort()[lines.length - MOST_LINES];
-    lines = lines.filter((line) => line.weight >= least);
+  const { count: drawableCount, sum: visibleSum, half } = findThreshold(rows, targets);
+  let minWeight = threshold === null ? half : threshold * attention.model.full;
+  let lines = collectLines(rows, targets, minWeight);
+  const isCapped = lines.length > MAX_LINES;
+  if (isCapped) {
+    minWeight = Float32Array.from(lines, (line) => line.weight).sort()[lines.length - MAX_LINES];
+    lines = lines.filter((line) => line.weight >= minWeight);
   }
   let total = 0;
-  for (const head of series) for (const query of queries) total += sumOf(attention.row(head, query));
-  const carried = lines.reduce((sum, line) => sum + line.weight, 0);
+  for (const head of series) for (const query of queries) total += sumWeights(attention.getRow(head, query));
+  const selectedSum = lines.reduce((sum, line) => sum + line.weight, 0);
   return {
     lines,
     /** Number of drawable lines. */
-    possible,
+    drawableCount,
     /** Share of the lines in all attention of these queries, and in their drawable attention. */
-    share: total ? carried / total : 0,
-    told: shown ? carried / shown : 0,
-    automatic: threshold === null,
-    least,
-    capped,
+    share: total ? selectedSum / total : 0,
+    visibleShare: visibleSum ? selectedSum / visibleSum : 0,
+    isAutomatic: threshold === null,
+    minWeight,
+    isCapped,
     queries,
   };
 }
 
-/** @typedef {ReturnType<typeof linesFrom>} Drawn */
+/** @typedef {ReturnType<typeof selectLines>} SelectedLines */
 /** @typedef {{head: Head, query: number, row: Float32Array}} Row */
 
-/** @param {Row[]} rows @param {number[]} targets @param {number} least */
-function linesAbove(rows, targets, least) {
+/** @param {Row[]} rows @param {number[]} targets @param {number} minWeight */
+function collectLines(rows, targets, minWeight) {
   /** @type {Line[]} */
   const lines = [];
   for (const { head, query, row } of rows) {
     for (const key of targets) {
-      if (row[key] > 0 && row[key] >= least) lines.push({ head, query, key, weight: row[key] });
+      if (row[key] > 0 && row[key] >= minWeight) lines.push({ head, query, key, weight: row[key] });
     }
   }
   return lines;
@@ -104,23 +104,23 @@ function linesAbove(rows, targets, least) {
  *
  * @param {Row[]} rows @param {number[]} targets
  */
-function strongest(rows, targets) {
+function findThreshold(rows, targets) {
   const sums = new Float64Array(BUCKETS);
   let count = 0;
-  each(rows, targets, (weight, bucket) => {
+  forEachWeight(rows, targets, (weight, bucket) => {
     sums[bucket] += weight;
     count++;
   });
-  const sum = sums.reduce((all, one) => all + one, 0);
+  const sum = sums.reduce((total, part) => total + part, 0);
   let above = 0;
   let bucket = BUCKETS - 1;
   while (bucket > 0 && above + sums[bucket] < HALF * sum) above += sums[bucket--];
   /** @type {number[]} */
   const within = [];
-  each(rows, targets, (weight, place) => {
-    if (place === bucket) within.push(weight);
+  forEachWeight(rows, targets, (weight, other) => {
+    if (other === bucket) within.push(weight);
   });
-  within.sort((one, other) => other - one);
+  within.sort((a, b) => b - a);
   let half = 0;
   for (const weight of within) {
     if (above >= HALF * sum) break;
@@ -132,11 +132,11 @@ function strongest(rows, targets) {
 
 const BUCKETS = 2 ** 15; // by the upper 16 bits of a positive float32, without the sign
 
-/** @param {Row[]} rows @param {number[]} targets @param {(weight: number, bucket: number) => void} take */
-function each(rows, targets, take) {
+/** @param {Row[]} rows @param {number[]} targets @param {(weight: number, bucket: number) => void} callback */
+function forEachWeight(rows, targets, callback) {
   for (const { row } of rows) {
     const bits = new Uint32Array(row.buffer, row.byteOffset, row.length);
-    for (const key of targets) if (row[key] > 0) take(row[key], bits[key] >>> 16);
+    for (const key of targets) if (row[key] > 0) callback(row[key], bits[key] >>> 16);
   }
 }
 
@@ -148,13 +148,13 @@ function each(rows, targets, take) {
  * @param {number[]} queries
  * @returns {Map<number, number>}
  */
-export function specialShares(attention, series, queries) {
+export function computeSpecialShares(attention, series, queries) {
   const { units } = attention.model;
   const specials = units.flatMap((unit, i) => (unit.special ? [i] : []));
   return new Map(
     queries.map((query) => {
-      const rows = series.map((head) => attention.row(head, query));
-      const all = rows.reduce((sum, row) => sum + sumOf(row), 0);
+      const rows = series.map((head) => attention.getRow(head, query));
+      const all = rows.reduce((sum, row) => sum + sumWeights(row), 0);
       const special = rows.reduce((sum, row) => sum + specials.reduce((part, key) => part + row[key], 0), 0);
       return [query, all ? special / all : 0];
     }),
@@ -162,7 +162,7 @@ export function specialShares(attention, series, queries) {
 }
 
 /** @param {Float32Array} row */
-function sumOf(row) {
+function sumWeights(row) {
   let sum = 0;
   for (const weight of row) sum += weight;
   return sum;
@@ -175,18 +175,18 @@ function sumOf(row) {
  * @param {Attention} attention
  * @param {Head[]} series
  * @param {Side} side
- * @param {number[]} chosen
+ * @param {number[]} activeUnits
  * @param {number[]} targets
  */
-export function chosenWeights(attention, series, side, chosen, targets) {
+export function sumActiveWeights(attention, series, side, activeUnits, targets) {
   /** @type {Float64Array[]} */
-  const parts = [];
+  const headWeights = [];
   /** @type {Line[]} */
   const lines = [];
   for (const head of series) {
     const sum = new Float64Array(attention.count);
-    for (const unit of chosen) {
-      const weights = side === "query" ? attention.row(head, unit) : attention.column(head, unit);
+    for (const unit of activeUnits) {
+      const weights = side === "query" ? attention.getRow(head, unit) : attention.getColumn(head, unit);
       if (!weights) return null;
       weights.forEach((weight, i) => {
         sum[i] += weight;
@@ -197,8 +197,10 @@ export function chosenWeights(attention, series, side, chosen, targets) {
         if (weight >= FAINT * attention.model.full) lines.push({ head, query, key, weight });
       }
     }
-    parts.push(sum);
+    headWeights.push(sum);
   }
-  const mean = parts[0].map((_, i) => parts.reduce((sum, part) => sum + part[i], 0) / parts.length);
-  return { parts, mean, lines };
+  const mean = headWeights[0].map(
+    (_, i) => headWeights.reduce((sum, part) => sum + part[i], 0) / headWeights.length,
+  );
+  return { headWeights, mean, lines };
 }

@@ -1,15 +1,15 @@
 // The data of a head view: the tokens or words of a text, and the numbers for their attention.
 
 import { Payload } from "../core/payload.js";
-import { visibleText } from "../core/text.js";
-import { MEAN } from "../core/view.js";
+import { MEAN } from "../core/selection.js";
+import { makeVisible } from "../core/text.js";
 
-/** @typedef {import("../core/view.js").Head} Head */
+/** @typedef {import("../core/selection.js").Head} Head */
 
 /**
  * The description of a layer from `views/head_view.py`.
  *
- * @typedef {object} Described
+ * @typedef {object} HeadDescription
  * @property {string} key
  * @property {number} layer from 1
  * @property {number} layers
@@ -40,42 +40,42 @@ import { MEAN } from "../core/view.js";
 
 /** @param {Uint8Array} bytes */
 export function unpackHeads(bytes) {
+  /** @type {Payload<HeadDescription>} */
   const payload = new Payload(bytes);
-  /** @type {Described} */
-  const described = payload.described;
-  const { texts, full, other } = described;
+  const { description } = payload;
+  const { texts, full, other } = description;
   return {
-    ...described,
-    words: described.words ?? false,
-    ...drawnFrom(payload, { texts, full }, ""),
+    ...description,
+    words: description.words ?? false,
+    ...readUnits(payload, { texts, full }, ""),
     /** The same text in the other units, if the user can switch to them. */
-    other: other ? drawnFrom(payload, other, "other.") : null,
+    other: other ? readUnits(payload, other, "other.") : null,
     /** [head, unit, unit], or of tokens if there are other units; null if queries and keys were sent */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
-    vectors: payload.has("queries") ? vectorsOf(payload) : null,
+    vectors: payload.has("queries") ? readVectors(payload) : null,
   };
 }
 
 /**
  * Tokens or words, and the weight of a fully opaque line.
  *
- * @param {Payload} payload
- * @param {{texts: string[], full: number}} described
- * @param {string} of prefix of the names of their arrays
+ * @param {Payload<HeadDescription>} payload
+ * @param {{texts: string[], full: number}} description
+ * @param {string} prefix prefix of the names of their arrays
  */
-function drawnFrom(payload, { texts, full }, of) {
-  const firsts = payload.numbers(`${of}firsts`, Uint16Array);
-  const segments = payload.numbers(`${of}segments`, Uint8Array);
-  const specials = payload.numbers(`${of}specials`, Uint8Array);
+function readUnits(payload, { texts, full }, prefix) {
+  const firsts = payload.numbers(`${prefix}firsts`, Uint16Array);
+  const segments = payload.numbers(`${prefix}segments`, Uint8Array);
+  const specials = payload.numbers(`${prefix}specials`, Uint8Array);
   /** @type {Unit[]} */
   const units = texts.map((text, i) => ({
     text,
     segment: segments[i],
     special: specials[i] === 1,
     first: firsts[i],
-    pieces: (firsts[i + 1] ?? payload.described.tokenCount) - firsts[i],
+    pieces: (firsts[i + 1] ?? payload.description.tokenCount) - firsts[i],
   }));
-  return { units, names: units.map((unit) => visibleText(unit.text)), full };
+  return { units, names: units.map((unit) => makeVisible(unit.text)), full };
 }
 
 /**
@@ -85,7 +85,7 @@ function drawnFrom(payload, { texts, full }, of) {
  * @param {boolean} words
  * @returns {HeadModel}
  */
-export function inWords(model, words) {
+export function switchUnits(model, words) {
   const { units, names, full, other } = model;
   if (!other || model.words === words) return model;
   return { ...model, ...other, words, other: { units, names, full } };
@@ -94,9 +94,9 @@ export function inWords(model, words) {
 /**
  * The data that attention is computed from.
  *
- * @param {Payload} payload
+ * @param {Payload<HeadDescription>} payload
  */
-function vectorsOf(payload) {
+function readVectors(payload) {
   return {
     dim: payload.shape("queries")[2],
     /** [head, token, dim] */
@@ -110,7 +110,7 @@ function vectorsOf(payload) {
   };
 }
 
-/** @typedef {ReturnType<typeof vectorsOf>} Vectors */
+/** @typedef {ReturnType<typeof readVectors>} Vectors */
 
 /**
  * The name of a layer: its number in the model.
@@ -118,7 +118,7 @@ function vectorsOf(payload) {
  * @param {Pick<HeadModel, "layerNumbers">} model
  * @param {number} layer from 1, among the available ones
  */
-export function layerName({ layerNumbers }, layer) {
+export function nameLayer({ layerNumbers }, layer) {
   return String(layerNumbers?.[layer - 1] ?? layer);
 }
 
@@ -128,7 +128,7 @@ export function layerName({ layerNumbers }, layer) {
  * @param {HeadModel} model
  * @param {number} unit
  */
-export function unitName(model, unit) {
+export function nameUnit(model, unit) {
   return `${model.names[unit]} (${model.units[unit].first})`;
 }
 
@@ -138,7 +138,7 @@ export function unitName(model, unit) {
  * @param {HeadModel} model
  * @param {Head[]} series
  */
-export function seriesName({ heads }, series) {
+export function nameSeries({ heads }, series) {
   const [first] = series;
   if (series.length === 1) {
     if (first !== MEAN) return `head ${heads[first] + 1}`;

@@ -1,15 +1,15 @@
 // Painting of the head view, for the screen and for files.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { headColor } from "../core/color.js";
-import { ellipsised, formatted, isShown } from "../core/text.js";
-import { MEAN } from "../core/view.js";
-import { anchor, inView } from "./layout.js";
+import { getHeadColor } from "../core/color.js";
+import { MEAN } from "../core/selection.js";
+import { formatNumber, isLabelVisible, truncateText } from "../core/text.js";
+import { getAnchor, getVisibleRange } from "./layout.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
  * @typedef {import("./lines.js").Line} Line
- * @typedef {import("../core/view.js").Side} Side
+ * @typedef {import("../core/selection.js").Side} Side
  */
 
 /**
@@ -18,15 +18,15 @@ import { anchor, inView } from "./layout.js";
  * @property {import("../core/theme.js").Theme} theme
  * @property {import("../core/text.js").Measure} measure
  * @property {import("./layout.js").HeadGeometry} geometry
- * @property {number[]} shown the visible units
- * @property {Map<number, number>} places unit → index among the visible units
- * @property {import("../core/pen.js").Area} view the visible area of the content
+ * @property {number[]} units the visible units
+ * @property {Map<number, number>} unitIndices unit → index among the visible units
+ * @property {import("../core/pen.js").Area} viewport the visible area of the content
  */
 
 /**
  * Units of one side, and their weights to the other side.
  *
- * @typedef {object} Chosen
+ * @typedef {object} ActiveWeights
  * @property {Side} side
  * @property {number[]} units
  * @property {number[]} targets
@@ -36,9 +36,9 @@ import { anchor, inView } from "./layout.js";
  */
 
 const LEVELS = 16; // number of opacities of lines; each is one path, so that thousands of lines are fast
-const FAINTEST = 0.06;
+const MIN_ALPHA = 0.06;
 const BAR = 30; // length of a bar for all of a query's attention
-const LEAST_NUMBER = 0.005; // smaller weights would be rounded to 0.00
+const MIN_NUMBER = 0.005; // smaller weights would be rounded to 0.00
 
 /**
  * Paints tokens and lines without pointer and pins.
@@ -46,15 +46,15 @@ const LEAST_NUMBER = 0.005; // smaller weights would be rounded to 0.00
  * @param {Pen} pen
  * @param {HeadPicture} picture
  * @param {Line[]} lines
- * @param {Map<number, number>} bars shares drawn next to the queries
+ * @param {Map<number, number>} bars shares of attention next to the queries
  */
 export function paintHeads(pen, picture, lines, bars) {
-  const { view, theme } = picture;
-  pen.rectangle(0, 0, view.width, view.height, { fill: theme.background });
+  const { viewport, theme } = picture;
+  pen.rectangle(0, 0, viewport.width, viewport.height, { fill: theme.background });
   paintLines(pen, picture, lines);
   paintBars(pen, picture, bars);
   paintUnits(pen, picture);
-  paintSides(pen, picture);
+  paintSideTitles(pen, picture);
 }
 
 /** Paints the attention of queries on hidden tokens, as bars on their outer side.
@@ -65,10 +65,10 @@ export function paintHeads(pen, picture, lines, bars) {
 function paintBars(pen, picture, bars) {
   const { geometry, theme } = picture;
   for (const [unit, share] of bars) {
-    const index = placeOf(picture, unit);
-    const [x, y] = anchor(picture, "query", index);
+    const index = getIndex(picture, unit);
+    const [x, y] = getAnchor(picture, "query", index);
     const room = geometry.starts[index + 1] - geometry.starts[index];
-    if (geometry.vertical) {
+    if (geometry.isVertical) {
       const end = x - geometry.labelLimit - 18;
       const height = Math.min(8, room * 0.6);
       pen.rectangle(end - BAR, y - height / 2, BAR, height, { fill: theme.line });
@@ -103,51 +103,51 @@ function paintLines(pen, picture, lines) {
     const share = (Math.floor(id / 1000) + 1) / LEVELS;
     pen.path(
       (path) => {
-        for (const line of bucket) trace(path, picture, line);
+        for (const line of bucket) traceLine(path, picture, line);
       },
       {
-        stroke: seriesColor(picture, bucket[0].head),
-        alpha: FAINTEST + (1 - FAINTEST) * share ** 1.3,
-        line: 0.7 + 2.8 * share ** 2,
+        stroke: getSeriesColor(picture, bucket[0].head),
+        alpha: MIN_ALPHA + (1 - MIN_ALPHA) * share ** 1.3,
+        lineWidth: 0.7 + 2.8 * share ** 2,
       },
     );
   }
 }
 
 /** @param {HeadPicture} picture @param {number} unit */
-function placeOf({ places }, unit) {
-  return /** @type {number} */ (places.get(unit));
+function getIndex({ unitIndices }, unit) {
+  return /** @type {number} */ (unitIndices.get(unit));
 }
 
 /** @param {import("../core/pen.js").Path} path @param {HeadPicture} picture @param {Line} line */
-function trace(path, picture, { query, key }) {
-  const [x, y] = anchor(picture, "query", placeOf(picture, query));
-  const [u, v] = anchor(picture, "key", placeOf(picture, key));
+function traceLine(path, picture, { query, key }) {
+  const [x, y] = getAnchor(picture, "query", getIndex(picture, query));
+  const [u, v] = getAnchor(picture, "key", getIndex(picture, key));
   path.moveTo(x, y);
-  if (picture.geometry.vertical) path.bezierCurveTo((x + u) / 2, y, (x + u) / 2, v, u, v);
+  if (picture.geometry.isVertical) path.bezierCurveTo((x + u) / 2, y, (x + u) / 2, v, u, v);
   else path.bezierCurveTo(x, (y + v) / 2, u, (y + v) / 2, u, v);
 }
 
 /**
  * @param {Pick<HeadPicture, "model" | "theme">} picture
- * @param {import("../core/view.js").Head} head
+ * @param {import("../core/selection.js").Head} head
  */
-export function seriesColor({ model, theme }, head) {
-  return head === MEAN ? theme.accent : headColor(model.heads[head]);
+export function getSeriesColor({ model, theme }, head) {
+  return head === MEAN ? theme.accent : getHeadColor(model.heads[head]);
 }
 
 /** Paints labels; special tokens are muted unless marked.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
- * @param {Set<number>} [marked] */
-function paintUnits(pen, picture, marked) {
-  const { geometry, shown, theme, model } = picture;
-  const [first, end] = inView(picture);
+ * @param {Set<number>} [highlighted] */
+function paintUnits(pen, picture, highlighted) {
+  const { geometry, units, theme, model } = picture;
+  const [first, end] = getVisibleRange(picture);
   for (let index = first; index < end; index++) {
-    if (!isShown("", index, geometry.every)) continue;
-    const unit = shown[index];
-    const fill = model.units[unit].special && !marked?.has(unit) ? theme.muted : theme.ink;
+    if (!isLabelVisible("", index, geometry.labelStep)) continue;
+    const unit = units[index];
+    const fill = model.units[unit].special && !highlighted?.has(unit) ? theme.muted : theme.ink;
     for (const side of SIDES) paintLabel(pen, picture, side, index, fill);
     if (model.units[unit].segment) paintSegment(pen, picture, index);
   }
@@ -157,35 +157,35 @@ function paintUnits(pen, picture, marked) {
 const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
-function labelOf({ model, shown, geometry, measure }, index, weight = 400) {
-  return ellipsised(model.names[shown[index]], geometry.labelLimit, geometry.size, measure, weight);
+function truncateLabel({ model, units, geometry, measure }, index, weight = 400) {
+  return truncateText(model.names[units[index]], geometry.labelLimit, geometry.size, measure, weight);
 }
 
 /** @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} index @param {string} fill */
 function paintLabel(pen, picture, side, index, fill, weight = 400) {
-  const [x, y] = labelPlace(picture, side, index);
-  const { vertical, size } = picture.geometry;
-  const lettering = { size, fill, weight, anchor: alignment(vertical, side), middle: true };
-  pen.text(labelOf(picture, index, weight), x, y, lettering);
+  const [x, y] = computeLabelPosition(picture, side, index);
+  const { isVertical, size } = picture.geometry;
+  const lettering = { size, fill, weight, anchor: getAlignment(isVertical, side), isCentered: true };
+  pen.text(truncateLabel(picture, index, weight), x, y, lettering);
 }
 
-/** @param {boolean} vertical @param {Side} side @returns {import("../core/pen.js").Lettering["anchor"]} */
-function alignment(vertical, side) {
+/** @param {boolean} vertical @param {Side} side @returns {import("../core/pen.js").TextStyle["anchor"]} */
+function getAlignment(vertical, side) {
   return vertical ? (side === "query" ? "end" : "start") : "middle";
 }
 
 /** @param {HeadPicture} picture @param {Side} side @param {number} index */
-function labelPlace(picture, side, index) {
-  const [x, y] = anchor(picture, side, index);
-  const away = (side === "query" ? -1 : 1) * (picture.geometry.vertical ? 9 : 16);
-  return picture.geometry.vertical ? [x + away, y + 0.5] : [x, y + away];
+function computeLabelPosition(picture, side, index) {
+  const [x, y] = getAnchor(picture, side, index);
+  const offset = (side === "query" ? -1 : 1) * (picture.geometry.isVertical ? 9 : 16);
+  return picture.geometry.isVertical ? [x + offset, y + 0.5] : [x, y + offset];
 }
 
 /** The left end of a box around a label.
  *
  * @param {HeadPicture} picture @param {Side} side @param {number} x @param {number} width @param {number} margin */
-function boxStart({ geometry }, side, x, width, margin) {
-  if (!geometry.vertical) return x - width / 2;
+function computeBoxStart({ geometry }, side, x, width, margin) {
+  if (!geometry.isVertical) return x - width / 2;
   return side === "query" ? x - width + margin : x - margin;
 }
 
@@ -194,27 +194,27 @@ function boxStart({ geometry }, side, x, width, margin) {
  * @param {Pen} pen @param {HeadPicture} picture @param {number} index */
 function paintSegment(pen, picture, index) {
   const { geometry, theme } = picture;
-  const fill = constants.secondText[theme.dark ? "dark" : "light"];
+  const fill = constants.secondText[theme.isDark ? "dark" : "light"];
   const length = Math.max(geometry.starts[index + 1] - geometry.starts[index] - 2, 0.5);
   for (const side of SIDES) {
-    const [x, y] = anchor(picture, side, index);
-    const away = side === "query" ? -3 : 1;
-    if (geometry.vertical) pen.rectangle(x + away, y - length / 2, 2, length, { fill });
-    else pen.rectangle(x - length / 2, y + away, length, 2, { fill });
+    const [x, y] = getAnchor(picture, side, index);
+    const offset = side === "query" ? -3 : 1;
+    if (geometry.isVertical) pen.rectangle(x + offset, y - length / 2, 2, length, { fill });
+    else pen.rectangle(x - length / 2, y + offset, length, 2, { fill });
   }
 }
 
 /** Paints the titles of the two sides. @param {Pen} pen @param {HeadPicture} picture */
-function paintSides(pen, { geometry, view, theme }) {
-  const lettering = { size: 11, weight: 600, fill: theme.muted, middle: true };
-  const [query, key] = ["query: looks", "key: is looked at"];
-  if (geometry.vertical) {
-    pen.rectangle(0, 0, view.width, 20, { fill: theme.background });
-    pen.text(query, geometry.near - view.x - 9, 10, { ...lettering, anchor: "end" });
-    pen.text(key, geometry.far - view.x + 9, 10, lettering);
+function paintSideTitles(pen, { geometry, viewport, theme }) {
+  const lettering = { size: 11, weight: 600, fill: theme.muted, isCentered: true };
+  const [query, key] = ["query: attends", "key: is attended to"];
+  if (geometry.isVertical) {
+    pen.rectangle(0, 0, viewport.width, 20, { fill: theme.background });
+    pen.text(query, geometry.near - viewport.x - 9, 10, { ...lettering, anchor: "end" });
+    pen.text(key, geometry.far - viewport.x + 9, 10, lettering);
   } else {
     pen.text(query, 8, 12, lettering);
-    pen.text(key, 8, view.height - 12, lettering);
+    pen.text(key, 8, viewport.height - 12, lettering);
   }
 }
 
@@ -223,59 +223,66 @@ function paintSides(pen, { geometry, view, theme }) {
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture
- * @param {Chosen} chosen
+ * @param {ActiveWeights} active
  */
-export function paintChosen(pen, picture, { side, units, targets, lines, mean, color }) {
-  const { model, geometry, places } = picture;
+export function paintActive(pen, picture, { side, units, targets, lines, mean, color }) {
+  const { model, geometry, unitIndices } = picture;
   const other = side === "query" ? "key" : "query";
-  const marked = targets.filter((unit) => mean[unit] >= LEAST_NUMBER * model.full && geometry.every === 1);
+  const highlighted = targets.filter(
+    (unit) => mean[unit] >= MIN_NUMBER * model.full && geometry.labelStep === 1,
+  );
   paintLines(pen, picture, lines);
-  for (const unit of marked) paintGround(pen, picture, other, unit, mean[unit], color);
-  paintUnits(pen, picture, new Set(marked));
-  for (const unit of marked) paintShare(pen, picture, other, unit, mean[unit]);
-  paintSides(pen, picture);
-  for (const unit of units) if (places.has(unit)) paintTag(pen, picture, side, placeOf(picture, unit));
+  for (const unit of highlighted) paintWeightColor(pen, picture, other, unit, mean[unit], color);
+  paintUnits(pen, picture, new Set(highlighted));
+  for (const unit of highlighted) paintWeight(pen, picture, other, unit, mean[unit]);
+  paintSideTitles(pen, picture);
+  for (const unit of units) if (unitIndices.has(unit)) paintTag(pen, picture, side, getIndex(picture, unit));
 }
 
 /** Paints a token's weight as its background color.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight
  * @param {string} fill */
-function paintGround(pen, picture, side, unit, weight, fill) {
-  const index = placeOf(picture, unit);
-  const [x, y] = labelPlace(picture, side, index);
-  const width = labelWidth(picture, index) + 8;
+function paintWeightColor(pen, picture, side, unit, weight, fill) {
+  const index = getIndex(picture, unit);
+  const [x, y] = computeLabelPosition(picture, side, index);
+  const width = measureLabel(picture, index) + 8;
   const alpha = 0.08 + 0.5 * Math.sqrt(Math.min(weight / picture.model.full, 1));
-  pen.rectangle(boxStart(picture, side, x, width, 4), y - 9, width, 18, { fill, alpha, radius: 4 });
+  pen.rectangle(computeBoxStart(picture, side, x, width, 4), y - 9, width, 18, { fill, alpha, radius: 4 });
 }
 
 /** Paints a token's weight as a number next to it, if there is space.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight */
-function paintShare(pen, picture, side, unit, weight) {
+function paintWeight(pen, picture, side, unit, weight) {
   const { geometry, theme, measure } = picture;
-  const index = placeOf(picture, unit);
-  const [x, y] = labelPlace(picture, side, index);
-  const text = formatted(weight, 2);
-  const away = side === "query" ? -1 : 1;
-  const lettering = { size: 11, fill: theme.ink, anchor: alignment(geometry.vertical, side), middle: true };
-  if (geometry.vertical) pen.text(text, x + away * (labelWidth(picture, index) + 10), y, lettering);
+  const index = getIndex(picture, unit);
+  const [x, y] = computeLabelPosition(picture, side, index);
+  const text = formatNumber(weight, 2);
+  const direction = side === "query" ? -1 : 1;
+  const lettering = {
+    size: 11,
+    fill: theme.ink,
+    anchor: getAlignment(geometry.isVertical, side),
+    isCentered: true,
+  };
+  if (geometry.isVertical) pen.text(text, x + direction * (measureLabel(picture, index) + 10), y, lettering);
   else if (measure(text, 11) < geometry.starts[index + 1] - geometry.starts[index] + 2) {
-    pen.text(text, x, y + away * 18, lettering);
+    pen.text(text, x, y + direction * 18, lettering);
   }
 }
 
 /** @param {HeadPicture} picture @param {number} index */
-function labelWidth(picture, index) {
-  return picture.measure(labelOf(picture, index), picture.geometry.size);
+function measureLabel(picture, index) {
+  return picture.measure(truncateLabel(picture, index), picture.geometry.size);
 }
 
 /** @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} index */
 function paintTag(pen, picture, side, index) {
   const { geometry, theme, measure } = picture;
-  const [x, y] = labelPlace(picture, side, index);
-  const width = measure(labelOf(picture, index, 600), geometry.size, 600) + 10;
-  const left = boxStart(picture, side, x, width, 5);
+  const [x, y] = computeLabelPosition(picture, side, index);
+  const width = measure(truncateLabel(picture, index, 600), geometry.size, 600) + 10;
+  const left = computeBoxStart(picture, side, x, width, 5);
   pen.rectangle(left, y - 9.5, width, 19, { fill: theme.ink, radius: 5 });
   paintLabel(pen, picture, side, index, theme.background, 600);
 }
@@ -288,8 +295,8 @@ function paintTag(pen, picture, side, index) {
  * @param {import("./layout.js").Place} cursor
  */
 export function paintCursor(pen, picture, { side, index }) {
-  const [x, y] = labelPlace(picture, side, index);
-  const width = labelWidth(picture, index) + 12;
-  const left = boxStart(picture, side, x, width, 6);
-  pen.rectangle(left, y - 10.5, width, 21, { stroke: picture.theme.accent, line: 2, radius: 6 });
+  const [x, y] = computeLabelPosition(picture, side, index);
+  const width = measureLabel(picture, index) + 12;
+  const left = computeBoxStart(picture, side, x, width, 6);
+  pen.rectangle(left, y - 10.5, width, 21, { stroke: picture.theme.accent, lineWidth: 2, radius: 6 });
 }

@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CanvasPen, SvgPen } from "../core/pen.js";
-import { measure, NotingContext, packed, theme } from "../core/testing.js";
-import { MEAN } from "../core/view.js";
-import { headLayout } from "./layout.js";
+import { MEAN } from "../core/selection.js";
+import { measure, packPayload, RecordingContext, theme } from "../core/testing.js";
+import { computeHeadLayout } from "./layout.js";
 import { unpackHeads } from "./model.js";
-import { paintChosen, paintHeads } from "./paint.js";
+import { paintActive, paintHeads } from "./paint.js";
 
 /** @param {"columns" | "reading"} layout */
-function pictureOf(layout) {
+function createPicture(layout) {
   const model = unpackHeads(
-    packed(
+    packPayload(
       { heads: [0, 1], texts: ["[CLS]", "we", "<left>"], tokenCount: 3, scaling: 1, full: 1 },
       {
         firsts: new Uint16Array([0, 1, 2]),
@@ -20,10 +20,16 @@ function pictureOf(layout) {
       },
     ),
   );
-  const shown = [0, 1, 2];
-  const geometry = headLayout(model.names, { width: 600, height: 400 }, { layout, fit: false }, measure);
-  const view = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
-  return { model, theme, measure, geometry, shown, places: new Map(shown.map((unit) => [unit, unit])), view };
+  const units = [0, 1, 2];
+  const geometry = computeHeadLayout(
+    model.names,
+    { width: 600, height: 400 },
+    { layout, fit: false },
+    measure,
+  );
+  const viewport = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
+  const unitIndices = new Map(units.map((unit) => [unit, unit]));
+  return { model, theme, measure, geometry, units, unitIndices, viewport };
 }
 
 /** @type {import("./lines.js").Line[]} */
@@ -35,9 +41,9 @@ const LINES = [
 ];
 
 for (const layout of /** @type {const} */ (["columns", "reading"])) {
-  test(`a canvas and a file are given the same lines and labels, ${layout}`, () => {
-    const picture = pictureOf(layout);
-    const chosen = {
+  test(`a canvas and a file contain the same lines and labels: ${layout}`, () => {
+    const picture = createPicture(layout);
+    const active = {
       side: /** @type {const} */ ("query"),
       units: [1],
       targets: [0, 1, 2],
@@ -45,26 +51,26 @@ for (const layout of /** @type {const} */ (["columns", "reading"])) {
       mean: new Float64Array([0, 0.1, 0.9]),
       color: "teal",
     };
-    const context = new NotingContext();
-    const pen = new SvgPen(picture.view.width, picture.view.height, "A", "serif");
-    for (const one of [new CanvasPen(/** @type {any} */ (context), "serif", 1), pen]) {
-      paintHeads(one, picture, LINES, new Map());
-      paintChosen(one, picture, chosen);
+    const context = new RecordingContext();
+    const pen = new SvgPen(picture.viewport.width, picture.viewport.height, "A", "serif");
+    for (const target of [new CanvasPen(context, "serif", 1), pen]) {
+      paintHeads(target, picture, LINES, new Map());
+      paintActive(target, picture, active);
     }
     const texts = context.shapes.flatMap((shape) => /^text (.*) \w+$/.exec(shape)?.[1] ?? []);
-    const written = Array.from(pen.drawing.matchAll(/<text [^>]*>([^<]*)</g), ([, text]) => text);
+    const written = Array.from(pen.svg.matchAll(/<text [^>]*>([^<]*)</g), ([, text]) => text);
     assert.deepEqual(
       written.map((text) => text.replace("&lt;", "<").replace("&gt;", ">")),
       texts,
     );
     assert.ok(texts.includes("0.90"));
     const curves = context.shapes.filter((shape) => shape.startsWith("path"));
-    const paths = Array.from(pen.drawing.matchAll(/<path d="([^"]*)"[^>]*stroke="([^"]*)"/g));
+    const paths = Array.from(pen.svg.matchAll(/<path d="([^"]*)"[^>]*stroke="([^"]*)"/g));
     assert.deepEqual(
       paths.map(([, d, stroke]) => `path ${d} ${stroke}`),
       curves,
     );
-    assert.equal(curves.length, 4, "one for each head and strength, and one for what is chosen");
-    assert.equal(curves[2].split("C").length, 3, "two lines of one strength are one path");
+    assert.equal(curves.length, 4, "one path per head and opacity, and one for the active unit");
+    assert.equal(curves[2].split("C").length, 3, "lines of the same opacity are one path");
   });
 }

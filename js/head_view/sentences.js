@@ -1,14 +1,14 @@
 // The texts of the head view: title, readout and table of a token, and the share of the lines.
 
 import { element } from "../core/dom.js";
-import { counted, formatted, plainNumber } from "../core/text.js";
-import { MEAN } from "../core/view.js";
-import { MOST_LINES } from "./lines.js";
-import { layerName, seriesName, unitName } from "./model.js";
+import { MEAN } from "../core/selection.js";
+import { formatCount, formatNumber, formatShort } from "../core/text.js";
+import { MAX_LINES } from "./lines.js";
+import { nameLayer, nameSeries, nameUnit } from "./model.js";
 
 /**
- * @typedef {import("../core/view.js").Head} Head
- * @typedef {import("../core/view.js").Side} Side
+ * @typedef {import("../core/selection.js").Head} Head
+ * @typedef {import("../core/selection.js").Side} Side
  * @typedef {import("./model.js").HeadModel} HeadModel
  */
 
@@ -19,7 +19,7 @@ import { layerName, seriesName, unitName } from "./model.js";
  * @property {Side} side
  * @property {number[]} units
  * @property {number[]} targets
- * @property {Float64Array[]} parts one for each visible head
+ * @property {Float64Array[]} headWeights one for each visible head
  * @property {Float64Array} mean over the visible heads
  */
 
@@ -32,10 +32,10 @@ import { layerName, seriesName, unitName } from "./model.js";
  * @param {HeadModel} model
  * @param {Head[]} series
  */
-export function titleOf(model, series) {
+export function formatTitle(model, series) {
   const { title, layer, rolled } = model;
-  const name = layerName(model, layer);
-  return rolled ? `${title} layer ${name}` : `${title} in layer ${name}, ${seriesName(model, series)}`;
+  const name = nameLayer(model, layer);
+  return rolled ? `${title} layer ${name}` : `${title} in layer ${name}, ${nameSeries(model, series)}`;
 }
 
 /**
@@ -45,7 +45,7 @@ export function titleOf(model, series) {
  * @param {Head[]} series
  * @param {string[]} labels of the layer's heads
  */
-function noteOf(model, series, labels) {
+function describeHeads(model, series, labels) {
   if (model.rolled) return "computed for the whole layer, so there are no single heads";
   if (series[0] === MEAN) return "the mean hides single heads; click a head to see its attention";
   const notes = series
@@ -63,10 +63,10 @@ function noteOf(model, series, labels) {
  *
  * @param {HeadModel} model @param {Head[]} series @param {string[]} labels of the layer's heads
  */
-export function titleNodes(model, series, labels) {
-  const note = noteOf(model, series, labels);
+export function createTitle(model, series, labels) {
+  const note = describeHeads(model, series, labels);
   const nodes = note ? [element("span", { class: "quiet" }, ` · ${note}`)] : [];
-  return [element("b", {}, titleOf(model, series)), ...nodes];
+  return [element("b", {}, formatTitle(model, series)), ...nodes];
 }
 
 /**
@@ -74,7 +74,7 @@ export function titleNodes(model, series, labels) {
  *
  * @param {Reason} reason @param {() => void} showMean
  */
-export function reasonNodes({ layer, head, text }, showMean) {
+export function createReason({ layer, head, text }, showMean) {
   const mean = element("button", { type: "button", class: "link" }, "show the mean of all heads");
   mean.onclick = showMean;
   return [element("b", {}, `Layer ${layer}, head ${head + 1}`), `: ${text} · `, mean];
@@ -86,43 +86,43 @@ export function reasonNodes({ layer, head, text }, showMean) {
  * @param {HeadModel} model
  * @param {Weights} weights
  */
-export function rowNodes(model, { side, units, targets, parts, mean }) {
-  const several = units.length > 1;
-  const remarks = [several ? "summed" : "", parts.length > 1 ? "mean over the visible heads" : ""].filter(
+export function createReadout(model, { side, units, targets, headWeights, mean }) {
+  const isSum = units.length > 1;
+  const remarks = [isSum ? "summed" : "", headWeights.length > 1 ? "mean over the visible heads" : ""].filter(
     Boolean,
   );
-  const subject = units.length > 3 ? `${units.length} ${unitsName(model)}` : unitNames(model, units);
-  const attends = several ? "attend to" : "attends to";
-  const verb = side === "query" ? attends : `${several ? "are" : "is"} attended to by`;
+  const subject = units.length > 3 ? `${units.length} ${nameUnits(model)}` : joinUnitNames(model, units);
+  const attends = isSum ? "attend to" : "attends to";
+  const verb = side === "query" ? attends : `${isSum ? "are" : "is"} attended to by`;
   const best = [...targets].sort((a, b) => mean[b] - mean[a]).slice(0, 4);
   /** @type {[string, number][]} */
-  const named = best.map((unit) => [unitName(model, unit), mean[unit]]);
-  const others = model.units.length - best.length;
-  if (others > 0) {
+  const entries = best.map((unit) => [nameUnit(model, unit), mean[unit]]);
+  const otherCount = model.units.length - best.length;
+  if (otherCount > 0) {
     const all = mean.reduce((sum, weight) => sum + weight, 0);
-    const remainder = all - named.reduce((sum, [, weight]) => sum + weight, 0);
-    named.push([others === 1 ? "1 other" : `${others} others`, remainder]);
+    const remainder = all - entries.reduce((sum, [, weight]) => sum + weight, 0);
+    entries.push([otherCount === 1 ? "1 other" : `${otherCount} others`, remainder]);
   }
   return [
     element("b", {}, element("bdi", {}, subject)),
     ` ${verb} `,
-    ...named.flatMap(([name, weight], i) => [
+    ...entries.flatMap(([name, weight], i) => [
       i ? " · " : "",
       element("bdi", {}, name),
-      element("span", { class: "value" }, ` ${formatted(weight, 4)}`),
+      element("span", { class: "value" }, ` ${formatNumber(weight, 4)}`),
     ]),
     remarks.length ? element("span", { class: "quiet" }, `  (${remarks.join(", ")})`) : "",
   ];
 }
 
 /** The plural name of the units. @param {Pick<HeadModel, "words">} model */
-function unitsName({ words }) {
+function nameUnits({ words }) {
   return words ? "words" : "tokens";
 }
 
 /** @param {HeadModel} model @param {number[]} units */
-function unitNames(model, units) {
-  return units.map((unit) => unitName(model, unit)).join(" + ");
+function joinUnitNames(model, units) {
+  return units.map((unit) => nameUnit(model, unit)).join(" + ");
 }
 
 /**
@@ -130,16 +130,16 @@ function unitNames(model, units) {
  * @param {Head[]} series
  * @param {Weights} weights
  */
-export function weightsTable(model, series, { side, units, targets, parts, mean }) {
+export function createTable(model, series, { side, units, targets, headWeights, mean }) {
   const names = series.map((head) => (head === MEAN ? "Mean" : `Head ${model.heads[head] + 1}`));
-  const columns = series.length > 1 ? [...parts, mean] : parts;
+  const columns = series.length > 1 ? [...headWeights, mean] : headWeights;
   if (series.length > 1) names.push("Mean of these");
-  const from = side === "query" ? "from" : "to";
-  const caption = `${model.valueName}, layer ${layerName(model, model.layer)}: ${from} ${unitNames(model, units)}`;
+  const threshold = side === "query" ? "from" : "to";
+  const caption = `${model.valueName}, layer ${nameLayer(model, model.layer)}: ${threshold} ${joinUnitNames(model, units)}`;
   const heads = [side === "query" ? "Key" : "Query", ...names];
   const rows = targets.map((unit) => {
-    const name = element("th", { scope: "row" }, element("bdi", {}, unitName(model, unit)));
-    return element("tr", {}, name, ...columns.map((part) => element("td", {}, formatted(part[unit], 4))));
+    const name = element("th", { scope: "row" }, element("bdi", {}, nameUnit(model, unit)));
+    return element("tr", {}, name, ...columns.map((part) => element("td", {}, formatNumber(part[unit], 4))));
   });
   const titles = heads.map((text) => element("th", { scope: "col" }, text));
   return [
@@ -153,28 +153,29 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
  * A sentence on the number of lines and the share of attention that they carry.
  *
  * @param {HeadModel} model
- * @param {import("./lines.js").Drawn} drawn
+ * @param {import("./lines.js").SelectedLines} selected
  */
-export function shareSentence(model, { lines, possible, share, told, automatic, least, capped, queries }) {
-  const count = queries.length;
-  const isComplete = count === model.units.length;
-  const whose = isComplete
-    ? `all ${model.total}`
-    : `the ${model.total} of the ${count} ${unitsName(model)} in view`;
-  const some = counted(lines.length);
-  const part = lines.length < possible;
-  const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";
-  const plain = `${lines.length === 1 ? "1 line" : `${some} lines`}${from}`;
-  const hidden = percent(told) === percent(share) ? "" : ` (${percent(told)} of the visible attention)`;
-  const few = part ? `The strongest ${some} of ${counted(possible)} lines${hidden}` : plain;
-  const most = counted(MOST_LINES);
-  const left = capped ? ` At most ${most} lines are drawn; the weakest are omitted.` : "";
-  return `${automatic ? few : plain}, carrying ${percent(share)} of ${whose}.${left}`;
+export function describeLines(model, selected) {
+  const { lines, drawableCount, share, visibleShare, isAutomatic, minWeight, isCapped, queries } = selected;
+  const tokens =
+    queries.length === model.units.length
+      ? `all ${model.total}`
+      : `the ${model.total} of the ${queries.length} ${nameUnits(model)} in view`;
+  const threshold = minWeight > 0 ? ` of at least ${formatShort(minWeight, 2)}` : "";
+  const count = formatCount(lines.length);
+  const ofVisible = `${formatPercent(visibleShare)} of the visible attention`;
+  const note = formatPercent(visibleShare) === formatPercent(share) ? "" : ` (${ofVisible})`;
+  const subject =
+    isAutomatic && lines.length < drawableCount
+      ? `The strongest ${count} of ${formatCount(drawableCount)} lines${note}`
+      : `${lines.length === 1 ? "1 line" : `${count} lines`}${threshold}`;
+  const limit = ` At most ${formatCount(MAX_LINES)} lines are drawn; the weakest are omitted.`;
+  return `${subject}, carrying ${formatPercent(share)} of ${tokens}.${isCapped ? limit : ""}`;
 }
 
 /** @param {number} share */
-function percent(share) {
-  return `${formatted(100 * share, share > 0.9995 || share === 0 ? 0 : 1)} %`;
+function formatPercent(share) {
+  return `${formatNumber(100 * share, share > 0.9995 || share === 0 ? 0 : 1)} %`;
 }
 
 /**
@@ -182,8 +183,8 @@ function percent(share) {
  *
  * @param {Map<number, number>} shares of the queries
  */
-export function specialSentence(shares) {
-  const all = [...shares.values()];
-  if (!all.length) return "";
-  return ` Gray bars: attention on the hidden special tokens, on average ${percent(all.reduce((sum, share) => sum + share, 0) / all.length)}.`;
+export function describeSpecials(shares) {
+  if (!shares.size) return "";
+  const mean = [...shares.values()].reduce((sum, share) => sum + share, 0) / shares.size;
+  return ` Gray bars: attention on the hidden special tokens, on average ${formatPercent(mean)}.`;
 }

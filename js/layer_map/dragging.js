@@ -5,71 +5,72 @@
 /**
  * Callbacks.
  *
- * @typedef {object} Told
- * @property {() => boolean} may whether dragging is possible now
- * @property {() => boolean} draws whether a lasso is drawn even without Shift
- * @property {(right: number, down: number) => void} pushed
- * @property {() => void} drawn the lasso has changed
- * @property {(line: Spot[]) => void} closed the lasso is complete
+ * @typedef {object} DragCallbacks
+ * @property {() => boolean} canDrag whether dragging is possible now
+ * @property {() => boolean} isLassoMode whether a lasso is drawn even without Shift
+ * @property {(right: number, down: number) => void} onPan
+ * @property {() => void} onLassoChange the lasso has changed
+ * @property {(line: Spot[]) => void} onLassoEnd the lasso is complete
  */
 
-const STILL = 4; // maximum movement of a click, in pixels
+const CLICK_DISTANCE = 4; // maximum movement of a click, in pixels
 
 export class Dragging {
-  /** @param {HTMLElement} stage @param {Told} told */
-  constructor(stage, told) {
+  /** @param {HTMLElement} stage @param {DragCallbacks} callbacks */
+  constructor(stage, callbacks) {
     this.stage = stage;
-    this.told = told;
-    /** @type {{draws: boolean, last: Spot, line: Spot[]} | null} */
-    this.held = null;
+    this.callbacks = callbacks;
+    /** @type {{isLasso: boolean, last: Spot, line: Spot[]} | null} */
+    this.drag = null;
     /** Whether the last press was a drag and not a click. */
-    this.moved = false;
-    stage.addEventListener("pointerdown", (event) => this.grab(event));
-    stage.addEventListener("pointermove", (event) => this.drag(event));
-    stage.addEventListener("pointerup", () => this.drop());
+    this.hasMoved = false;
+    stage.addEventListener("pointerdown", (event) => this.startDrag(event));
+    stage.addEventListener("pointermove", (event) => this.continueDrag(event));
+    stage.addEventListener("pointerup", () => this.endDrag());
     stage.addEventListener("pointercancel", () => {
-      this.held = null;
-      told.drawn();
+      this.drag = null;
+      callbacks.onLassoChange();
     });
   }
 
   /** Whether a drag is in progress. */
-  get goes() {
-    return Boolean(this.held) && this.moved;
+  get isDragging() {
+    return Boolean(this.drag) && this.hasMoved;
   }
 
   /** The current lasso. @returns {Spot[]} */
-  get line() {
-    return this.held?.draws ? this.held.line : [];
+  get lasso() {
+    return this.drag?.isLasso ? this.drag.line : [];
   }
 
   /** @param {PointerEvent} event */
-  grab(event) {
-    this.moved = false;
-    if (event.button || !this.told.may()) return;
-    const at = { x: event.offsetX, y: event.offsetY };
-    this.held = { draws: event.shiftKey || this.told.draws(), last: at, line: [at] };
-    this.stage.setPointerCapture(event.pointerId);
+  startDrag(event) {
+    const { callbacks, stage } = this;
+    this.hasMoved = false;
+    if (event.button || !callbacks.canDrag()) return;
+    const spot = { x: event.offsetX, y: event.offsetY };
+    this.drag = { isLasso: event.shiftKey || callbacks.isLassoMode(), last: spot, line: [spot] };
+    stage.setPointerCapture(event.pointerId);
   }
 
   /** @param {PointerEvent} event */
-  drag(event) {
-    const { held, told } = this;
-    if (!held) return;
-    const at = { x: event.offsetX, y: event.offsetY };
-    const [first] = held.line;
-    if (!this.moved && Math.hypot(at.x - first.x, at.y - first.y) < STILL) return;
-    this.moved = true;
-    if (held.draws) {
-      held.line.push(at);
-      told.drawn();
-    } else told.pushed(at.x - held.last.x, at.y - held.last.y);
-    held.last = at;
+  continueDrag(event) {
+    const { drag, callbacks } = this;
+    if (!drag) return;
+    const spot = { x: event.offsetX, y: event.offsetY };
+    const [start] = drag.line;
+    if (!this.hasMoved && Math.hypot(spot.x - start.x, spot.y - start.y) < CLICK_DISTANCE) return;
+    this.hasMoved = true;
+    if (drag.isLasso) {
+      drag.line.push(spot);
+      callbacks.onLassoChange();
+    } else callbacks.onPan(spot.x - drag.last.x, spot.y - drag.last.y);
+    drag.last = spot;
   }
 
-  drop() {
-    const { line } = this;
-    this.held = null;
-    if (line.length > 1) this.told.closed(line);
+  endDrag() {
+    const { lasso } = this;
+    this.drag = null;
+    if (lasso.length > 1) this.callbacks.onLassoEnd(lasso);
   }
 }

@@ -1,19 +1,28 @@
 // The token map component: a 2-D projection of tokens, layer by layer.
 
-import { CanvasView, leading, within } from "../core/canvas_view.js";
+import { CanvasView, clampIndex, lookUp } from "../core/canvas_view.js";
 import { element, sizeCanvas } from "../core/dom.js";
-import { mounting } from "../core/mount.js";
-import { colorsOf } from "../core/scale.js";
-import { counted } from "../core/text.js";
+import { createMount } from "../core/mount.js";
+import { readColors } from "../core/scale.js";
+import { formatCount } from "../core/text.js";
+import { DURATION, LayerAnimation } from "./animation.js";
 import { Dragging } from "./dragging.js";
-import { savedMap } from "./file.js";
-import { Going, MOVING } from "./going.js";
-import { closeUp, mapLayout, pushed, revealing, zoomedBy } from "./layout.js";
-import { coloring, found, nextText, pointsOf, sentence, surroundings, unpackMap, whence } from "./model.js";
-import { legendEntries, paintLasso, paintMap, paintRing, paintWay } from "./paint.js";
+import { exportMap } from "./file.js";
+import { findMark, findMarksWithin } from "./hit_test.js";
+import { computeMapLayout, panBy, panToReveal, zoomAround, zoomToLayers } from "./layout.js";
+import {
+  createColoring,
+  describeOrigin,
+  describePoint,
+  findMarks,
+  findNextText,
+  getContext,
+  getPoints,
+  unpackMap,
+} from "./model.js";
+import { createLegendEntries, paintLasso, paintMap, paintRing, paintTrajectory } from "./paint.js";
+import { Panning } from "./panning.js";
 import { legendEntry, mapParts } from "./parts.js";
-import { markAt, marksWithin } from "./places.js";
-import { Sliding } from "./sliding.js";
 
 /**
  * @typedef {import("./layout.js").MapGeometry} MapGeometry
@@ -21,128 +30,140 @@ import { Sliding } from "./sliding.js";
  * @typedef {import("./layout.js").Zoom} Zoom
  * @typedef {import("./model.js").MapModel} MapModel
  * @typedef {import("./model.js").Point} Point
- * @typedef {import("./model.js").Shown} Shown
+ * @typedef {import("./model.js").Display} Display
  * @typedef {import("./model.js").Spot} Spot
  */
 
-/** @extends {CanvasView<MapModel, Point, import("./parts.js").MapParts>} */
+/**
+ * @typedef {object} State
+ * @property {string} of hash of the map
+ * @property {number} began
+ * @property {string} start the initial display as JSON
+ * @property {Display} display
+ * @property {Zoom} zoom
+ * @property {Point | null} cursor
+ * @property {Point | null} pinned
+ * @property {number[]} selected
+ */
+
+/** @extends {CanvasView<MapModel, Point, import("./parts.js").MapParts, MapGeometry, State>} */
 class LayerMap extends CanvasView {
   /** @param {HTMLElement} root */
   constructor(root) {
     const parts = mapParts(root);
     super(root, parts);
-    /** @type {Shown} */
-    this.shown = { mode: "layer", layer: 0, by: "word" };
+    /** @type {Display} */
+    this.display = { mode: "layer", layer: 0, by: "word" };
     /** @type {Zoom} */
     this.zoom = null;
     /** @type {Point | null} */
     this.pinned = null;
     /** @type {number[]} */
     this.selected = [];
-    this.wanted = "";
+    this.query = "";
     /** @type {number[] | null} */
     this.matches = null;
     /** Positions of the marks during an animation. @type {Float32Array | null} */
-    this.moving = null;
-    this.telling = 0;
-    // Set by the first layout, before anything reads it.
-    this.geometry = /** @type {MapGeometry} */ (/** @type {unknown} */ (null));
-    this.colors = /** @type {import("./model.js").Coloring} */ (/** @type {unknown} */ (null));
+    this.animatedPoints = null;
+    this.reportTimer = 0;
+    /** @type {import("./model.js").Coloring} */
+    this.colors = { title: "", entries: [], colorOf: new Int16Array(), hasOthers: false, isRamp: false };
     /** @type {string[]} */
     this.ramp = [];
     /** @type {(name: string, value: unknown) => void} */
-    this.report = () => {};
-    this.listenToTools();
-    this.sliding = new Sliding(parts.base, () => {
+    this.setState = () => {};
+    this.listenToControls();
+    this.panning = new Panning(parts.base, () => {
       paintMap(this.penFor(parts.base), this.picture);
-      this.mark();
+      this.paintOverlay();
     });
-    this.going = new Going({
-      layer: () => this.shown.layer,
-      layerCount: () => this.model.layerCount,
-      next: (layer) => this.goToLayer(layer),
-      moved: (at) => {
-        this.moving = at;
+    this.animation = new LayerAnimation({
+      getLayer: () => this.display.layer,
+      getLayerCount: () => this.model.layerCount,
+      goToLayer: (layer) => this.goToLayer(layer),
+      onMove: (points) => {
+        this.animatedPoints = points;
         this.paint();
       },
-      changed: () => {
-        this.setTools();
-        if (!this.going.goes) this.tell();
+      onPlaybackChange: () => {
+        this.updateTools();
+        if (!this.animation.isPlaying) this.reportDisplay();
       },
     });
     this.dragging = new Dragging(parts.stage, {
-      may: () => this.shown.mode !== "each",
-      draws: () => parts.lasso.getAttribute("aria-pressed") === "true",
-      pushed: (right, down) => {
-        this.push(right, down);
+      canDrag: () => this.display.mode !== "each",
+      isLassoMode: () => parts.lasso.getAttribute("aria-pressed") === "true",
+      onPan: (right, down) => {
+        this.pan(right, down);
       },
-      drawn: () => {
+      onLassoChange: () => {
         this.hovered = null;
-        this.mark();
+        this.paintOverlay();
       },
-      closed: (line) => this.select(marksWithin(this.model, this.geometry.panels[0], line)),
+      onLassoEnd: (line) => this.setSelected(findMarksWithin(this.model, this.geometry.panels[0], line)),
     });
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setStateValue }) {
-    this.report = setStateValue;
+    this.setState = setStateValue;
   }
 
   /** @override @param {Uint8Array} data */
-  take(data) {
-    const { model: before } = this;
-    this.model = unpackMap(data);
-    const { model, known } = this;
-    const asked = JSON.stringify(model.start);
-    const goesOn = before?.of === model.of && before.began === model.began;
-    if (goesOn && JSON.stringify(before.start) === asked) return;
-    this.going.stop();
-    const same = known?.of === model.of;
+  readPayload(data) {
+    const previous = this.hasModel ? this.model : null;
+    const model = unpackMap(data);
+    this.setModel(model);
+    const { savedState } = this;
+    const start = JSON.stringify(model.start);
+    const isSameMount = previous?.of === model.of && previous.began === model.began;
+    if (isSameMount && JSON.stringify(previous.start) === start) return;
+    this.animation.stop();
+    const state = savedState?.of === model.of ? savedState : null;
     // A different initial state means that the user opened another URL.
-    this.shown = same && known.asked === asked ? known.shown : model.start;
-    this.zoom = same ? known.zoom : null;
-    this.cursor = same ? known.cursor : null;
-    this.pinned = same ? known.pinned : null;
-    this.selected = same ? known.selected : [];
+    this.display = state?.start === start ? state.display : model.start;
+    this.zoom = state?.zoom ?? null;
+    this.cursor = state?.cursor ?? null;
+    this.pinned = state?.pinned ?? null;
+    this.selected = state?.selected ?? [];
     this.hovered = null;
-    this.matches = found(model, this.wanted);
+    this.matches = findMarks(model, this.query);
     // If another page was visible in between, the page has forgotten the selection; after a mere remount it has not.
-    if (known?.began !== model.began && (this.pinned || this.selected.length)) this.reportChosen();
+    if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 
   /** @override */
-  get kept() {
-    const { model, shown, zoom, cursor, pinned, selected } = this;
-    const asked = JSON.stringify(model.start);
-    return { of: model.of, began: model.began, asked, shown, zoom, cursor, pinned, selected };
+  get state() {
+    const { model, display, zoom, cursor, pinned, selected } = this;
+    const start = JSON.stringify(model.start);
+    return { of: model.of, began: model.began, start, display, zoom, cursor, pinned, selected };
   }
 
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.telling) this.tell(); // a late timer could overwrite the report of a newer view
-    this.going.stop();
-    this.sliding.stop();
-    if (this.telling) this.tell();
+    if (this.reportTimer) this.reportDisplay(); // a late timer could overwrite the report of a newer view
+    this.animation.stop();
+    this.panning.stop();
+    if (this.reportTimer) this.reportDisplay();
   }
 
   /** @override */
-  describe() {
+  updateControls() {
     const { model, parts, theme } = this;
-    this.ramp = colorsOf(theme.dark ? model.darkTable : model.lightTable).css;
-    parts.stage.setAttribute("aria-label", `${model.caption}. ${counted(model.count)} ${model.what}.`);
+    this.ramp = readColors(theme.isDark ? model.darkTable : model.lightTable).css;
+    parts.stage.setAttribute("aria-label", `${model.caption}. ${formatCount(model.count)} ${model.what}.`);
     parts.layer.max = String(model.layerCount - 1);
-    const part = model.parts.length ? "Part" : "Text";
-    const options = { word: model.what === "words" ? "Word" : "Token", layer: "Layer", part };
-    const offered = Object.entries(options).filter(([by]) => by !== "part" || this.hasParts);
+    const partName = model.parts.length ? "Part" : "Text";
+    const options = { word: model.what === "words" ? "Word" : "Token", layer: "Layer", part: partName };
+    const available = Object.entries(options).filter(([by]) => by !== "part" || this.hasParts);
     parts.by.replaceChildren(
-      ...offered.map(([value, name]) => element("option", { value }, `Color: ${name.toLowerCase()}`)),
+      ...available.map(([value, name]) => element("option", { value }, `Color: ${name.toLowerCase()}`)),
     );
     parts.variance.textContent = model.variance;
-    if (this.shown.by === "part" && !this.hasParts) this.shown = { ...this.shown, by: "word" };
-    this.describeShown();
-    this.color();
+    if (this.display.by === "part" && !this.hasParts) this.display = { ...this.display, by: "word" };
+    this.updateDisplayControls();
+    this.updateColors();
   }
 
   get hasParts() {
@@ -150,21 +171,21 @@ class LayerMap extends CanvasView {
   }
 
   /** Updates the controls from the state. */
-  describeShown() {
-    const { model, parts, shown } = this;
-    for (const one of parts.modes.children) {
-      one.setAttribute("aria-pressed", String(one.getAttribute("data-value") === shown.mode));
+  updateDisplayControls() {
+    const { model, parts, display } = this;
+    for (const button of parts.modes.children) {
+      button.setAttribute("aria-pressed", String(button.getAttribute("data-value") === display.mode));
     }
-    parts.layer.value = String(shown.layer);
-    parts.layerText.textContent = `Layer ${shown.layer} of ${model.layerCount - 1}`;
-    parts.layer.setAttribute("aria-valuetext", layerName(shown.layer, model.layerCount));
-    parts.by.value = shown.by;
+    parts.layer.value = String(display.layer);
+    parts.layerText.textContent = `Layer ${display.layer} of ${model.layerCount - 1}`;
+    parts.layer.setAttribute("aria-valuetext", nameLayer(display.layer, model.layerCount));
+    parts.by.value = display.by;
   }
 
   /** Assigns colors to the marks, and updates the legend. */
-  color() {
-    this.colors = coloring(this.model, this.shown.by, this.ramp);
-    const entries = legendEntries(this.colors, this.theme);
+  updateColors() {
+    this.colors = createColoring(this.model, this.display.by, this.ramp);
+    const entries = createLegendEntries(this.colors, this.theme);
     const title = element("li", { class: "title" }, this.colors.title);
     this.parts.legend.replaceChildren(title, ...entries.map(({ label, color }) => legendEntry(label, color)));
   }
@@ -176,114 +197,120 @@ class LayerMap extends CanvasView {
   }
 
   /** @override */
-  arrange() {
+  layOut() {
     const { stage, base } = this.parts;
     this.ratio = window.devicePixelRatio || 1;
-    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
+    this.setGeometry(
+      computeMapLayout(this.model, { width: this.width, height: this.height }, this.display, this.zoom),
+    );
     for (const canvas of [base, stage]) sizeCanvas(canvas, this.width, this.geometry.height, this.ratio);
-    this.setTools();
+    this.updateTools();
     this.paint();
   }
 
   paint() {
-    this.sliding.paint();
+    this.panning.paint();
   }
 
   /** Pans the plane. @param {number} right @param {number} down in pixels */
-  push(right, down) {
+  pan(right, down) {
     const [panel] = this.geometry.panels;
     this.hovered = null;
-    this.zoom = pushed(panel, this.zoom, right, down);
-    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
-    this.setTools();
-    this.sliding.push(panel.area, this.ratio, right, down, this.theme.background);
-    this.mark();
+    this.zoom = panBy(panel, this.zoom, right, down);
+    this.setGeometry(
+      computeMapLayout(this.model, { width: this.width, height: this.height }, this.display, this.zoom),
+    );
+    this.updateTools();
+    this.panning.pan(panel.area, this.ratio, right, down, this.theme.background);
+    this.paintOverlay();
     this.remember();
   }
 
   /** @returns {import("./paint.js").MapPicture} */
   get picture() {
-    const { model, theme, measure, geometry, colors, moving } = this;
-    const { by } = this.shown;
-    return { model, theme, measure, geometry, colors, by, emphasised: this.emphasised, moving };
+    const { model, theme, measure, geometry, colors, animatedPoints } = this;
+    const { by } = this.display;
+    return { model, theme, measure, geometry, colors, by, highlighted: this.highlighted, animatedPoints };
   }
 
   /** The highlighted marks: search results and selection. */
-  get emphasised() {
+  get highlighted() {
     const { matches, selected } = this;
     if (!matches && !selected.length) return null;
     return matches ? [...new Set([...selected, ...matches])] : selected;
   }
 
-  setTools() {
-    const { parts, shown, zoom } = this;
-    const single = shown.mode !== "each";
-    parts.out.disabled = !single || !zoom;
-    parts.in.disabled = parts.fit.disabled = parts.lasso.disabled = !single;
+  updateTools() {
+    const { parts, display, zoom } = this;
+    const isSingle = display.mode !== "each";
+    parts.out.disabled = !isSingle || !zoom;
+    parts.in.disabled = parts.fit.disabled = parts.lasso.disabled = !isSingle;
     parts.fit.title = zoom ? "Show the marks of all layers" : "Zoom to the marks of this layer";
     parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title}`);
-    parts.play.disabled = parts.layer.disabled = shown.mode !== "layer";
-    parts.play.setAttribute("aria-pressed", String(this.going.goes));
+    parts.play.disabled = parts.layer.disabled = display.mode !== "layer";
+    parts.play.setAttribute("aria-pressed", String(this.animation.isPlaying));
   }
 
   /** @override */
-  mark() {
+  paintOverlay() {
     const { active, pinned, theme, picture } = this;
     const pen = this.penFor(this.parts.stage);
-    if (pinned && !this.moving) {
-      const at = { index: pinned.index, layer: this.shown.layer };
-      paintWay(pen, picture, at, true);
-      paintRing(pen, picture, at, theme.accent);
+    if (pinned && !this.animatedPoints) {
+      const point = { index: pinned.index, layer: this.display.layer };
+      paintTrajectory(pen, picture, point, true);
+      paintRing(pen, picture, point, theme.accent);
     }
-    if (active && !this.moving && active.index !== pinned?.index) {
-      paintWay(pen, picture, active, false);
+    if (active && !this.animatedPoints && active.index !== pinned?.index) {
+      paintTrajectory(pen, picture, active, false);
       paintRing(pen, picture, active, theme.ink);
     }
-    paintLasso(pen, theme, this.dragging.line);
-    this.writeReadout(active ?? pinned);
+    paintLasso(pen, theme, this.dragging.lasso);
+    this.updateReadout(active ?? pinned);
   }
 
   /** @param {Point | null} point */
-  writeReadout(point) {
+  updateReadout(point) {
     const { readout, second } = this.parts;
     second.classList.toggle("quiet", !point);
     if (!point) {
       readout.replaceChildren(this.model.caption);
-      second.replaceChildren(this.hint());
+      second.replaceChildren(this.createHint());
       return;
     }
-    const { before, after } = surroundings(this.model, point.index);
+    const { before, after } = getContext(this.model, point.index);
     const name = element("b", {}, this.model.names[this.model.nameOf[point.index]]);
-    const where = element("span", { class: "quiet" }, ` (${whence(this.model, point.index)})`);
-    readout.replaceChildren(sentence(this.model, point), where);
+    const origin = element("span", { class: "quiet" }, ` (${describeOrigin(this.model, point.index)})`);
+    readout.replaceChildren(describePoint(this.model, point), origin);
     second.replaceChildren(`${before} `, name, ` ${after}`);
   }
 
-  hint() {
+  createHint() {
     const { matches, selected, model } = this;
-    if (matches) return `${counted(matches.length)} of ${counted(model.count)} found; Enter selects them`;
+    if (matches)
+      return `${formatCount(matches.length)} of ${formatCount(model.count)} found; Enter selects them`;
     if (selected.length)
-      return `${counted(selected.length)} of ${counted(model.count)} selected; Escape lets go`;
-    if (this.shown.mode === "each") return "Point at a mark to see where it is in every layer";
-    const way = model.joined ? ", click it for its way through the layers" : "";
-    return `Point at a mark${way}; drag to push, draw a lasso to select`;
+      return `${formatCount(selected.length)} of ${formatCount(model.count)} selected; Escape clears the selection`;
+    if (this.display.mode === "each") return "Point at a mark to see where it is in every layer";
+    const click = model.joined ? ", click it for its trajectory through the layers" : "";
+    return `Point at a mark${click}; drag to pan, draw a lasso to select`;
   }
 
   // Controls
 
-  listenToTools() {
+  listenToControls() {
     const { parts } = this;
     parts.modes.onclick = (event) => {
       const mode = event.target instanceof HTMLElement ? event.target.dataset.value : undefined;
-      if (mode === "layer" || mode === "all" || mode === "each") this.show({ mode });
+      if (mode === "layer" || mode === "all" || mode === "each") this.setDisplay({ mode });
     };
     parts.layer.oninput = () => this.goToLayer(Number(parts.layer.value));
-    parts.layer.onchange = () => this.tell();
-    parts.by.onchange = () => this.show({ by: /** @type {import("./model.js").By} */ (parts.by.value) });
-    parts.play.onclick = () => (this.going.goes ? this.going.stop() : this.going.play());
-    parts.search.oninput = () => this.lookFor(parts.search.value);
+    parts.layer.onchange = () => this.reportDisplay();
+    parts.by.onchange = () =>
+      this.setDisplay({ by: /** @type {import("./model.js").By} */ (parts.by.value) });
+    parts.play.onclick = () => (this.animation.isPlaying ? this.animation.stop() : this.animation.play());
+    parts.search.oninput = () => this.search(parts.search.value);
     parts.search.onkeydown = (event) => {
-      if (event.key === "Enter" && this.matches) this.select(this.matches);
+      if (event.key === "Enter" && this.matches) this.setSelected(this.matches);
     };
     parts.lasso.onclick = () => {
       const pressed = parts.lasso.getAttribute("aria-pressed") === "true";
@@ -293,98 +320,100 @@ class LayerMap extends CanvasView {
     parts.lasso.setAttribute("aria-pressed", "false");
     parts.out.onclick = () => this.zoomBy(1 / 1.5);
     parts.in.onclick = () => this.zoomBy(1.5);
-    parts.fit.onclick = () => this.fit();
+    parts.fit.onclick = () => this.toggleFit();
     parts.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 
-  /** @param {Partial<Shown>} change */
-  show(change) {
-    this.going.stop();
-    this.shown = { ...this.shown, ...change };
+  /** @param {Partial<Display>} change */
+  setDisplay(change) {
+    this.animation.stop();
+    this.display = { ...this.display, ...change };
     if (change.mode) this.zoom = null;
-    if (change.by) this.color();
+    if (change.by) this.updateColors();
     this.hovered = null;
-    this.describeShown();
-    this.arrange();
-    this.tell();
+    this.updateDisplayControls();
+    this.layOut();
+    this.reportDisplay();
   }
 
   /** Reports the state, which the page writes into the URL. */
-  tell() {
-    window.clearTimeout(this.telling);
-    this.telling = 0;
+  reportDisplay() {
+    window.clearTimeout(this.reportTimer);
+    this.reportTimer = 0;
     this.remember();
-    this.report("shown", { ...this.shown, of: this.model.of });
+    this.setState("display", { ...this.display, of: this.model.of });
   }
 
   /** Reports the state after a pause in keyboard input. */
-  tellSoon() {
-    window.clearTimeout(this.telling);
-    this.telling = window.setTimeout(() => this.tell(), MOVING);
+  scheduleReport() {
+    window.clearTimeout(this.reportTimer);
+    this.reportTimer = window.setTimeout(() => this.reportDisplay(), DURATION);
   }
 
-  /** @param {number} goal */
-  goToLayer(goal) {
-    const layer = within(goal, this.model.layerCount);
-    const { layer: before, mode } = this.shown;
+  /** @param {number} target */
+  goToLayer(target) {
+    const layer = clampIndex(target, this.model.layerCount);
+    const { layer: before, mode } = this.display;
     if (layer === before) return;
-    this.shown = { ...this.shown, layer };
+    this.display = { ...this.display, layer };
     this.hovered = null;
-    this.describeShown();
+    this.updateDisplayControls();
     this.remember();
-    const from = this.moving?.slice() ?? pointsOf(this.model, before);
-    const still = mode !== "layer" || matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (still || !this.model.joined) {
-      this.moving = null;
-      this.arrange();
+    const from = this.animatedPoints?.slice() ?? getPoints(this.model, before);
+    const isStill = mode !== "layer" || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (isStill || !this.model.joined) {
+      this.animatedPoints = null;
+      this.layOut();
     } else {
       const size = { width: this.width, height: this.height };
-      this.geometry = mapLayout(this.model, size, this.shown, this.zoom);
-      this.going.move(from, pointsOf(this.model, layer));
+      this.setGeometry(computeMapLayout(this.model, size, this.display, this.zoom));
+      this.animation.animate(from, getPoints(this.model, layer));
     }
   }
 
-  /** @param {string} wanted */
-  lookFor(wanted) {
-    this.wanted = wanted;
-    this.matches = found(this.model, wanted);
+  /** @param {string} query */
+  search(query) {
+    this.query = query;
+    this.matches = findMarks(this.model, query);
     this.paint();
-    this.say(this.matches ? `${this.matches.length} found` : "");
+    this.announce(this.matches ? `${this.matches.length} found` : "");
   }
 
   /** @param {number[]} marks */
-  select(marks) {
+  setSelected(marks) {
     this.selected = marks;
-    this.wanted = this.parts.search.value = "";
+    this.query = this.parts.search.value = "";
     this.matches = null;
     this.paint();
-    this.say(marks.length ? `${marks.length} selected` : "Nothing is selected");
-    this.reportChosen();
+    this.announce(marks.length ? `${marks.length} selected` : "Nothing is selected");
+    this.reportSelection();
   }
 
-  reportChosen() {
+  reportSelection() {
     const { of } = this.model;
     this.remember();
-    this.report("chosen", { of, pinned: this.pinned?.index ?? null, selected: this.selected });
+    this.setState("selection", { of, pinned: this.pinned?.index ?? null, selected: this.selected });
   }
 
   // Pointer
 
   /** @override @param {MouseEvent} event @returns {Point | null} */
-  placeUnder(event) {
+  findPlace(event) {
     const { dragging } = this;
-    if (dragging.goes || (event.type === "click" && dragging.moved)) return null;
-    return this.moving ? null : markAt(this.model, this.geometry, { x: event.offsetX, y: event.offsetY });
+    if (dragging.isDragging || (event.type === "click" && dragging.hasMoved)) return null;
+    return this.animatedPoints
+      ? null
+      : findMark(this.model, this.geometry, { x: event.offsetX, y: event.offsetY });
   }
 
   /** @override @param {Point | null} point */
-  pointed(point) {
+  updatePointer(point) {
     this.parts.stage.style.cursor = point ? "pointer" : "";
   }
 
   /** @param {WheelEvent} event */
   wheel(event) {
-    if (!event.ctrlKey || this.shown.mode === "each") return;
+    if (!event.ctrlKey || this.display.mode === "each") return;
     event.preventDefault(); // otherwise the browser zooms the page
     this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
   }
@@ -393,39 +422,39 @@ class LayerMap extends CanvasView {
   zoomBy(ratio, about) {
     const [panel] = this.geometry.panels;
     const { x, y, width, height } = panel.area;
-    this.setZoom(zoomedBy(panel, this.zoom, ratio, about ?? { x: x + width / 2, y: y + height / 2 }));
+    this.setZoom(zoomAround(panel, this.zoom, ratio, about ?? { x: x + width / 2, y: y + height / 2 }));
   }
 
   /** Shows everything, or, if everything is visible, zooms to the marks of the current layer. */
-  fit() {
+  toggleFit() {
     const [panel] = this.geometry.panels;
-    this.setZoom(this.zoom ? null : closeUp(this.model, panel, this.zoom, panel.layers));
+    this.setZoom(this.zoom ? null : zoomToLayers(this.model, panel, this.zoom, panel.layers));
   }
 
   /** @param {Zoom} zoom */
   setZoom(zoom) {
-    if (this.shown.mode === "each") return;
+    if (this.display.mode === "each") return;
     this.zoom = zoom;
-    this.arrange();
+    this.layOut();
     this.remember();
   }
 
   // Keyboard
 
   /** @override @returns {Point} */
-  firstPlace() {
-    return { index: this.pinned?.index ?? 0, layer: this.shown.layer };
+  getInitialPlace() {
+    return { index: this.pinned?.index ?? 0, layer: this.display.layer };
   }
 
   /** @override @param {string} key @param {Point} from @returns {Point | null} */
-  destination(key, { index }) {
+  findDestination(key, { index }) {
     const { model } = this;
-    const up = leading({ ArrowUp: 1, ArrowDown: -1 }, key);
+    const up = lookUp({ ArrowUp: 1, ArrowDown: -1 }, key);
     if (up) {
-      this.goToLayer(this.shown.layer + up);
-      this.tellSoon();
+      this.goToLayer(this.display.layer + up);
+      this.scheduleReport();
     }
-    const goal = leading(
+    const target = lookUp(
       {
         ArrowUp: index,
         ArrowDown: index,
@@ -433,19 +462,21 @@ class LayerMap extends CanvasView {
         ArrowRight: index + 1,
         Home: 0,
         End: model.count - 1,
-        PageUp: nextText(model, index, -1),
-        PageDown: nextText(model, index, 1),
+        PageUp: findNextText(model, index, -1),
+        PageDown: findNextText(model, index, 1),
       },
       key,
     );
-    return goal === undefined ? null : { index: within(goal, model.count), layer: this.shown.layer };
+    return target === undefined
+      ? null
+      : { index: clampIndex(target, model.count), layer: this.display.layer };
   }
 
   /** @override @param {string} key */
-  pressOther(key) {
+  handleOtherKey(key) {
     if (key === "+" || key === "=") this.zoomBy(1.5);
     else if (key === "-") this.zoomBy(1 / 1.5);
-    else if (key === "0") this.fit();
+    else if (key === "0") this.toggleFit();
     else if (key.toLowerCase() === "s" && this.cursor) this.toggleSelected(this.cursor.index);
     else return false;
     return true;
@@ -454,59 +485,64 @@ class LayerMap extends CanvasView {
   /** @param {number} index */
   toggleSelected(index) {
     const { selected } = this;
-    const without = selected.filter((one) => one !== index);
-    this.select(without.length < selected.length ? without : [...selected, index].sort((a, b) => a - b));
+    const remaining = selected.filter((mark) => mark !== index);
+    this.setSelected(
+      remaining.length < selected.length ? remaining : [...selected, index].sort((a, b) => a - b),
+    );
   }
 
   /** @override @param {Point} point */
-  choose(point) {
+  activatePlace(point) {
     this.cursor = point;
     this.pinned = this.pinned?.index === point.index ? null : point;
-    this.mark();
-    this.say(this.pinned ? `Chosen: ${sentence(this.model, point)}` : "Nothing is chosen");
-    this.reportChosen();
+    this.paintOverlay();
+    this.announce(this.pinned ? `Pinned: ${describePoint(this.model, point)}` : "Nothing is pinned");
+    this.reportSelection();
   }
 
   /** @override */
-  letGo() {
+  clearPins() {
     if (this.pinned) {
       this.pinned = null;
-      this.mark();
-      this.reportChosen();
+      this.paintOverlay();
+      this.reportSelection();
       return true;
     }
     if (!this.selected.length) return false;
-    this.select([]);
+    this.setSelected([]);
     return true;
   }
 
   /** @override @param {Point} point */
   reveal({ index, layer }) {
-    if (this.shown.mode === "each" || !this.zoom) return;
-    const at = pointsOf(this.model, layer);
+    if (this.display.mode === "each" || !this.zoom) return;
+    const points = getPoints(this.model, layer);
     const [panel] = this.geometry.panels;
-    const zoom = revealing(panel, this.zoom, { x: at[2 * index], y: at[2 * index + 1] });
+    const zoom = panToReveal(panel, this.zoom, { x: points[2 * index], y: points[2 * index + 1] });
     if (zoom !== this.zoom) this.setZoom(zoom);
   }
 
   /** @override @param {Point} point */
-  said(point) {
-    const { before, after } = surroundings(this.model, point.index);
-    return `${sentence(this.model, point)}, ${whence(this.model, point.index)}: ${before} | ${after}`;
+  describePlace(point) {
+    const { before, after } = getContext(this.model, point.index);
+    return `${describePoint(this.model, point)}, ${describeOrigin(this.model, point.index)}: ${before} | ${after}`;
   }
 
   // Files
 
   /** @override */
-  saved() {
-    const { pinned, shown } = this;
-    return savedMap({ ...this.picture, moving: null }, pinned && { index: pinned.index, layer: shown.layer });
+  createPicture() {
+    const { pinned, display } = this;
+    return exportMap(
+      { ...this.picture, animatedPoints: null },
+      pinned && { index: pinned.index, layer: display.layer },
+    );
   }
 }
 
 /** @param {number} layer @param {number} layerCount */
-function layerName(layer, layerCount) {
+function nameLayer(layer, layerCount) {
   return layer ? `${layer} of ${layerCount - 1}` : "0, the output of the embeddings";
 }
 
-export default mounting(".layer-map", LayerMap);
+export default createMount(".layer-map", LayerMap);

@@ -2,12 +2,12 @@
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { Payload } from "../core/payload.js";
-import { counted, formatted, visibleText } from "../core/text.js";
+import { formatCount, formatNumber, makeVisible } from "../core/text.js";
 
 /**
  * The description of a map from `views/layer_map.py`.
  *
- * @typedef {object} Described
+ * @typedef {object} MapDescription
  * @property {string} key
  * @property {string} of hash of the map
  * @property {string[]} names distinct tokens or words
@@ -20,33 +20,33 @@ import { counted, formatted, visibleText } from "../core/text.js";
  * @property {(number | null)[]} shares share of each layer's variance on both axes
  * @property {boolean} joined whether all layers share a plane
  * @property {string} fileName
- * @property {Shown} start the initial state
+ * @property {Display} start the initial state
  * @property {number} began the revision at which the page mounted the map
  */
 
 /** @typedef {"layer" | "all" | "each"} Mode one layer, all in one panel, or each in a panel of its own */
 /** @typedef {"word" | "layer" | "part"} By what colors stand for */
-/** @typedef {{mode: Mode, layer: number, by: By}} Shown */
+/** @typedef {{mode: Mode, layer: number, by: By}} Display */
 /** @typedef {{index: number, layer: number}} Point a mark at a layer */
 /** @typedef {{x: number, y: number}} Spot */
 /** @typedef {ReturnType<typeof unpackMap>} MapModel */
 
 /** Distinguishable colors; all other marks are gray. */
-const COLORS = constants.heads;
-const OTHERS = -1;
+const LABEL_COLORS = constants.heads;
+const UNCOLORED = -1;
 
 /** @param {Uint8Array} bytes */
 export function unpackMap(bytes) {
+  /** @type {Payload<MapDescription>} */
   const payload = new Payload(bytes);
-  /** @type {Described} */
-  const described = payload.described;
+  const { description } = payload;
   const [layerCount, count] = payload.shape("points");
   return {
-    ...described,
+    ...description,
     layerCount,
     count,
-    names: described.names.map(visibleText),
-    parts: described.parts.map(visibleText),
+    names: description.names.map(makeVisible),
+    parts: description.parts.map(makeVisible),
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
     /** [layer, mark, 2] */
@@ -65,7 +65,7 @@ export function unpackMap(bytes) {
  * @param {MapModel} model
  * @param {number} layer
  */
-export function pointsOf({ points, count }, layer) {
+export function getPoints({ points, count }, layer) {
   return points.subarray(2 * count * layer, 2 * count * (layer + 1));
 }
 
@@ -75,11 +75,11 @@ export function pointsOf({ points, count }, layer) {
  * @param {ArrayLike<number>} from
  * @param {ArrayLike<number>} to
  * @param {number} share 0 to 1
- * @param {Float32Array} at output
+ * @param {Float32Array} output output
  */
-export function between(from, to, share, at) {
+export function interpolate(from, to, share, output) {
   const eased = share * share * (3 - 2 * share);
-  for (let i = 0; i < at.length; i++) at[i] = from[i] + (to[i] - from[i]) * eased;
+  for (let i = 0; i < output.length; i++) output[i] = from[i] + (to[i] - from[i]) * eased;
 }
 
 // Colors
@@ -91,8 +91,8 @@ export function between(from, to, share, at) {
  * @property {string} title
  * @property {{label: string, color: string}[]} entries
  * @property {Int16Array} colorOf
- * @property {boolean} others whether some marks are gray
- * @property {boolean} ramp whether entries are steps of a color scale, of which only the ends have labels
+ * @property {boolean} hasOthers whether some marks are gray
+ * @property {boolean} isRamp whether entries are steps of a color scale, of which only the ends have labels
  */
 
 /**
@@ -101,38 +101,39 @@ export function between(from, to, share, at) {
  * @param {string[]} ramp 256 colors from the background to a strong one
  * @returns {Coloring}
  */
-export function coloring(model, by, ramp) {
+export function createColoring(model, by, ramp) {
   const { count, layerCount, parts, textCount } = model;
   if (by === "layer") {
     const labels = Array.from({ length: layerCount }, (_, layer) => `Layer ${layer}`);
-    return onRamp("Layer", labels, new Int16Array(count), ramp);
+    return colorByRamp("Layer", labels, new Int16Array(count), ramp);
   }
   if (by === "word") {
-    const most = mostFrequent(model.nameOf, model.names.length);
-    return distinct(model.what === "words" ? "Word" : "Token", model.names, model.nameOf, most);
+    const ranked = rankLabels(model.nameOf, model.names.length);
+    return colorByLabel(model.what === "words" ? "Word" : "Token", model.names, model.nameOf, ranked);
   }
-  if (parts.length) return distinct("Part", parts, model.partOf, mostFrequent(model.partOf, parts.length));
+  if (parts.length) return colorByLabel("Part", parts, model.partOf, rankLabels(model.partOf, parts.length));
   const labels = Array.from({ length: textCount }, (_, text) => `Text ${text + 1}`);
-  if (textCount > COLORS.length) return onRamp("Text", labels, Int16Array.from(model.textOf), ramp);
-  return distinct("Text", labels, model.textOf, [...labels.keys()]);
+  if (textCount > LABEL_COLORS.length)
+    return colorByRamp("Text", labels, Int16Array.from(model.textOf), ramp);
+  return colorByLabel("Text", labels, model.textOf, [...labels.keys()]);
 }
 
 /**
  * @param {string} title
  * @param {string[]} labels
  * @param {ArrayLike<number>} labelOf
- * @param {number[]} chosen the labels with a color, in the order of the colors
+ * @param {number[]} ranked the labels with a color, in the order of the colors
  * @returns {Coloring}
  */
-function distinct(title, labels, labelOf, chosen) {
-  const colored = chosen.slice(0, COLORS.length);
+function colorByLabel(title, labels, labelOf, ranked) {
+  const colored = ranked.slice(0, LABEL_COLORS.length);
   const entryOf = new Map(colored.map((label, entry) => [label, entry]));
   return {
     title,
-    entries: colored.map((label, entry) => ({ label: labels[label], color: COLORS[entry] })),
-    colorOf: Int16Array.from(labelOf, (label) => entryOf.get(label) ?? OTHERS),
-    others: colored.length < labels.length,
-    ramp: false,
+    entries: colored.map((label, entry) => ({ label: labels[label], color: LABEL_COLORS[entry] })),
+    colorOf: Int16Array.from(labelOf, (label) => entryOf.get(label) ?? UNCOLORED),
+    hasOthers: colored.length < labels.length,
+    isRamp: false,
   };
 }
 
@@ -143,18 +144,18 @@ function distinct(title, labels, labelOf, chosen) {
  * @param {string[]} ramp
  * @returns {Coloring}
  */
-function onRamp(title, labels, colorOf, ramp) {
+function colorByRamp(title, labels, colorOf, ramp) {
   const last = Math.max(labels.length - 1, 1);
   // Skips colors that are too similar to the background.
   const entries = labels.map((label, i) => ({ label, color: ramp[Math.round(80 + (175 * i) / last)] }));
-  return { title, entries, colorOf, others: false, ramp: true };
+  return { title, entries, colorOf, hasOthers: false, isRamp: true };
 }
 
 /** Labels by frequency, in descending order. @param {ArrayLike<number>} labelOf @param {number} labels */
-function mostFrequent(labelOf, labels) {
+function rankLabels(labelOf, labels) {
   const times = new Uint32Array(labels);
   for (let i = 0; i < labelOf.length; i++) times[labelOf[i]]++;
-  return [...times.keys()].sort((one, other) => times[other] - times[one]);
+  return [...times.keys()].sort((a, b) => times[b] - times[a]);
 }
 
 // Search and selection
@@ -163,23 +164,23 @@ function mostFrequent(labelOf, labels) {
  * The marks whose name contains a text, ignoring case; null for an empty text.
  *
  * @param {MapModel} model
- * @param {string} wanted
+ * @param {string} query
  */
-export function found(model, wanted) {
-  const text = wanted.trim().toLowerCase();
+export function findMarks(model, query) {
+  const text = query.trim().toLowerCase();
   if (!text) return null;
-  const holds = model.names.map((name) => name.toLowerCase().includes(text));
-  return indices(model.count, (i) => holds[model.nameOf[i]]);
+  const isMatch = model.names.map((name) => name.toLowerCase().includes(text));
+  return filterIndices(model.count, (i) => isMatch[model.nameOf[i]]);
 }
 
 /**
  * The marks within a closed line, by the even-odd rule.
  *
- * @param {ArrayLike<number>} at x and y of each mark
+ * @param {ArrayLike<number>} points x and y of each mark
  * @param {Spot[]} line
  */
-export function enclosed(at, line) {
-  return indices(at.length / 2, (i) => isWithin(at[2 * i], at[2 * i + 1], line));
+export function findEnclosed(points, line) {
+  return filterIndices(points.length / 2, (i) => isWithin(points[2 * i], points[2 * i + 1], line));
 }
 
 /** @param {number} x @param {number} y @param {Spot[]} line */
@@ -195,24 +196,24 @@ function isWithin(x, y, line) {
 /**
  * The mark closest to a spot, or null if none is within reach.
  *
- * @param {ArrayLike<number>} at
+ * @param {ArrayLike<number>} points
  * @param {Spot} spot
  * @param {number} reach
  */
-export function nearest(at, { x, y }, reach) {
-  let [best, least] = [-1, reach * reach];
-  for (let i = 0; 2 * i < at.length; i++) {
-    const distance = (at[2 * i] - x) ** 2 + (at[2 * i + 1] - y) ** 2;
-    if (distance <= least) [best, least] = [i, distance];
+export function findNearest(points, { x, y }, reach) {
+  let [index, minDistance] = [-1, reach * reach];
+  for (let i = 0; 2 * i < points.length; i++) {
+    const distance = (points[2 * i] - x) ** 2 + (points[2 * i + 1] - y) ** 2;
+    if (distance <= minDistance) [index, minDistance] = [i, distance];
   }
-  return best < 0 ? null : { index: best, distance: Math.sqrt(least) };
+  return index < 0 ? null : { index: index, distance: Math.sqrt(minDistance) };
 }
 
-/** @param {number} count @param {(index: number) => boolean} isWanted */
-function indices(count, isWanted) {
-  const wanted = [];
-  for (let i = 0; i < count; i++) if (isWanted(i)) wanted.push(i);
-  return wanted;
+/** @param {number} count @param {(index: number) => boolean} predicate */
+function filterIndices(count, predicate) {
+  const selected = [];
+  for (let i = 0; i < count; i++) if (predicate(i)) selected.push(i);
+  return selected;
 }
 
 /**
@@ -222,18 +223,18 @@ function indices(count, isWanted) {
  * @param {number} index
  * @param {1 | -1} step
  */
-export function nextText({ textOf, count }, index, step) {
-  let at = index;
-  while (at >= 0 && at < count && textOf[at] === textOf[index]) at += step;
-  if (at < 0) return 0;
-  if (at >= count) return count - 1;
-  while (at > 0 && textOf[at - 1] === textOf[at]) at--;
-  return at;
+export function findNextText({ textOf, count }, index, step) {
+  let first = index;
+  while (first >= 0 && first < count && textOf[first] === textOf[index]) first += step;
+  if (first < 0) return 0;
+  if (first >= count) return count - 1;
+  while (first > 0 && textOf[first - 1] === textOf[first]) first--;
+  return first;
 }
 
 // In words
 
-const AROUND = 5; // number of context tokens on each side of a mark
+const CONTEXT_SIZE = 5; // number of context tokens on each side of a mark
 
 /**
  * "ground · layer 3 · 1.20, −0.41"
@@ -241,9 +242,9 @@ const AROUND = 5; // number of context tokens on each side of a mark
  * @param {MapModel} model
  * @param {Point} point
  */
-export function sentence(model, { index, layer }) {
-  const at = pointsOf(model, layer);
-  const [x, y] = [at[2 * index], at[2 * index + 1]].map((place) => formatted(place, 2));
+export function describePoint(model, { index, layer }) {
+  const points = getPoints(model, layer);
+  const [x, y] = [points[2 * index], points[2 * index + 1]].map((coordinate) => formatNumber(coordinate, 2));
   return `${model.names[model.nameOf[index]]} · layer ${layer} · ${x}, ${y}`;
 }
 
@@ -253,18 +254,18 @@ export function sentence(model, { index, layer }) {
  * @param {MapModel} model
  * @param {number} index
  */
-export function surroundings({ textOf, nameOf, names, count }, index) {
+export function getContext({ textOf, nameOf, names, count }, index) {
   /** @param {number} from @param {number} to */
-  const named = (from, to) => {
-    const near = [];
+  const joinNames = (from, to) => {
+    const neighbors = [];
     for (let i = Math.max(from, 0); i < Math.min(to, count); i++) {
-      if (textOf[i] === textOf[index]) near.push(names[nameOf[i]]);
+      if (textOf[i] === textOf[index]) neighbors.push(names[nameOf[i]]);
     }
-    return near.join(" ");
+    return neighbors.join(" ");
   };
-  const [first, last] = [index - AROUND, index + AROUND];
-  const before = named(first, index);
-  const after = named(index + 1, last + 1);
+  const [first, last] = [index - CONTEXT_SIZE, index + CONTEXT_SIZE];
+  const before = joinNames(first, index);
+  const after = joinNames(index + 1, last + 1);
   return {
     before: textOf[first - 1] === textOf[index] ? `… ${before}` : before,
     after: textOf[last + 1] === textOf[index] ? `${after} …` : after,
@@ -272,9 +273,9 @@ export function surroundings({ textOf, nameOf, names, count }, index) {
 }
 
 /** The number of the text, and its part. @param {MapModel} model @param {number} index */
-export function whence({ textCount, textOf, positionOf, parts, partOf }, index) {
-  const said = [];
-  if (textCount > 1) said.push(`text ${counted(textOf[index] + 1)}`);
-  if (parts.length) said.push(parts[partOf[index]]);
-  return [...said, `position ${positionOf[index]}`].join(", ");
+export function describeOrigin({ textCount, textOf, positionOf, parts, partOf }, index) {
+  const origin = [];
+  if (textCount > 1) origin.push(`text ${formatCount(textOf[index] + 1)}`);
+  if (parts.length) origin.push(parts[partOf[index]]);
+  return [...origin, `position ${positionOf[index]}`].join(", ");
 }

@@ -1,18 +1,18 @@
 // The elements of the map and their texts.
 
-import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
+import { button, buttonGroup, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
 
 const HELP =
-  "Left and right arrow keys move between tokens, up and down between layers; Page up and Page down go " +
-  "from text to text. Enter shows a token's way through the layers, S selects it, Escape lets go. Plus and minus " +
-  "zoom, 0 shows this layer as large as can be, or all again.";
+  "Left and right arrow keys move between tokens, up and down between layers; Page up and Page down move between texts. " +
+  "Enter pins a token and shows its trajectory through the layers, S selects it, Escape clears pin and selection. " +
+  "Plus and minus zoom; 0 fits the layer, or shows everything again.";
 
 /** @param {HTMLElement} root */
 export function mapParts(root) {
   const parts = {
-    modes: choices("What is shown", { layer: "One layer", all: "All layers", each: "Side by side" }),
+    modes: buttonGroup("Layers", { layer: "One layer", all: "All layers", each: "Side by side" }),
     layer: element("input", { type: "range", min: "0", step: "1", "aria-label": "Layer" }),
-    layerText: element("span", { class: "said" }),
+    layerText: element("span", { class: "label" }),
     play: button("Play all layers", "▶"),
     by: element("select", { "aria-label": "Color" }),
     search: element("input", {
@@ -55,19 +55,6 @@ export function mapParts(root) {
 }
 
 /** @typedef {ReturnType<typeof mapParts>} MapParts */
-
-/**
- * A group of exclusive buttons with the attribute `data-value`.
- *
- * @param {string} label
- * @param {Record<string, string>} options
- */
-function choices(label, options) {
-  const buttons = Object.entries(options).map(([value, text]) =>
-    element("button", { type: "button", "data-value": value }, text),
-  );
-  return group(label, ...buttons);
-}
 
 /** @param {string} label @param {string} color */
 export function legendEntry(label, color) {

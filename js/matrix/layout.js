@@ -1,6 +1,6 @@
 // Where things are: gutters, pitch of the cells, angle and thinning of the labels. Numbers only, no drawing.
 
-import { everyNth, isShown, widest } from "../core/text.js";
+import { computeLabelStep, isLabelVisible, measureWidest } from "../core/text.js";
 
 /**
  * @typedef {import("./model.js").MatrixModel} MatrixModel
@@ -18,15 +18,15 @@ import { everyNth, isShown, widest } from "../core/text.js";
 /** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the preferred height */
 /** @typedef {{mode: "auto" | "fit" | "free", factor: number}} Zoom `factor` multiplies the automatic cell size */
 /** @typedef {{x: number, y: number}} Pitch distance between cells */
-/** @typedef {ReturnType<typeof matrixLayout>} MatrixGeometry */
+/** @typedef {ReturnType<typeof computeMatrixLayout>} MatrixGeometry */
 
-const MOST_PITCH = 56;
+const MAX_PITCH = 56;
 /** Minimum row height for a label of 11 px. */
 export const READABLE_PITCH = 16;
 const TIGHT_PITCH = 14; // minimum of the automatic cell size
 const ROOMY_PITCH = 20; // cells shrink to this size before the matrix scrolls
 const NUMBERED_PITCH = 29; // cells of this size have room for two decimals
-export const LARGEST_PITCH = 96;
+export const MAX_ZOOM_PITCH = 96;
 /** Gap between a label and its cells. */
 export const GAP = 8;
 /** Extra width of a highlighted label. */
@@ -43,17 +43,17 @@ const DIAGONAL = Math.SQRT1_2;
  * @param {Zoom} zoom
  * @param {Measure} measure
  */
-export function matrixLayout(model, box, zoom, measure) {
+export function computeMatrixLayout(model, box, zoom, measure) {
   const size = 12;
-  const left = rowGutter(model, box, size, measure);
+  const left = measureRowGutter(model, box, size, measure);
   let right = 2;
   let pitch = choosePitch(model, box, zoom, left, 90, right);
-  let columns = columnLabelling(model, pitch.x, measure);
+  let columns = layOutColumnLabels(model, pitch.x, measure);
   // The height of the column labels and the cell size depend on each other, so this is iterated.
   for (let round = 0; round < 2; round++) {
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
-    columns = columnLabelling(model, pitch.x, measure);
+    columns = layOutColumnLabels(model, pitch.x, measure);
   }
   right = Math.max(2, columns.overhang);
   return {
@@ -64,7 +64,10 @@ export function matrixLayout(model, box, zoom, measure) {
     automatic: pitch.automatic,
     whole: pitch.whole,
     columns,
-    rows: { size: pitch.y >= READABLE_PITCH ? size : 11, every: everyNth(model.rowCount, pitch.y, 14) },
+    rows: {
+      size: pitch.y >= READABLE_PITCH ? size : 11,
+      labelStep: computeLabelStep(model.rowCount, pitch.y, 14),
+    },
     contentWidth: left + model.columnCount * pitch.x + right,
     contentHeight: columns.height + model.rowCount * pitch.y + 2,
   };
@@ -78,10 +81,10 @@ export function matrixLayout(model, box, zoom, measure) {
  * @param {MatrixGeometry} geometry
  * @param {number} pitch
  */
-export function atPitch(model, measure, geometry, pitch) {
+export function layOutAtPitch(model, measure, geometry, pitch) {
   const box = { width: geometry.left + model.columnCount * geometry.automatic.x, height: 600 };
-  const free = matrixLayout(model, box, { mode: "auto", factor: 1 }, measure);
-  return matrixLayout(model, box, { mode: "free", factor: pitch / free.automatic.x }, measure);
+  const free = computeMatrixLayout(model, box, { mode: "auto", factor: 1 }, measure);
+  return computeMatrixLayout(model, box, { mode: "free", factor: pitch / free.automatic.x }, measure);
 }
 
 /**
@@ -90,20 +93,20 @@ export function atPitch(model, measure, geometry, pitch) {
  * @param {number} size
  * @param {Measure} measure
  */
-function rowGutter(model, box, size, measure) {
+function measureRowGutter(model, box, size, measure) {
   const limit = Math.min(ROW_LABEL_LIMIT, Math.max(64, box.width * 0.3));
-  const labels = widest(model.rowLabels, size, measure, limit);
-  const axes = Math.max(measure(rowAxisText(model), 11, 600), measure(columnAxisText(model), 11, 600));
+  const labels = measureWidest(model.rowLabels, size, measure, limit);
+  const axes = Math.max(measure(formatRowAxis(model), 11, 600), measure(formatColumnAxis(model), 11, 600));
   return Math.ceil(Math.min(Math.max(labels * BOLD, axes), limit)) + GAP + 6;
 }
 
 /** @param {Pick<MatrixModel, "rowAxis">} model */
-export function rowAxisText(model) {
+export function formatRowAxis(model) {
   return `${model.rowAxis} ↓`;
 }
 
 /** @param {Pick<MatrixModel, "columnAxis">} model */
-export function columnAxisText(model) {
+export function formatColumnAxis(model) {
   return `${model.columnAxis} →`;
 }
 
@@ -119,48 +122,48 @@ function choosePitch(model, box, zoom, left, top, right) {
   const room = { x: box.width - left - right - 2, y: box.height - top - 4 };
   const fit = { x: room.x / model.columnCount, y: room.y / model.rowCount };
   const inView = Math.min(((box.inView ?? box.height) - top - 4) / model.rowCount, fit.y);
-  const automatic = model.square ? automaticSquare(fit, inView) : automaticOblong(fit);
+  const automatic = model.square ? chooseSquarePitch(fit, inView) : chooseOblongPitch(fit);
   const whole = model.square
-    ? equal(Math.min(fit.x, fit.y, MOST_PITCH))
-    : { x: Math.min(fit.x, MOST_PITCH), y: Math.min(fit.y, automatic.y) };
+    ? makeSquare(Math.min(fit.x, fit.y, MAX_PITCH))
+    : { x: Math.min(fit.x, MAX_PITCH), y: Math.min(fit.y, automatic.y) };
   let pitch = automatic;
   if (zoom.mode === "fit") pitch = whole;
-  if (zoom.mode === "free") pitch = scaled(automatic, zoom.factor, model.square);
-  return { x: crisp(pitch.x), y: crisp(pitch.y), automatic, whole };
+  if (zoom.mode === "free") pitch = scalePitch(automatic, zoom.factor, model.square);
+  return { x: roundPitch(pitch.x), y: roundPitch(pitch.y), automatic, whole };
 }
 
 /** @param {number} pitch @returns {Pitch} */
-function equal(pitch) {
+function makeSquare(pitch) {
   return { x: pitch, y: pitch };
 }
 
 /** @param {Pitch} fit @param {number} inView */
-function automaticSquare(fit, inView) {
+function chooseSquarePitch(fit, inView) {
   // Slightly smaller cells are better than scrolling for the last two columns.
   const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
-  const wide = Math.min(readable, MOST_PITCH);
+  const wide = Math.min(readable, MAX_PITCH);
   // Smaller cells without scrolling are better than large cells, but keep the numbers if they fit.
   const numbered = Math.min(Math.floor(fit.y), NUMBERED_PITCH);
-  const shown = Math.max(Math.floor(inView), numbered, ROOMY_PITCH);
-  return equal(Math.min(wide, shown));
+  const minPitch = Math.max(Math.floor(inView), numbered, ROOMY_PITCH);
+  return makeSquare(Math.min(wide, minPitch));
 }
 
 /** @param {Pitch} fit */
-function automaticOblong(fit) {
+function chooseOblongPitch(fit) {
   return {
-    x: Math.min(Math.max(fit.x, 1), MOST_PITCH),
+    x: Math.min(Math.max(fit.x, 1), MAX_PITCH),
     y: Math.min(Math.max(Math.floor(fit.y), READABLE_PITCH + 2), 30),
   };
 }
 
 /** @param {Pitch} automatic @param {number} factor @param {boolean} square */
-function scaled(automatic, factor, square) {
-  const x = Math.min(automatic.x * factor, LARGEST_PITCH);
-  return square ? equal(x) : { x, y: Math.min(Math.max(automatic.y * factor, 8), 44) };
+function scalePitch(automatic, factor, square) {
+  const x = Math.min(automatic.x * factor, MAX_ZOOM_PITCH);
+  return square ? makeSquare(x) : { x, y: Math.min(Math.max(automatic.y * factor, 8), 44) };
 }
 
 /** Rounds large cells to whole pixels, because uneven ones are noticeable. @param {number} pitch */
-function crisp(pitch) {
+function roundPitch(pitch) {
   return pitch >= 6 ? Math.floor(pitch) : pitch;
 }
 
@@ -170,9 +173,9 @@ function crisp(pitch) {
  * @param {MatrixGeometry} geometry
  * @param {number} ratio
  */
-export function steppedFactor(geometry, ratio) {
-  const wanted = geometry.pitchX * ratio;
-  const pitch = wanted < 6 ? wanted : ratio > 1 ? Math.ceil(wanted) : Math.floor(wanted);
+export function stepZoom(geometry, ratio) {
+  const targetPitch = geometry.pitchX * ratio;
+  const pitch = targetPitch < 6 ? targetPitch : ratio > 1 ? Math.ceil(targetPitch) : Math.floor(targetPitch);
   return pitch / geometry.automatic.x;
 }
 
@@ -183,26 +186,33 @@ export function steppedFactor(geometry, ratio) {
  * @param {number} pitch
  * @param {Measure} measure
  */
-function columnLabelling(model, pitch, measure) {
+function layOutColumnLabels(model, pitch, measure) {
   const { columnLabels: labels } = model;
-  const numeric = countsUp(labels);
+  const numeric = isSequence(labels);
   const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
-  const longest = widest(labels, size, measure, COLUMN_LABEL_LIMIT);
+  const longest = measureWidest(labels, size, measure, COLUMN_LABEL_LIMIT);
   const limit = longest + 1;
   const axes = 38; // height of the two axis titles in the corner
   if (numeric || longest <= pitch - 6) {
-    const every = everyNth(labels.length, pitch, longest + 10);
-    return { angle: 0, size, every, limit, height: axes, overhang: longest / 2 - pitch / 2 };
+    const labelStep = computeLabelStep(labels.length, pitch, longest + 10);
+    return { angle: 0, size, labelStep, limit, height: axes, overhang: longest / 2 - pitch / 2 };
   }
-  const every = everyNth(labels.length, pitch, 13);
-  const shown = labels.filter((label, i) => isShown(label, i, every));
-  const tallest = widest(shown, size, measure, COLUMN_LABEL_LIMIT);
-  if (pitch * every >= ROOMY_PITCH && every === 1) {
+  const labelStep = computeLabelStep(labels.length, pitch, 13);
+  const visibleLabels = labels.filter((label, i) => isLabelVisible(label, i, labelStep));
+  const tallest = measureWidest(visibleLabels, size, measure, COLUMN_LABEL_LIMIT);
+  if (pitch * labelStep >= ROOMY_PITCH && labelStep === 1) {
     const height = Math.max(Math.ceil((longest * BOLD + 6) * DIAGONAL) + 16, axes);
-    return { angle: 45, size, every, limit, height, overhang: diagonalOverhang(model, pitch, size, measure) };
+    return {
+      angle: 45,
+      size,
+      labelStep,
+      limit,
+      height,
+      overhang: measureOverhang(model, pitch, size, measure),
+    };
   }
   const height = Math.max(Math.ceil(tallest * BOLD) + GAP + 6, axes);
-  return { angle: 90, size, every, limit, height, overhang: 2 };
+  return { angle: 90, size, labelStep, limit, height, overhang: 2 };
 }
 
 /**
@@ -210,7 +220,7 @@ function columnLabelling(model, pitch, measure) {
  *
  * @param {string[]} labels
  */
-function countsUp(labels) {
+function isSequence(labels) {
   const first = Number(labels[0]);
   return labels.length > 1 && labels.every((label, i) => /^\d+$/.test(label) && Number(label) === first + i);
 }
@@ -223,14 +233,14 @@ function countsUp(labels) {
  * @param {number} size
  * @param {Measure} measure
  */
-function diagonalOverhang(model, pitch, size, measure) {
-  let most = 0;
+function measureOverhang(model, pitch, size, measure) {
+  let maximum = 0;
   for (let back = 0; back < Math.min(model.columnCount, 8); back++) {
     const label = model.columnLabels[model.columnCount - 1 - back];
     const reach = (Math.min(measure(label, size), COLUMN_LABEL_LIMIT) + 12) * DIAGONAL;
-    most = Math.max(most, reach - pitch * (back + 0.5));
+    maximum = Math.max(maximum, reach - pitch * (back + 0.5));
   }
-  return Math.ceil(most);
+  return Math.ceil(maximum);
 }
 
 /**
@@ -238,36 +248,36 @@ function diagonalOverhang(model, pitch, size, measure) {
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry
- * @param {Area} view
+ * @param {Area} viewport
  */
-export function visibleRange(model, geometry, view) {
+export function getVisibleRange(model, geometry, viewport) {
   /** @param {number} scroll @param {number} pitch */
   const first = (scroll, pitch) => Math.max(Math.floor(scroll / pitch), 0);
   /** @param {number} end @param {number} pitch @param {number} count */
   const last = (end, pitch, count) => Math.min(Math.ceil(end / pitch), count);
   return {
-    rowStart: first(view.y, geometry.pitchY),
-    rowEnd: last(view.y + view.height - geometry.top, geometry.pitchY, model.rowCount),
-    columnStart: first(view.x, geometry.pitchX),
-    columnEnd: last(view.x + view.width - geometry.left, geometry.pitchX, model.columnCount),
+    rowStart: first(viewport.y, geometry.pitchY),
+    rowEnd: last(viewport.y + viewport.height - geometry.top, geometry.pitchY, model.rowCount),
+    columnStart: first(viewport.x, geometry.pitchX),
+    columnEnd: last(viewport.x + viewport.width - geometry.left, geometry.pitchX, model.columnCount),
   };
 }
 
-/** @typedef {ReturnType<typeof visibleRange>} Range */
+/** @typedef {ReturnType<typeof getVisibleRange>} Range */
 
 /**
- * The cell, or the row or column label, at a point of the view.
+ * The cell, or the row or column label, at a point of the viewport.
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry
- * @param {Area} view
+ * @param {Area} viewport
  * @param {number} x
  * @param {number} y
  * @returns {import("./model.js").Spot | null}
  */
-export function spotAt(model, geometry, view, x, y) {
-  const column = Math.floor((x - geometry.left + view.x) / geometry.pitchX);
-  const row = Math.floor((y - geometry.top + view.y) / geometry.pitchY);
+export function findSpot(model, geometry, viewport, x, y) {
+  const column = Math.floor((x - geometry.left + viewport.x) / geometry.pitchX);
+  const row = Math.floor((y - geometry.top + viewport.y) / geometry.pitchY);
   const inColumn = x >= geometry.left && column >= 0 && column < model.columnCount;
   const inRow = y >= geometry.top && row >= 0 && row < model.rowCount;
   if (inRow && inColumn) return { row, column };
@@ -275,6 +285,6 @@ export function spotAt(model, geometry, view, x, y) {
   if (x < geometry.left || y >= geometry.top) return null;
   // A slanted label is shifted to the right by its height above the cells.
   const slant = geometry.columns.angle === 45 ? geometry.top - y : 0;
-  const labelled = Math.floor((x - slant - geometry.left + view.x) / geometry.pitchX);
-  return labelled >= 0 && labelled < model.columnCount ? { row: null, column: labelled } : null;
+  const labelColumn = Math.floor((x - slant - geometry.left + viewport.x) / geometry.pitchX);
+  return labelColumn >= 0 && labelColumn < model.columnCount ? { row: null, column: labelColumn } : null;
 }

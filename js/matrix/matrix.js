@@ -1,15 +1,15 @@
 // The heatmap as a component.
 
-import { gridDestination } from "../core/canvas_view.js";
+import { moveInGrid } from "../core/canvas_view.js";
 import { Choice } from "../core/choice.js";
 import { element } from "../core/dom.js";
-import { drawLegend, writeLegend } from "../core/legend.js";
-import { mounting } from "../core/mount.js";
-import { colorsOf } from "../core/scale.js";
+import { drawLegend, updateLegend } from "../core/legend.js";
+import { createMount } from "../core/mount.js";
+import { readColors } from "../core/scale.js";
 import { ScrolledView } from "../core/scrolled_view.js";
-import { refusal, savedMatrix } from "./file.js";
-import { LARGEST_PITCH, matrixLayout, spotAt, steppedFactor } from "./layout.js";
-import { isCell, sentence, unpackMatrix } from "./model.js";
+import { explainRefusal, exportMatrix } from "./file.js";
+import { computeMatrixLayout, findSpot, MAX_ZOOM_PITCH, stepZoom } from "./layout.js";
+import { describeCell, isCell, unpackMatrix } from "./model.js";
 import { paintMarks, paintMatrix } from "./paint.js";
 import { matrixParts, readoutNodes } from "./parts.js";
 
@@ -27,7 +27,17 @@ const AUTOMATIC = { mode: "auto", factor: 1 };
 /** @type {Zoom} */
 const WHOLE = { mode: "fit", factor: 1 };
 
-/** @extends {ScrolledView<MatrixModel, Spot, import("./parts.js").MatrixParts, MatrixGeometry>} */
+/**
+ * @typedef {object} State
+ * @property {string} labels digest of all labels
+ * @property {number} rowCount
+ * @property {number} columnCount
+ * @property {Zoom} zoom
+ * @property {{x: number, y: number}} scroll
+ * @property {Spot | null} cursor
+ */
+
+/** @extends {ScrolledView<MatrixModel, Spot, import("./parts.js").MatrixParts, MatrixGeometry, State>} */
 class MatrixView extends ScrolledView {
   /** @param {HTMLElement} root */
   constructor(root) {
@@ -39,9 +49,9 @@ class MatrixView extends ScrolledView {
     this.choice = new Choice();
     /** A message in place of the readout. @type {string | null} */
     this.notice = null;
-    this.turned = 0;
+    this.wheelDelta = 0;
     /** @type {import("../core/scale.js").Colors} */
-    this.colors = { css: [], words: new Uint32Array(), inks: [] };
+    this.colors = { css: [], rgba: new Uint32Array(), inks: [] };
     parts.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     parts.out.onclick = () => this.zoomBy(1 / 1.3);
     parts.in.onclick = () => this.zoomBy(1.3);
@@ -50,100 +60,100 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setStateValue }) {
-    this.choice.report = (report) => setStateValue("cell", report);
+    this.choice.onChange = (report) => setStateValue("cell", report);
   }
 
   /** @override @param {Uint8Array} data */
-  take(data) {
-    const { model: before } = this;
-    this.model = unpackMatrix(data);
-    const { key, labels, revision, rowCount, columnCount, pinned } = this.model;
+  readPayload(data) {
+    const previous = this.hasModel ? this.model : null;
+    const model = unpackMatrix(data);
+    this.setModel(model);
+    const { key, labels, revision, pinned } = model;
     const [row, column] = pinned ?? [null, null];
     this.choice.receive(key, { revision, of: labels, row, column });
-    if (before?.labels === labels) return;
-    const { known } = this;
-    const sized = known?.rowCount === rowCount && known?.columnCount === columnCount;
-    const alike = known?.labels === labels || sized;
-    this.zoom = alike ? known.zoom : this.model.whole ? WHOLE : AUTOMATIC;
-    this.wantedScroll = alike ? known.scroll : { x: 0, y: 0 };
-    this.cursor = alike ? known.cursor : null;
+    if (previous?.labels === labels) return;
+    const { savedState } = this;
+    const state = savedState && isSimilar(savedState, model) ? savedState : null;
+    this.zoom = state?.zoom ?? (model.whole ? WHOLE : AUTOMATIC);
+    this.pendingScroll = state?.scroll ?? { x: 0, y: 0 };
+    this.cursor = state?.cursor ?? null;
     this.hovered = null;
   }
 
   /** @returns {Cell | null} */
   get pinned() {
-    const { row, column } = this.choice.now;
+    const { row = null, column = null } = this.choice.current ?? {};
     return row === null || column === null ? null : { row, column };
   }
 
   /** @override */
-  get kept() {
+  get state() {
     const { labels, rowCount, columnCount } = this.model;
-    const { x, y } = this.view;
+    const { x, y } = this.viewport;
     return { labels, rowCount, columnCount, zoom: this.zoom, scroll: { x, y }, cursor: this.cursor };
   }
 
   /** @override */
-  describe() {
+  updateControls() {
     const { model, parts, theme } = this;
-    this.colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
+    this.colors = readColors(theme.isDark ? model.darkTable : model.lightTable);
     parts.stage.setAttribute("aria-label", model.caption);
-    writeLegend(parts, model);
+    updateLegend(parts, model);
     parts.legendText.classList.toggle("has-missing", model.missing);
   }
 
   // Size and drawing
 
   /** @override */
-  get mostHeight() {
+  get maxHeight() {
     return Math.max(420, Math.min(window.innerHeight * 0.85, 860));
   }
 
   /** @override @param {{width: number, height: number}} box */
-  laidOut(box) {
+  computeLayout(box) {
     // The height of the window without the page's title and controls; a short text fits into it.
     const inView = Math.max(360, window.innerHeight * 0.62);
-    return matrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
+    return computeMatrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
 
   /** @returns {MatrixPicture} */
   get picture() {
-    const { model, theme, colors, measure, geometry, ratio, view } = this;
-    return { model, theme, colors, measure, geometry, ratio, view };
+    const { model, theme, colors, measure, geometry, ratio, viewport } = this;
+    return { model, theme, colors, measure, geometry, ratio, viewport };
   }
 
   /** @override */
-  arrange() {
-    super.arrange();
-    this.setTools();
+  layOut() {
+    super.layOut();
+    this.updateTools();
   }
 
   /** @override */
   paint() {
     paintMatrix(this.penFor(this.parts.base), this.picture);
-    this.mark();
+    this.paintOverlay();
     drawLegend(this.parts, this.theme, this.colors, this.ratio);
   }
 
   /** @override */
-  mark() {
+  paintOverlay() {
     const { active, pinned } = this;
     paintMarks(this.penFor(this.parts.stage), this.picture, { active, pinned });
-    this.writeReadout(active);
+    this.updateReadout(active);
   }
 
-  setTools() {
+  updateTools() {
     const { parts, zoom, geometry } = this;
     const fits = zoom.mode === "fit";
     parts.fit.setAttribute("aria-pressed", String(fits));
     parts.fit.title = fits ? "Back to a readable size" : "Show every cell at once";
     parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title.toLowerCase()}`);
     parts.out.disabled = geometry.pitchX <= geometry.whole.x + 0.01;
-    parts.in.disabled = geometry.pitchX >= LARGEST_PITCH;
+    parts.in.disabled = geometry.pitchX >= MAX_ZOOM_PITCH;
   }
 
   /** @param {Spot | null} active */
-  writeReadout(active) {
+  updateReadout(active) {
     const { parts, model, pinned } = this;
     if (this.notice) parts.readout.replaceChildren(this.notice);
     else if (active) parts.readout.replaceChildren(...readoutNodes(model, active));
@@ -152,12 +162,12 @@ class MatrixView extends ScrolledView {
     if (pinned) {
       const dot = element("span", { class: "dot" }, "Pinned");
       parts.pinnedLine.replaceChildren(dot, ...readoutNodes(model, pinned));
-    } else parts.pinnedLine.replaceChildren(this.hint());
+    } else parts.pinnedLine.replaceChildren(this.formatHint());
   }
 
-  hint() {
+  formatHint() {
     const { contentWidth, contentHeight } = this.geometry;
-    const { width, height } = this.view;
+    const { width, height } = this.viewport;
     if (contentWidth <= width + 1 && contentHeight <= height + 1) {
       return "Point at a cell or use the arrow keys; click to pin it";
     }
@@ -167,54 +177,54 @@ class MatrixView extends ScrolledView {
   // Interaction
 
   /** @override @param {MouseEvent} event */
-  placeUnder(event) {
-    return spotAt(this.model, this.geometry, this.view, event.offsetX, event.offsetY);
+  findPlace(event) {
+    return findSpot(this.model, this.geometry, this.viewport, event.offsetX, event.offsetY);
   }
 
   /** @override */
-  firstPlace() {
+  getInitialPlace() {
     return this.pinned ?? { row: 0, column: 0 };
   }
 
   /** @override @param {Spot | null} spot */
-  pointed(spot) {
+  updatePointer(spot) {
     const { stage } = this.parts;
     this.notice = null;
-    stage.title = this.wholeLabel(spot);
+    stage.title = this.getFullLabel(spot);
     stage.style.cursor = isCell(spot) ? "crosshair" : "default";
   }
 
   /** The full text of a label under the pointer, which may be truncated in the picture. @param {Spot | null} spot */
-  wholeLabel(spot) {
+  getFullLabel(spot) {
     if (!spot || isCell(spot)) return "";
     return spot.row === null ? this.model.columnLabels[Number(spot.column)] : this.model.rowLabels[spot.row];
   }
 
   /** @override @param {Spot} spot */
-  choose(spot) {
+  activatePlace(spot) {
     if (!isCell(spot)) return;
     this.cursor = spot;
-    const same = this.pinned?.row === spot.row && this.pinned.column === spot.column;
-    this.pin(same ? null : spot);
+    const isPinned = this.pinned?.row === spot.row && this.pinned.column === spot.column;
+    this.setPin(isPinned ? null : spot);
   }
 
   /** @param {Cell | null} cell */
-  pin(cell) {
-    this.choice.make(cell ?? { row: null, column: null });
+  setPin(cell) {
+    this.choice.choose(cell ?? { row: null, column: null });
     this.remember();
-    this.mark();
-    this.say(cell ? `Pinned: ${sentence(this.model, cell)}` : "Nothing is pinned");
+    this.paintOverlay();
+    this.announce(cell ? `Pinned: ${describeCell(this.model, cell)}` : "Nothing is pinned");
   }
 
   /** @override */
-  letGo() {
+  clearPins() {
     if (!this.pinned) return false;
-    this.pin(null);
+    this.setPin(null);
     return true;
   }
 
   /** @override @param {string} key */
-  pressOther(key) {
+  handleOtherKey(key) {
     if (key === "+" || key === "=") this.zoomBy(1.3);
     else if (key === "-") this.zoomBy(1 / 1.3);
     else return false;
@@ -222,27 +232,30 @@ class MatrixView extends ScrolledView {
   }
 
   /** @override @param {string} key @param {Spot} from */
-  destination(key, from) {
+  findDestination(key, from) {
     const { rowCount: rows, columnCount: columns } = this.model;
-    const page = Math.max(Math.floor((this.view.height - this.geometry.top) / this.geometry.pitchY) - 1, 1);
+    const page = Math.max(
+      Math.floor((this.viewport.height - this.geometry.top) / this.geometry.pitchY) - 1,
+      1,
+    );
     const cell = { row: Number(from.row), column: Number(from.column) };
-    return gridDestination(key, cell, { rows, columns, page });
+    return moveInGrid(key, cell, { rows, columns, page });
   }
 
   /** @override @param {Spot} spot */
-  said(spot) {
-    return isCell(spot) ? sentence(this.model, spot) : "";
+  describePlace(spot) {
+    return isCell(spot) ? describeCell(this.model, spot) : "";
   }
 
   /** Scrolls a cell into view. @override @param {Spot} spot */
   reveal({ row, column }) {
     const { left, top, pitchX, pitchY } = this.geometry;
-    const { x, y, width, height } = this.view;
+    const { x, y, width, height } = this.viewport;
     /** @param {number} start @param {number} pitch @param {number} from @param {number} room */
-    const shown = (start, pitch, from, room) => Math.max(Math.min(from, start), start + pitch - room);
+    const reveal = (start, pitch, from, room) => Math.max(Math.min(from, start), start + pitch - room);
     this.scrollTo(
-      shown(Number(column) * pitchX, pitchX, x, width - left - 2),
-      shown(Number(row) * pitchY, pitchY, y, height - top - 2),
+      reveal(Number(column) * pitchX, pitchX, x, width - left - 2),
+      reveal(Number(row) * pitchY, pitchY, y, height - top - 2),
     );
   }
 
@@ -251,15 +264,15 @@ class MatrixView extends ScrolledView {
     if (!event.ctrlKey) return;
     event.preventDefault(); // otherwise the browser zooms the page
     // Touchpads send many small deltas, which are summed to the steps of a wheel.
-    this.turned -= event.deltaY;
-    if (Math.abs(this.turned) < 40) return;
-    this.zoomBy(this.turned > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });
-    this.turned = 0;
+    this.wheelDelta -= event.deltaY;
+    if (Math.abs(this.wheelDelta) < 40) return;
+    this.zoomBy(this.wheelDelta > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });
+    this.wheelDelta = 0;
   }
 
   toggleFit() {
     this.zoom = this.zoom.mode === "fit" ? AUTOMATIC : WHOLE;
-    this.arrange();
+    this.layOut();
     this.remember();
   }
 
@@ -270,17 +283,17 @@ class MatrixView extends ScrolledView {
    * @param {{x: number, y: number}} [point]
    */
   zoomBy(ratio, point) {
-    const { geometry: old, view } = this;
-    const at = point ?? { x: (view.width + old.left) / 2, y: (view.height + old.top) / 2 };
-    const least = old.whole.x / old.automatic.x;
-    const most = LARGEST_PITCH / old.automatic.x;
-    const factor = Math.min(Math.max(steppedFactor(old, ratio), least), most);
-    this.zoom = factor <= least * 1.001 ? WHOLE : { mode: "free", factor };
-    const column = (at.x - old.left + view.x) / old.pitchX;
-    const row = (at.y - old.top + view.y) / old.pitchY;
-    this.arrange();
+    const { geometry: old, viewport } = this;
+    const anchor = point ?? { x: (viewport.width + old.left) / 2, y: (viewport.height + old.top) / 2 };
+    const minFactor = old.whole.x / old.automatic.x;
+    const maxFactor = MAX_ZOOM_PITCH / old.automatic.x;
+    const factor = Math.min(Math.max(stepZoom(old, ratio), minFactor), maxFactor);
+    this.zoom = factor <= minFactor * 1.001 ? WHOLE : { mode: "free", factor };
+    const column = (anchor.x - old.left + viewport.x) / old.pitchX;
+    const row = (anchor.y - old.top + viewport.y) / old.pitchY;
+    this.layOut();
     const { left, top, pitchX, pitchY } = this.geometry;
-    this.scrollTo(column * pitchX - (at.x - left), row * pitchY - (at.y - top));
+    this.scrollTo(column * pitchX - (anchor.x - left), row * pitchY - (anchor.y - top));
     this.paint();
     this.remember();
   }
@@ -289,16 +302,26 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {"png" | "svg"} kind */
   async save(kind) {
-    this.notice = kind === "svg" ? refusal(this.model) : null;
+    this.notice = kind === "svg" ? explainRefusal(this.model) : null;
     if (!this.notice) return super.save(kind);
-    this.say(this.notice);
-    return this.mark();
+    this.announce(this.notice);
+    return this.paintOverlay();
   }
 
   /** @override @param {"png" | "svg"} kind */
-  saved(kind) {
-    return savedMatrix(this.picture, kind);
+  createPicture(kind) {
+    return exportMatrix(this.picture, kind);
   }
 }
 
-export default mounting(".matrix", MatrixView);
+/**
+ * Whether zoom, scroll position and cursor of a state suit a heatmap: same labels or same size.
+ *
+ * @param {State} state
+ * @param {MatrixModel} model
+ */
+function isSimilar(state, { labels, rowCount, columnCount }) {
+  return state.labels === labels || (state.rowCount === rowCount && state.columnCount === columnCount);
+}
+
+export default createMount(".matrix", MatrixView);

@@ -1,13 +1,13 @@
 // The data of a heatmap: numbers, labels and scale.
 
 import { Payload } from "../core/payload.js";
-import { colorIndexer } from "../core/scale.js";
-import { formatted, visibleText } from "../core/text.js";
+import { createColorIndexer } from "../core/scale.js";
+import { formatNumber, makeVisible } from "../core/text.js";
 
 /**
  * The description of a heatmap from `views/matrix.py`.
  *
- * @typedef {object} Described
+ * @typedef {object} MatrixDescription
  * @property {string} key
  * @property {string} labels digest of all labels
  * @property {string[]} rows
@@ -39,21 +39,21 @@ import { formatted, visibleText } from "../core/text.js";
 
 /** @param {Uint8Array} bytes */
 export function unpackMatrix(bytes) {
+  /** @type {Payload<MatrixDescription & import("../core/scale.js").Legend>} */
   const payload = new Payload(bytes);
-  /** @type {Described & import("../core/scale.js").Legend} */
-  const described = payload.described;
-  const columns = described.columns ?? described.rows;
+  const { description } = payload;
+  const columns = description.columns ?? description.rows;
   return {
-    ...described,
-    rowLabels: described.rows.map(visibleText),
-    columnLabels: columns.map(visibleText),
-    rowCount: described.rows.length,
+    ...description,
+    rowLabels: description.rows.map(makeVisible),
+    columnLabels: columns.map(makeVisible),
+    rowCount: description.rows.length,
     columnCount: columns.length,
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
     /** [row, column] */
     values: payload.numbers("values", Float32Array),
-    colorIndex: colorIndexer(described.scale),
+    colorIndex: createColorIndexer(description.scale),
   };
 }
 
@@ -62,7 +62,7 @@ export function unpackMatrix(bytes) {
  * @param {number} row
  * @param {number} column
  */
-export function valueAt(model, row, column) {
+export function getValue(model, row, column) {
   return model.values[row * model.columnCount + column];
 }
 
@@ -81,7 +81,7 @@ export function isCell(spot) {
  * @param {"row" | "column"} axis
  * @param {number} index
  */
-export function labelOf(model, axis, index) {
+export function getLabel(model, axis, index) {
   const positions = axis === "row" ? model.rowPositions : model.columnPositions;
   const labels = axis === "row" ? model.rowLabels : model.columnLabels;
   return { label: labels[index], position: positions ? positions[index] : null };
@@ -93,10 +93,10 @@ export function labelOf(model, axis, index) {
  * @param {MatrixModel} model
  * @param {Cell} cell
  */
-export function sentence(model, { row, column }) {
-  const names = [labelOf(model, "row", row), labelOf(model, "column", column)];
+export function describeCell(model, { row, column }) {
+  const names = [getLabel(model, "row", row), getLabel(model, "column", column)];
   const [from, to] = names.map(({ label, position }) =>
     position === null ? label : `${label} (${position})`,
   );
-  return `${from} → ${to}: ${formatted(valueAt(model, row, column), model.decimals)}`;
+  return `${from} → ${to}: ${formatNumber(getValue(model, row, column), model.decimals)}`;
 }

@@ -3,11 +3,11 @@
 import { button, element, group, keyboardHelp, liveRegion } from "../core/dom.js";
 import { legendElement, legendParts } from "../core/legend.js";
 import { scrolledParts } from "../core/scrolled_view.js";
-import { formatted } from "../core/text.js";
-import { labelOf, valueAt } from "./model.js";
+import { formatNumber } from "../core/text.js";
+import { getLabel, getValue } from "./model.js";
 
 const HELP =
-  "Arrow keys move between cells; Home, End, Page up and Page down go further. Enter pins a cell, Escape lets go.";
+  "Arrow keys move between cells; Home, End, Page up and Page down go further. Enter pins a cell, Escape removes the pin.";
 
 /** @param {HTMLElement} root */
 export function matrixParts(root) {
@@ -50,11 +50,11 @@ export function matrixParts(root) {
  */
 export function readoutNodes(model, { row, column }) {
   const nodes = [];
-  if (row !== null) nodes.push(...nameNodes(labelOf(model, "row", row)));
+  if (row !== null) nodes.push(...nameNodes(getLabel(model, "row", row)));
   if (row !== null && column !== null) nodes.push(element("span", { class: "arrow" }, " → "));
-  if (column !== null) nodes.push(...nameNodes(labelOf(model, "column", column)));
+  if (column !== null) nodes.push(...nameNodes(getLabel(model, "column", column)));
   if (row === null || column === null) return nodes;
-  const value = formatted(valueAt(model, row, column), model.decimals);
+  const value = formatNumber(getValue(model, row, column), model.decimals);
   return [...nodes, element("span", { class: "value" }, `: ${value}`)];
 }
 

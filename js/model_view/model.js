@@ -1,12 +1,12 @@
 // The data of the model view: thumbnails, labels and measures; sorting; layout.
 
 import { Payload } from "../core/payload.js";
-import { formatted, visibleText } from "../core/text.js";
+import { formatNumber, makeVisible } from "../core/text.js";
 
 /**
  * The description from `views/model_view.py`.
  *
- * @typedef {object} Described
+ * @typedef {object} GridDescription
  * @property {string} key
  * @property {number} layerCount
  * @property {number} headCount
@@ -24,20 +24,20 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {string} fileName
  * @property {import("../core/scale.js").Scale} scale
  * @property {boolean} above whether values are beyond the scale
- * @property {Which[]} chosen selected heads
+ * @property {HeadIndex[]} selected selected heads
  */
 
 /** @typedef {ReturnType<typeof unpackThumbnails>} GridModel */
-/** @typedef {{layer: number, head: number}} Which a head, both from 0 */
+/** @typedef {{layer: number, head: number}} HeadIndex a head, both from 0 */
 /** @typedef {{row: number, column: number}} Slot a place in the picture */
 /** @typedef {{measure: string | null, heads: boolean, layers: boolean}} Sort null: as in the model */
 /** @typedef {{layer: number, heads: number[], mean: number}} Row */
-/** @typedef {ReturnType<typeof gridLayout>} GridGeometry */
+/** @typedef {ReturnType<typeof computeGridLayout>} GridGeometry */
 
-const LEAST_SIDE = 16; // minimum size of a thumbnail in pixels; with less space the picture scrolls horizontally
-const MOST_SIDE = 132;
+const MIN_SIDE = 16; // minimum size of a thumbnail in pixels; with less space the picture scrolls horizontally
+const MAX_SIDE = 132;
 const SPACE = 7; // gap between thumbnails, with space for the mark of a labeled head
-const OWN_NUMBER = 14; // height of a head number above a thumbnail
+const NUMBER_HEIGHT = 14; // height of a head number above a thumbnail
 /** Gap between a number and its thumbnails. */
 export const GAP = 8;
 /** @type {Sort} */
@@ -45,21 +45,21 @@ export const UNSORTED = { measure: null, heads: true, layers: true };
 
 /** @param {Uint8Array} bytes */
 export function unpackThumbnails(bytes) {
+  /** @type {Payload<GridDescription>} */
   const payload = new Payload(bytes);
-  /** @type {Described} */
-  const described = payload.described;
-  const labelled = payload.numbers("labelled", Uint16Array);
+  const { description } = payload;
+  const labelIndices = payload.numbers("labelled", Uint16Array);
   return {
-    ...described,
+    ...description,
     /** [layer][head] */
-    labels: Array.from({ length: described.layerCount }, (_, layer) => {
-      const start = layer * described.headCount;
+    labels: Array.from({ length: description.layerCount }, (_, layer) => {
+      const start = layer * description.headCount;
       return Array.from(
-        labelled.subarray(start, start + described.headCount),
-        (name) => described.labels[name],
+        labelIndices.subarray(start, start + description.headCount),
+        (name) => description.labels[name],
       );
     }),
-    source: described.source && visibleText(described.source),
+    source: description.source && makeVisible(description.source),
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
     /** [measure, layer, head] */
@@ -78,7 +78,7 @@ export function unpackThumbnails(bytes) {
  * @param {string} measure
  * @param {number} layer
  */
-export function measured({ measures, layerCount, headCount, numbers }, measure, layer) {
+export function getMeasure({ measures, layerCount, headCount, numbers }, measure, layer) {
   const start = (measures.indexOf(measure) * layerCount + layer) * headCount;
   return numbers.subarray(start, start + headCount);
 }
@@ -90,31 +90,33 @@ export function measured({ measures, layerCount, headCount, numbers }, measure, 
  * @param {Sort} sort
  * @returns {Row[]}
  */
-export function arrangedRows(model, { measure, heads: byHead, layers: byLayer }) {
+export function arrangeRows(model, { measure, heads: byHead, layers: byLayer }) {
   const rows = Array.from({ length: model.layerCount }, (_, layer) => {
-    const values = measure === null ? null : measured(model, measure, layer);
+    const values = measure === null ? null : getMeasure(model, measure, layer);
     const heads = Array.from({ length: model.headCount }, (_, head) => head);
-    if (values && byHead) heads.sort((one, other) => values[other] - values[one]); // stable: ties keep their order
+    if (values && byHead) heads.sort((a, b) => values[b] - values[a]); // stable: ties keep their order
     const mean = values ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
     return { layer, heads, mean };
   });
-  return measure !== null && byLayer ? rows.sort((one, other) => other.mean - one.mean) : rows;
+  return measure !== null && byLayer ? rows.sort((a, b) => b.mean - a.mean) : rows;
 }
 
 /** Whether each thumbnail needs a head number, because columns do not correspond to heads. @param {Sort} sort */
-export function numbersItself(sort) {
+export function hasOwnNumbers(sort) {
   return sort.measure !== null && sort.heads;
 }
 
 /** A sentence on the order of the heads; "" for the order of the model. @param {Sort} sort */
-export function orderSentence({ measure, heads, layers }) {
+export function describeOrder({ measure, heads, layers }) {
   if (measure === null || !(heads || layers)) return "";
-  const what = [heads ? "heads within each layer" : "", layers ? "layers by their mean" : ""].filter(Boolean);
-  return `Sorted by ${measure}, largest first: ${what.join(", ")}`;
+  const order = [heads ? "heads within each layer" : "", layers ? "layers by their mean" : ""].filter(
+    Boolean,
+  );
+  return `Sorted by ${measure}, largest first: ${order.join(", ")}`;
 }
 
 /** @param {GridModel} model */
-export function blockSentence({ block, unit, unitCount }) {
+export function describeBlocks({ block, unit, unitCount }) {
   return block === 1 ? "" : `${unitCount} ${unit}: each cell is the largest of ${block} × ${block} values`;
 }
 
@@ -126,18 +128,18 @@ export function blockSentence({ block, unit, unitCount }) {
  * @param {Sort} sort
  * @param {import("../core/text.js").Measure} measure
  */
-export function gridLayout({ layerCount, headCount }, width, sort, measure) {
+export function computeGridLayout({ layerCount, headCount }, width, sort, measure) {
   const axis = Math.max(measure("layer ↓", 11, 600), measure("head →", 11, 600));
   const left = Math.ceil(axis) + GAP;
-  const own = numbersItself(sort) ? OWN_NUMBER : 0;
+  const numberHeight = hasOwnNumbers(sort) ? NUMBER_HEIGHT : 0;
   const room = Math.floor((width - left) / headCount) - SPACE;
-  const side = Math.min(Math.max(room, LEAST_SIDE), MOST_SIDE);
-  const top = own ? 22 : 36;
-  const [pitchX, pitchY] = [side + SPACE, side + SPACE + own];
+  const side = Math.min(Math.max(room, MIN_SIDE), MAX_SIDE);
+  const top = numberHeight ? 22 : 36;
+  const [pitchX, pitchY] = [side + SPACE, side + SPACE + numberHeight];
   return {
     left,
     top,
-    own,
+    own: numberHeight,
     side,
     pitchX,
     pitchY,
@@ -152,7 +154,7 @@ export function gridLayout({ layerCount, headCount }, width, sort, measure) {
  * @param {GridGeometry} geometry
  * @param {Slot} slot
  */
-export function cornerOf({ left, top, own, pitchX, pitchY }, { row, column }) {
+export function getCorner({ left, top, own, pitchX, pitchY }, { row, column }) {
   return { x: left + column * pitchX, y: top + row * pitchY + own };
 }
 
@@ -163,31 +165,31 @@ export function cornerOf({ left, top, own, pitchX, pitchY }, { row, column }) {
  * @param {GridGeometry} geometry
  * @param {number} x
  * @param {number} y
- * @returns {Which | null}
+ * @returns {HeadIndex | null}
  */
-export function headUnder(rows, { left, top, pitchX, pitchY }, x, y) {
+export function findHead(rows, { left, top, pitchX, pitchY }, x, y) {
   const [row, column] = [Math.floor((y - top) / pitchY), Math.floor((x - left) / pitchX)];
-  return rows[row]?.heads[column] === undefined ? null : headAt(rows, { row, column });
+  return rows[row]?.heads[column] === undefined ? null : getHead(rows, { row, column });
 }
 
-/** @param {Row[]} rows @param {Slot} slot @returns {Which} */
-export function headAt(rows, { row, column }) {
+/** @param {Row[]} rows @param {Slot} slot @returns {HeadIndex} */
+export function getHead(rows, { row, column }) {
   return { layer: rows[row].layer, head: rows[row].heads[column] };
 }
 
-/** @param {Row[]} rows @param {Which} which @returns {Slot} */
-export function slotOf(rows, { layer, head }) {
-  const row = rows.findIndex((one) => one.layer === layer);
+/** @param {Row[]} rows @param {HeadIndex} headIndex @returns {Slot} */
+export function findSlot(rows, { layer, head }) {
+  const row = rows.findIndex((other) => other.layer === layer);
   return { row, column: rows[row].heads.indexOf(head) };
 }
 
 /** @param {GridModel} model */
-export function marksLabels(model) {
+export function hasMarkedLabels(model) {
   return model.marked && model.labels.some((row) => row.some(Boolean));
 }
 
-/** @param {Which} which */
-export function headName({ layer, head }) {
+/** @param {HeadIndex} headIndex */
+export function nameHead({ layer, head }) {
   return `Layer ${layer + 1}, head ${head + 1}`;
 }
 
@@ -196,15 +198,15 @@ export function headName({ layer, head }) {
  *
  * @param {GridModel} model
  * @param {Sort} sort
- * @param {Which} which
+ * @param {HeadIndex} headIndex
  */
-export function headDetail(model, { measure }, { layer, head }) {
+export function describeHead(model, { measure }, { layer, head }) {
   const label = model.labels[layer][head] || "no label";
   if (measure === null) return label;
-  return `${label} · ${measure} ${formatted(measured(model, measure, layer)[head], 4)}`;
+  return `${label} · ${measure} ${formatNumber(getMeasure(model, measure, layer)[head], 4)}`;
 }
 
-/** @param {GridModel} model @param {Sort} sort @param {Which} which */
-export function headSentence(model, sort, which) {
-  return `${headName(which)} · ${headDetail(model, sort, which)}`;
+/** @param {GridModel} model @param {Sort} sort @param {HeadIndex} headIndex */
+export function formatHead(model, sort, headIndex) {
+  return `${nameHead(headIndex)} · ${describeHead(model, sort, headIndex)}`;
 }

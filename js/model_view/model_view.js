@@ -1,40 +1,42 @@
 // The model view component: sortable thumbnails of all heads.
 
-import { CanvasView, gridDestination } from "../core/canvas_view.js";
-import { element, sizeCanvas, toggle } from "../core/dom.js";
-import { drawLegend, writeLegend } from "../core/legend.js";
-import { mounting } from "../core/mount.js";
-import { colorsOf } from "../core/scale.js";
-import { savedGrid } from "./file.js";
+import { CanvasView, moveInGrid } from "../core/canvas_view.js";
+import { element, sizeCanvas, togglePopover } from "../core/dom.js";
+import { drawLegend, updateLegend } from "../core/legend.js";
+import { createMount } from "../core/mount.js";
+import { readColors } from "../core/scale.js";
+import { exportGrid } from "./file.js";
 import {
-  arrangedRows,
-  blockSentence,
-  cornerOf,
-  gridLayout,
-  headAt,
-  headDetail,
-  headName,
-  headSentence,
-  headUnder,
-  marksLabels,
-  orderSentence,
-  slotOf,
+  arrangeRows,
+  computeGridLayout,
+  describeBlocks,
+  describeHead,
+  describeOrder,
+  findHead,
+  findSlot,
+  formatHead,
+  getCorner,
+  getHead,
+  hasMarkedLabels,
+  nameHead,
   UNSORTED,
   unpackThumbnails,
 } from "./model.js";
 import { headImage, paintGrid } from "./paint.js";
-import { gridParts, PREVIEW_SIDE, previewPlace } from "./parts.js";
+import { computePreviewPosition, gridParts, PREVIEW_SIDE } from "./parts.js";
 
 /**
  * @typedef {import("./model.js").GridGeometry} GridGeometry
  * @typedef {import("./model.js").GridModel} GridModel
  * @typedef {import("./model.js").Row} Row
  * @typedef {import("./model.js").Sort} Sort
- * @typedef {import("./model.js").Which} Which
+ * @typedef {import("./model.js").HeadIndex} HeadIndex
  * @typedef {import("./paint.js").GridPicture} GridPicture
  */
 
-/** @extends {CanvasView<GridModel, Which, import("./parts.js").GridParts>} */
+/** @typedef {{sort: Sort, cursor: HeadIndex | null}} State */
+
+/** @extends {CanvasView<GridModel, HeadIndex, import("./parts.js").GridParts, GridGeometry, State>} */
 class ModelView extends CanvasView {
   /** @param {HTMLElement} root */
   constructor(root) {
@@ -45,14 +47,12 @@ class ModelView extends CanvasView {
     /** @type {Sort} */
     this.sort = UNSORTED;
     /** @type {import("../core/scale.js").Colors} */
-    this.colors = { css: [], words: new Uint32Array(), inks: [] };
-    // Set by the first layout, before anything reads it.
-    this.geometry = /** @type {GridGeometry} */ (/** @type {unknown} */ (null));
-    /** @type {(which: Which) => void} */
-    this.open = () => {};
+    this.colors = { css: [], rgba: new Uint32Array(), inks: [] };
+    /** @type {(headIndex: HeadIndex) => void} */
+    this.onOpen = () => {};
     /** Whether a head can be opened in the head view. */
-    this.opens = false;
-    this.follow = () => this.placePreview();
+    this.canOpen = false;
+    this.onScroll = () => this.placePreview();
     parts.measure.onchange = () => this.setSort({ measure: parts.measure.value || null });
     parts.byHead.onclick = () => this.setSort({ heads: !this.sort.heads });
     parts.byLayer.onclick = () => this.setSort({ layers: !this.sort.layers });
@@ -60,70 +60,69 @@ class ModelView extends CanvasView {
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setTriggerValue }) {
-    this.opens = Boolean(setTriggerValue);
-    this.open = (which) => setTriggerValue?.("opened", which);
-    this.parts.help.textContent = `Arrow keys move between heads${this.opens ? "; Enter opens one in the head view" : ""}.`;
+    this.canOpen = Boolean(setTriggerValue);
+    this.onOpen = (headIndex) => setTriggerValue?.("opened", headIndex);
+    this.parts.help.textContent = `Arrow keys move between heads${this.canOpen ? "; Enter opens one in the head view" : ""}.`;
   }
 
   /** @override @param {Uint8Array} data */
-  take(data) {
-    this.model = unpackThumbnails(data);
+  readPayload(data) {
+    this.setModel(unpackThumbnails(data));
     const { layerCount, headCount, measures } = this.model;
-    const { known } = this;
-    const sorted = known && (known.sort.measure === null || measures.includes(known.sort.measure));
-    this.sort = sorted ? known.sort : UNSORTED;
-    const fits = known?.cursor && known.cursor.layer < layerCount && known.cursor.head < headCount;
-    this.cursor = fits ? known.cursor : null;
+    const { savedState } = this;
+    const { sort, cursor } = savedState ?? { sort: UNSORTED, cursor: null };
+    this.sort = sort.measure === null || measures.includes(sort.measure) ? sort : UNSORTED;
+    this.cursor = cursor && cursor.layer < layerCount && cursor.head < headCount ? cursor : null;
     this.hovered = null;
     const options = measures.map((name) => element("option", { value: name }, name));
     this.parts.measure.replaceChildren(element("option", { value: "" }, "as in the model"), ...options);
-    this.rows = arrangedRows(this.model, this.sort);
+    this.rows = arrangeRows(this.model, this.sort);
   }
 
   /** @override */
-  get kept() {
+  get state() {
     return { sort: this.sort, cursor: this.cursor };
   }
 
   /** @override */
   listen() {
     super.listen();
-    document.addEventListener("scroll", this.follow, true); // Streamlit scrolls a part of the page, not the document
+    document.addEventListener("scroll", this.onScroll, true); // Streamlit scrolls a part of the page, not the document
   }
 
   /** @override */
   unlisten() {
     super.unlisten();
-    document.removeEventListener("scroll", this.follow, true);
+    document.removeEventListener("scroll", this.onScroll, true);
   }
 
   /** @override */
-  describe() {
+  updateControls() {
     const { model, parts, theme } = this;
-    this.colors = colorsOf(theme.dark ? model.darkTable : model.lightTable);
+    this.colors = readColors(theme.isDark ? model.darkTable : model.lightTable);
     const size = `${model.layerCount} layers, ${model.headCount} heads each.`;
     parts.stage.setAttribute("aria-label", `${model.caption}. ${size}`);
-    parts.blocks.textContent = blockSentence(model);
+    parts.blocks.textContent = describeBlocks(model);
     parts.preview.axes.textContent = model.axes;
-    parts.labelled.hidden = !marksLabels(model);
-    writeLegend(parts, model);
-    this.setTools();
+    parts.labelled.hidden = !hasMarkedLabels(model);
+    updateLegend(parts, model);
+    this.updateTools();
   }
 
   // Size and drawing
 
   /** @override */
-  arrange() {
+  layOut() {
     const { stage } = this.parts;
     this.ratio = window.devicePixelRatio || 1;
-    this.geometry = gridLayout(this.model, this.width, this.sort, this.measure);
+    this.setGeometry(computeGridLayout(this.model, this.width, this.sort, this.measure));
     const { width, height } = this.geometry;
     sizeCanvas(stage, width, height, this.ratio);
     const pen = this.penFor(stage);
     pen.rectangle(0, 0, width, height, { fill: this.theme.background });
     paintGrid(pen, this.picture);
     drawLegend(this.parts, this.theme, this.colors, this.ratio);
-    this.mark();
+    this.paintOverlay();
   }
 
   /** @returns {GridPicture} */
@@ -132,7 +131,7 @@ class ModelView extends CanvasView {
     return { model, theme, colors, rows, sort, geometry };
   }
 
-  setTools() {
+  updateTools() {
     const { measure, byHead, byLayer } = this.parts;
     const { sort } = this;
     const sorted = sort.measure !== null;
@@ -143,108 +142,111 @@ class ModelView extends CanvasView {
   }
 
   /** @override */
-  mark() {
+  paintOverlay() {
     const { outline, readout, preview } = this.parts;
     const { active, geometry, model, sort } = this;
     outline.hidden = !active;
-    readout.replaceChildren(...(active ? [headSentence(model, sort, active)] : this.idle()));
-    if (!active) return toggle(preview.root, false);
-    const { x, y } = cornerOf(geometry, slotOf(this.rows, active));
+    readout.replaceChildren(...(active ? [formatHead(model, sort, active)] : this.createHint()));
+    if (!active) return togglePopover(preview.root, false);
+    const { x, y } = getCorner(geometry, findSlot(this.rows, active));
     const side = `${geometry.side}px`;
     Object.assign(outline.style, { left: `${x}px`, top: `${y}px`, width: side, height: side });
     return this.paintPreview(active);
   }
 
-  idle() {
-    const hint = ` · point at a head to see it larger${this.opens ? ", click to open it" : ""}`;
+  createHint() {
+    const hint = ` · point at a head to see it larger${this.canOpen ? ", click to open it" : ""}`;
     return [this.model.caption, element("span", { class: "hint" }, hint)];
   }
 
-  /** @param {Which} which */
-  paintPreview(which) {
+  /** @param {HeadIndex} headIndex */
+  paintPreview(headIndex) {
     const { root, title, detail, canvas } = this.parts.preview;
-    title.textContent = headName(which);
-    detail.textContent = headDetail(this.model, this.sort, which);
+    title.textContent = nameHead(headIndex);
+    detail.textContent = describeHead(this.model, this.sort, headIndex);
     sizeCanvas(canvas, PREVIEW_SIDE, PREVIEW_SIDE, this.ratio);
     const area = { x: 0, y: 0, width: PREVIEW_SIDE, height: PREVIEW_SIDE };
-    this.penFor(canvas).image(headImage(this, which, canvas.width), area);
-    toggle(root, true);
+    this.penFor(canvas).image(headImage(this, headIndex, canvas.width), area);
+    togglePopover(root, true);
     this.placePreview();
   }
 
   placePreview() {
     const { outline, preview } = this.parts;
     if (!preview.root.matches(":popover-open")) return;
-    const place = previewPlace(outline.getBoundingClientRect(), preview.root.getBoundingClientRect());
-    if (place) Object.assign(preview.root.style, { left: `${place.x}px`, top: `${place.y}px` });
-    else toggle(preview.root, false);
+    const position = computePreviewPosition(
+      outline.getBoundingClientRect(),
+      preview.root.getBoundingClientRect(),
+    );
+    if (position) Object.assign(preview.root.style, { left: `${position.x}px`, top: `${position.y}px` });
+    else togglePopover(preview.root, false);
   }
 
   // Interaction
 
   /** @override @param {MouseEvent} event */
-  placeUnder(event) {
-    return headUnder(this.rows, this.geometry, event.offsetX, event.offsetY);
+  findPlace(event) {
+    return findHead(this.rows, this.geometry, event.offsetX, event.offsetY);
   }
 
   /** @override */
-  firstPlace() {
-    return headAt(this.rows, { row: 0, column: 0 });
+  getInitialPlace() {
+    return getHead(this.rows, { row: 0, column: 0 });
   }
 
-  /** @override @param {Which | null} which */
-  pointed(which) {
-    this.parts.stage.style.cursor = which ? "pointer" : "default";
+  /** @override @param {HeadIndex | null} headIndex */
+  updatePointer(headIndex) {
+    this.parts.stage.style.cursor = headIndex ? "pointer" : "default";
   }
 
-  /** @override @param {Which} which */
-  choose(which) {
-    this.cursor = which;
+  /** @override @param {HeadIndex} headIndex */
+  activatePlace(headIndex) {
+    this.cursor = headIndex;
     this.remember();
-    if (this.opens) this.open(which);
-    else this.hover(which); // touch screens have no hovering
+    if (this.canOpen) this.onOpen(headIndex);
+    else this.hover(headIndex); // touch screens have no hovering
   }
 
   /** @param {Partial<Sort>} change */
   setSort(change) {
     this.sort = { ...this.sort, ...change };
-    this.rows = arrangedRows(this.model, this.sort);
+    this.rows = arrangeRows(this.model, this.sort);
     this.remember();
-    this.setTools();
-    this.arrange();
-    this.say(orderSentence(this.sort) || "Layers and heads as in the model");
+    this.updateTools();
+    this.layOut();
+    this.announce(describeOrder(this.sort) || "Layers and heads as in the model");
   }
 
   /** Keeps the keyboard cursor for the next focus. @override */
   escape() {
-    this.focusChanged(false);
+    this.setFocused(false);
   }
 
-  /** @override @param {string} key @param {Which} from @returns {Which | null} */
-  destination(key, from) {
+  /** @override @param {string} key @param {HeadIndex} from @returns {HeadIndex | null} */
+  findDestination(key, from) {
     const { layerCount: rows, headCount: columns } = this.model;
-    const slot = gridDestination(key, slotOf(this.rows, from), { rows, columns, page: rows });
-    return slot && headAt(this.rows, slot);
+    const slot = moveInGrid(key, findSlot(this.rows, from), { rows, columns, page: rows });
+    return slot && getHead(this.rows, slot);
   }
 
-  /** @override @param {Which} which */
-  moveTo(which) {
-    super.moveTo(which);
+  /** @override @param {HeadIndex} headIndex */
+  moveTo(headIndex) {
+    super.moveTo(headIndex);
     this.parts.outline.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
     this.placePreview();
   }
 
-  /** @override @param {Which} which */
-  said(which) {
-    return headSentence(this.model, this.sort, which);
+  /** @override @param {HeadIndex} headIndex */
+  describePlace(headIndex) {
+    return formatHead(this.model, this.sort, headIndex);
   }
 
   // Files
 
   /** @override */
-  saved() {
-    return savedGrid(this.picture, this.geometry.width, this.measure);
+  createPicture() {
+    return exportGrid(this.picture, this.geometry.width, this.measure);
   }
 }
 
-export default mounting(".model-view", ModelView);
+export default createMount(".model-view", ModelView);

@@ -1,10 +1,10 @@
 // Painting of the model view. Thumbnails are images at the resolution of the screen, for sharp edges.
 
-import { cornerOf, GAP, headSentence, numbersItself } from "./model.js";
+import { formatHead, GAP, getCorner, hasOwnNumbers } from "./model.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
- * @typedef {import("./model.js").Which} Which
+ * @typedef {import("./model.js").HeadIndex} HeadIndex
  */
 
 /**
@@ -21,26 +21,26 @@ import { cornerOf, GAP, headSentence, numbersItself } from "./model.js";
  * A head as an image of `pixels` × `pixels`; if cells are smaller than pixels, a pixel shows its strongest cell.
  *
  * @param {Pick<GridPicture, "model" | "colors">} picture
- * @param {Which} which
+ * @param {HeadIndex} headIndex
  * @param {number} pixels
  * @returns {import("../core/pen.js").Pixels}
  */
 export function headImage({ model, colors }, { layer, head }, pixels) {
   const { side, entries, headCount } = model;
-  const words = new Uint32Array(pixels * pixels);
+  const rgba = new Uint32Array(pixels * pixels);
   const first = (layer * headCount + head) * side * side;
   const starts = Array.from({ length: pixels + 1 }, (_, pixel) => Math.floor((pixel * side) / pixels));
   for (let y = 0; y < pixels; y++) {
     const row = y * pixels;
     if (y > 0 && starts[y] === starts[y - 1]) {
-      words.copyWithin(row, row - pixels, row); // the same cells as in the previous row of pixels
+      rgba.copyWithin(row, row - pixels, row); // the same cells as in the previous row of pixels
       continue;
     }
     for (let x = 0; x < pixels; x++) {
-      words[row + x] = colors.words[strongestEntry(entries, first, side, starts, x, y)];
+      rgba[row + x] = colors.rgba[strongestEntry(entries, first, side, starts, x, y)];
     }
   }
-  return { width: pixels, height: pixels, words };
+  return { width: pixels, height: pixels, rgba };
 }
 
 /**
@@ -73,13 +73,13 @@ export function paintGrid(pen, picture) {
   const pixels = Number.isFinite(pen.resolution) ? Math.round(side * pen.resolution) : model.side;
   rows.forEach(({ layer, heads }, row) => {
     heads.forEach((head, column) => {
-      const { x, y } = cornerOf(geometry, { row, column });
-      const which = { layer, head };
+      const { x, y } = getCorner(geometry, { row, column });
+      const headIndex = { layer, head };
       const area = { x, y, width: side, height: side };
-      pen.image(headImage(picture, which, pixels), area, headSentence(model, sort, which));
+      pen.image(headImage(picture, headIndex, pixels), area, formatHead(model, sort, headIndex));
       pen.rectangle(x - 0.5, y - 0.5, side + 1, side + 1, { stroke: theme.line });
-      if (model.chosen.some((one) => one.layer === layer && one.head === head)) {
-        pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, line: 2.5 });
+      if (model.selected.some((other) => other.layer === layer && other.head === head)) {
+        pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, lineWidth: 2.5 });
       }
       if (!model.marked || !model.labels[layer][head]) return;
       // A labeled head is marked by a short line below it.
@@ -94,19 +94,19 @@ function paintNumbers(pen, { geometry, rows, sort, model, theme }) {
   const { left, top, own, side } = geometry;
   const axis = { size: 11, anchor: /** @type {const} */ ("end"), fill: theme.muted, weight: 600 };
   pen.text("layer ↓", left - GAP, top - 8, axis);
-  if (!numbersItself(sort)) {
+  if (!hasOwnNumbers(sort)) {
     pen.text("head →", left - GAP, top - 23, axis);
     for (let head = 0; head < model.headCount; head++) {
-      const x = cornerOf(geometry, { row: 0, column: head }).x + side / 2;
+      const x = getCorner(geometry, { row: 0, column: head }).x + side / 2;
       pen.text(String(head + 1), x, top - 8, { size: 12, anchor: "middle", fill: theme.ink });
     }
   }
   rows.forEach(({ layer, heads }, row) => {
-    const { y } = cornerOf(geometry, { row, column: 0 });
+    const { y } = getCorner(geometry, { row, column: 0 });
     pen.text(String(layer + 1), left - GAP, y + side / 2 + 4, { size: 12, anchor: "end", fill: theme.ink });
     if (!own) return;
     heads.forEach((head, column) => {
-      const { x } = cornerOf(geometry, { row, column });
+      const { x } = getCorner(geometry, { row, column });
       pen.text(String(head + 1), x, y - 4, { size: 11, fill: theme.muted });
     });
   });

@@ -25,7 +25,7 @@ export function gridParts(root) {
     ...legendParts(),
   };
   const sort = element("label", { class: "sort" }, element("span", {}, "Sort by"), parts.measure);
-  const sorting = group("What is sorted", parts.byHead, parts.byLayer);
+  const sorting = group("Sorting", parts.byHead, parts.byLayer);
   const saving = group("Save", parts.png, parts.svg);
   const words = element("div", { class: "words" }, parts.legendText, parts.blocks, parts.labelled);
   root.replaceChildren(
@@ -63,7 +63,7 @@ function buildPreview() {
  * @param {DOMRect} outline
  * @param {DOMRect} box
  */
-export function previewPlace(outline, box) {
+export function computePreviewPosition(outline, box) {
   const [right, left] = [outline.right + 12, outline.left - box.width - 12];
   const x = right + box.width <= window.innerWidth - 8 ? right : left;
   if (x < 8) return null;

@@ -4,26 +4,26 @@
  * The used part of anywidget's model.
  *
  * @typedef {object} Model
- * @property {(name: string) => any} get
+ * @property {(name: string) => unknown} get
  * @property {(name: string, value: unknown) => void} set
  * @property {() => void} save_changes
  * @property {(event: string, listener: () => void) => void} on
  */
 
 /**
- * Listens to the frames with the key of this view, and sends them the views that the kernel sets and the theme of the
- * page. A frame has an opaque origin, so messages are the only connection.
+ * Listens to the frames with the key of this view, and sends them the selections that the kernel sets and the theme of
+ * the page. A frame has an opaque origin, so messages are the only connection.
  *
- * @param {{model: Model}} given
+ * @param {{model: Model}} widget
  */
 function initialize({ model }) {
   const key = model.get("key");
   /** @type {Set<Window>} */
   const frames = new Set();
-  const tell = (/** @type {object} */ said) => {
-    for (const frame of frames) frame.postMessage({ bertProbe: key, ...said }, "*");
+  const postToFrames = (/** @type {object} */ message) => {
+    for (const frame of frames) frame.postMessage({ bertProbe: key, ...message }, "*");
   };
-  const theme = () => {
+  const readTheme = () => {
     const light = document.body.dataset.jpThemeLight; // set by JupyterLab and Notebook
     return light === undefined ? {} : { theme: light === "true" ? "light" : "dark" };
   };
@@ -31,26 +31,26 @@ function initialize({ model }) {
   /** @param {MessageEvent} event */
   function listen({ data, source }) {
     if (data?.bertProbe !== key || !source) return;
-    if (data.shown) {
-      model.set("view", data.shown);
+    if (data.selection) {
+      model.set("view", data.selection);
       model.save_changes();
     } else {
       frames.add(/** @type {Window} */ (source));
-      tell({ wish: model.get("wish"), ...theme() });
+      postToFrames({ selection: model.get("wish"), ...readTheme() });
     }
   }
 
-  const watch = new MutationObserver(() => tell(theme()));
-  watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+  const observer = new MutationObserver(() => postToFrames(readTheme()));
+  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   window.addEventListener("message", listen);
   // Frames that were mounted before announce themselves again.
   for (let i = 0; i < window.frames.length; i++) {
-    window.frames[i].postMessage({ bertProbe: key, asked: true }, "*");
+    window.frames[i].postMessage({ bertProbe: key, announce: true }, "*");
   }
-  model.on("change:wish", () => tell({ wish: model.get("wish") }));
+  model.on("change:wish", () => postToFrames({ selection: model.get("wish") }));
   return () => {
     window.removeEventListener("message", listen);
-    watch.disconnect();
+    observer.disconnect();
   };
 }
 

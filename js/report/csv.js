@@ -6,13 +6,15 @@
  */
 
 /** @param {Table} table */
-export function csvOf({ columns }) {
+export function formatCsv({ columns }) {
   const rows = columns[0]?.cells.map((_, row) => columns.map(({ cells }) => cells[row])) ?? [];
-  return [columns.map(({ name }) => name), ...rows].map((row) => `${row.map(quoted).join(",")}\n`).join("");
+  return [columns.map(({ name }) => name), ...rows]
+    .map((row) => `${row.map(quoteCell).join(",")}\n`)
+    .join("");
 }
 
 /** @param {Cell} cell */
-function quoted(cell) {
+function quoteCell(cell) {
   const text = cell === null ? "" : String(cell);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -1,20 +1,20 @@
 // The script of a report, opened from disk: several views in one page, and their tables as CSV files.
 
 import { element } from "../core/dom.js";
-import { unpacked } from "../core/page.js";
-import { offer } from "../core/saving.js";
+import { download } from "../core/export.js";
+import { unpack } from "../core/page.js";
 import mountHeadView from "../head_view/head_view.js";
 import mountLayerMap from "../layer_map/layer_map.js";
 import mountMatrix from "../matrix/matrix.js";
 import mountModelView from "../model_view/model_view.js";
-import { csvOf } from "./csv.js";
+import { formatCsv } from "./csv.js";
 
 /**
  * The part of a view in a report that this script uses; `reports/report.py` writes it.
  *
  * @typedef {object} View
  * @property {{component?: string, start: number}} picture
- * @property {import("../core/page.js").Packed[]} payloads
+ * @property {import("../core/page.js").PackedPayload[]} payloads
  * @property {import("./csv.js").Table} table
  */
 
@@ -32,28 +32,28 @@ const STEPPED = "head_view";
 /** @type {{views: View[]}} */
 const { views } = JSON.parse(document.getElementById("stated")?.textContent ?? "");
 
-for (const place of document.querySelectorAll(".picture")) {
-  draw(/** @type {HTMLElement} */ (place));
+for (const container of document.querySelectorAll(".picture")) {
+  mountView(/** @type {HTMLElement} */ (container));
 }
 for (const button of document.querySelectorAll("button[data-csv]")) {
-  const place = Number(/** @type {HTMLElement} */ (button).dataset.csv);
-  const name = `view-${place + 1}.csv`;
+  const index = Number(/** @type {HTMLElement} */ (button).dataset.csv);
+  const name = `view-${index + 1}.csv`;
   button.addEventListener("click", () => {
-    offer(new Blob([csvOf(views[place].table)], { type: "text/csv" }), name);
+    download(new Blob([formatCsv(views[index].table)], { type: "text/csv" }), name);
   });
 }
 
-/** @param {HTMLElement} place */
-async function draw(place) {
-  const { picture, payloads } = views[Number(place.dataset.view)];
+/** @param {HTMLElement} container */
+async function mountView(container) {
+  const { picture, payloads } = views[Number(container.dataset.view)];
   const component = picture.component ?? "";
-  const fetchLayer = (/** @type {number} */ layer) => unpacked(payloads[layer - 1]);
-  const drawn =
-    component === STEPPED ? [await fetchLayer(picture.start)] : await Promise.all(payloads.map(unpacked));
-  const roots = drawn.map(() => rooted(component, place.dataset.class ?? ""));
-  place.replaceChildren(...roots.map(({ host }) => host));
+  const fetchLayer = (/** @type {number} */ layer) => unpack(payloads[layer - 1]);
+  const datasets =
+    component === STEPPED ? [await fetchLayer(picture.start)] : await Promise.all(payloads.map(unpack));
+  const roots = datasets.map(() => createShadowRoot(component, container.dataset.class ?? ""));
+  container.replaceChildren(...roots.map(({ host }) => host));
   const show = () =>
-    drawn.forEach((data, i) => {
+    datasets.forEach((data, i) => {
       MOUNTS[component]({ parentElement: roots[i].root, data, setStateValue() {}, fetchLayer });
     });
   show();
@@ -65,7 +65,7 @@ async function draw(place) {
  *
  * @param {string} component @param {string} name class of the component's element
  */
-function rooted(component, name) {
+function createShadowRoot(component, name) {
   const host = element("div");
   const root = host.attachShadow({ mode: "open" });
   const style = /** @type {HTMLTemplateElement} */ (document.getElementById(`style-${component}`));

@@ -1,11 +1,11 @@
 // The token strip. Roving tabindex: one pill is in the tab order, arrow keys move between pills.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { leading, within } from "../core/canvas_view.js";
+import { clampIndex, lookUp } from "../core/canvas_view.js";
 import { Choice } from "../core/choice.js";
-import { element, toggle } from "../core/dom.js";
-import { mounting } from "../core/mount.js";
-import { visibleText } from "../core/text.js";
+import { element, togglePopover } from "../core/dom.js";
+import { createMount } from "../core/mount.js";
+import { makeVisible } from "../core/text.js";
 import { readTheme } from "../core/theme.js";
 
 /**
@@ -36,17 +36,17 @@ class StripView {
     this.choice = new Choice();
     this.tip = element("div", { class: "tip", popover: "manual", role: "tooltip" });
     root.after(this.tip);
-    root.onpointerover = (event) => this.tell(pillOf(event));
-    root.onpointerleave = () => this.tell(null);
+    root.onpointerover = (event) => this.showTip(findPill(event));
+    root.onpointerleave = () => this.showTip(null);
     root.addEventListener("focusin", (event) => {
-      const pill = pillOf(event);
-      if (pill?.matches(":focus-visible")) this.tell(pill);
+      const pill = findPill(event);
+      if (pill?.matches(":focus-visible")) this.showTip(pill);
     });
-    root.addEventListener("focusout", () => this.tell(null));
-    root.onscroll = () => this.tell(null);
-    root.addEventListener("wheel", (event) => this.turn(event), { passive: false });
-    root.onclick = (event) => this.click(pillOf(event));
-    root.onkeydown = (event) => this.press(event);
+    root.addEventListener("focusout", () => this.showTip(null));
+    root.onscroll = () => this.showTip(null);
+    root.addEventListener("wheel", (event) => this.scrollRow(event), { passive: false });
+    root.onclick = (event) => this.click(findPill(event));
+    root.onkeydown = (event) => this.handleKey(event);
   }
 
   get pieces() {
@@ -60,15 +60,15 @@ class StripView {
   update({ data, setStateValue }) {
     const before = this.data;
     this.data = data;
-    this.choice.report = (report) => setStateValue("chosen", report);
+    this.choice.onChange = (report) => setStateValue("token", report);
     const { key, of, revision, selected } = data;
-    const shown = this.choice.now?.position;
+    const previous = this.choice.current;
     this.choice.receive(key, { revision, of, position: selected });
-    const fresh = before?.digest !== data.digest || before?.selectable !== data.selectable;
-    if (fresh) this.build(data);
-    this.tint();
-    this.mark();
-    if (fresh || shown !== this.choice.now.position) this.reveal();
+    const isNewText = before?.digest !== data.digest || before?.selectable !== data.selectable;
+    if (isNewText) this.build(data);
+    this.setTints();
+    this.updatePills();
+    if (isNewText || previous?.position !== this.choice.current?.position) this.reveal();
   }
 
   /** @param {StripData} data */
@@ -79,7 +79,7 @@ class StripView {
     /** @type {HTMLElement[]} */
     const words = [];
     this.pills = pieces.map((piece) => {
-      const text = visibleText(piece.text);
+      const text = makeVisible(piece.text);
       const pill = element("span", { class: `piece ${piece.kind} ${piece.mark}`, tabindex: "-1" }, text);
       pill.setAttribute("role", selectable ? "radio" : "listitem");
       pill.setAttribute("aria-label", piece.detail ? `${text}, ${piece.detail}` : text);
@@ -93,29 +93,29 @@ class StripView {
       0,
       pieces.findIndex((piece) => piece.mark === "partner"),
     );
-    this.tell(null);
+    this.showTip(null);
   }
 
-  tint() {
-    const theme = readTheme(this.root).dark ? "dark" : "light";
+  setTints() {
+    const theme = readTheme(this.root).isDark ? "dark" : "light";
     for (const [name, tints] of Object.entries(constants.segments)) {
       this.root.style.setProperty(`--tint-${name.toLowerCase()}`, tints[theme]);
     }
   }
 
   /** Index of the selected pill, or -1. */
-  get chosen() {
-    const { position } = this.choice.now;
+  get selectedIndex() {
+    const position = this.choice.current?.position ?? null;
     return position === null ? -1 : this.pieces.findLastIndex((piece) => piece.position <= position);
   }
 
   /** Marks the selected pill, and puts exactly one pill into the tab order. */
-  mark() {
-    const { chosen } = this;
-    if (chosen >= 0) this.current = chosen;
+  updatePills() {
+    const { selectedIndex } = this;
+    if (selectedIndex >= 0) this.current = selectedIndex;
     this.pills.forEach((pill, i) => {
       pill.tabIndex = i === this.current ? 0 : -1;
-      if (this.data?.selectable) pill.setAttribute("aria-checked", String(i === chosen));
+      if (this.data?.selectable) pill.setAttribute("aria-checked", String(i === selectedIndex));
     });
   }
 
@@ -132,26 +132,26 @@ class StripView {
   }
 
   /** @param {number} index */
-  choose(index) {
-    if (index === this.chosen) return;
-    this.choice.make({ position: this.pieces[index].position });
-    this.mark();
+  select(index) {
+    if (index === this.selectedIndex) return;
+    this.choice.choose({ position: this.pieces[index].position });
+    this.updatePills();
   }
 
   /** @param {HTMLElement | null} pill */
   click(pill) {
-    if (pill && this.data?.selectable) this.choose(this.pills.indexOf(pill));
+    if (pill && this.data?.selectable) this.select(this.pills.indexOf(pill));
   }
 
   /** @param {KeyboardEvent} event */
-  press(event) {
+  handleKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") {
-      this.tell(null);
+      this.showTip(null);
       return;
     }
     const [before, after, last] = [this.current - 1, this.current + 1, this.pills.length - 1];
-    const goals = {
+    const targets = {
       ArrowLeft: before,
       ArrowUp: before,
       ArrowRight: after,
@@ -159,23 +159,23 @@ class StripView {
       Home: 0,
       End: last,
     };
-    const goal = leading(goals, event.key);
-    if (goal !== undefined) this.go(within(goal, this.pills.length));
+    const target = lookUp(targets, event.key);
+    if (target !== undefined) this.moveTo(clampIndex(target, this.pills.length));
     else if (event.key === " " || event.key === "Enter") this.click(this.pills[this.current]);
     else return;
     event.preventDefault();
   }
 
   /** @param {number} index */
-  go(index) {
+  moveTo(index) {
     this.current = index;
-    this.mark();
+    this.updatePills();
     this.pills[index].focus();
-    if (this.data?.selectable) this.choose(index);
+    if (this.data?.selectable) this.select(index);
   }
 
   /** A vertical wheel scrolls a row horizontally, until its end. @param {WheelEvent} event */
-  turn(event) {
+  scrollRow(event) {
     if (!this.data?.row || event.deltaX || event.ctrlKey) return;
     const before = this.root.scrollLeft;
     this.root.scrollLeft += event.deltaY;
@@ -183,15 +183,15 @@ class StripView {
   }
 
   /** Shows the tooltip of a pill in the top layer, so that nothing clips it. @param {HTMLElement | null} pill */
-  tell(pill) {
+  showTip(pill) {
     const detail = pill && this.pieces[this.pills.indexOf(pill)].detail;
     this.tip.textContent = detail || "";
-    toggle(this.tip, Boolean(detail));
-    if (pill && detail) this.place(pill.getBoundingClientRect());
+    togglePopover(this.tip, Boolean(detail));
+    if (pill && detail) this.placeTip(pill.getBoundingClientRect());
   }
 
   /** @param {DOMRect} pill */
-  place(pill) {
+  placeTip(pill) {
     const tip = this.tip.getBoundingClientRect();
     const left = pill.left + pill.width / 2 - tip.width / 2;
     const above = pill.top - tip.height - 6;
@@ -201,8 +201,8 @@ class StripView {
 }
 
 /** @param {Event} event @returns {HTMLElement | null} */
-function pillOf(event) {
+function findPill(event) {
   return event.target instanceof Element ? event.target.closest(".piece") : null;
 }
 
-export default mounting(".strip", StripView);
+export default createMount(".strip", StripView);

@@ -1,20 +1,20 @@
 // The toolbar of the attention views: layer, heads, words, special tokens, measure, and other options behind "More".
 
-import { leading, within } from "../core/canvas_view.js";
+import { clampIndex, lookUp } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
-import { layerWithin, MEAN, toggled } from "../core/view.js";
-import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js";
+import { clampLayer, MEAN, toggleHead } from "../core/selection.js";
+import { headChips, pressChips, pressValue, setPressed, toolbarParts } from "./parts.js";
 
 /**
- * @typedef {import("../core/view.js").Head} Head
- * @typedef {import("../core/view.js").Options} Options
- * @typedef {import("../core/view.js").View} View
+ * @typedef {import("../core/selection.js").Head} Head
+ * @typedef {import("../core/selection.js").Options} Options
+ * @typedef {import("../core/selection.js").Selection} Selection
  */
 
 /**
  * The available choices; see `ToolbarOptions` in `views/toolbar.py`.
  *
- * @typedef {object} Offer
+ * @typedef {object} ToolbarOptions
  * @property {number} layers
  * @property {number} heads
  * @property {boolean} several
@@ -29,30 +29,30 @@ import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js"
  */
 
 /**
- * @typedef {object} Choice
- * @property {Offer} offer
- * @property {View} view
+ * @typedef {object} ToolbarState
+ * @property {ToolbarOptions} offer
+ * @property {Selection} selection
  * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty until they arrive
- * @property {number[] | null} [numbers] numbers of the layers, if they are not all layers of the model
+ * @property {number[] | null} [layerNumbers] numbers of the layers, if they are not all layers of the model
  */
 
-/** Called with a change of the view, and whether the change is final or part of a drag. */
-/** @typedef {(change: Partial<View>, made: boolean) => void} Choose */
+/** Called with a change of the selection, and whether the change is final or part of a drag. */
+/** @typedef {(change: Partial<Selection>, isFinal: boolean) => void} OnChange */
 
-const ROOMY = 620; // minimum width in pixels for a bar with all common options
+const WIDE = 620; // minimum width in pixels for a bar with all common options
 
 export class Toolbar {
-  /** @param {Choose} choose */
-  constructor(choose) {
-    this.choose = choose;
-    this.parts = barParts();
-    /** @type {Choice | null} */
-    this.choice = null;
-    this.drawn = "";
+  /** @param {OnChange} onChange */
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.parts = toolbarParts();
+    /** @type {ToolbarState | null} */
+    this.state = null;
+    this.signature = "";
     /** Whether a click adds or removes a head, like shift-click, for touch screens. */
-    this.adding = false;
-    this.resized = new ResizeObserver(() => this.fold());
-    this.resized.observe(this.parts.root);
+    this.isAdding = false;
+    this.resizeObserver = new ResizeObserver(() => this.foldControls());
+    this.resizeObserver.observe(this.parts.root);
     this.listen();
   }
 
@@ -60,33 +60,33 @@ export class Toolbar {
     return this.parts.root;
   }
 
-  /** Updates the controls from the view. @param {Choice} choice */
-  show(choice) {
+  /** Updates the controls. @param {ToolbarState} state */
+  update(state) {
     const { parts } = this;
-    const { offer, view, labels } = choice;
-    this.choice = choice;
-    const of = labels[view.layer - 1] ?? [];
-    const drawn = JSON.stringify([offer, of]);
-    if (this.drawn !== drawn) {
-      this.drawn = drawn;
+    const { offer, selection, labels } = state;
+    this.state = state;
+    const layerLabels = labels[selection.layer - 1] ?? [];
+    const signature = JSON.stringify([offer, layerLabels]);
+    if (this.signature !== signature) {
+      this.signature = signature;
       const focused = parts.chips.querySelector(":focus")?.getAttribute("data-head");
-      parts.chips.replaceChildren(...headChips(offer, of));
+      parts.chips.replaceChildren(...headChips(offer, layerLabels));
       if (focused)
         /** @type {HTMLElement | null} */ (parts.chips.querySelector(`[data-head="${focused}"]`))?.focus();
-      this.offer(offer);
+      this.updateAvailability(offer);
     }
-    this.showLayer(view.layer, offer.layers, choice.numbers?.[view.layer - 1]);
-    this.showHeads(view.heads, offer);
-    setPressed(parts.words, view.words);
+    this.updateLayer(selection.layer, offer.layers, state.layerNumbers?.[selection.layer - 1]);
+    this.updateHeads(selection.heads, offer);
+    setPressed(parts.words, selection.words);
     // If the current measure is not available, the first one is selected.
-    const chosen = offer.measures.find(([name]) => name === view.measure) ?? offer.measures[0];
-    parts.measure.value = chosen?.[0] ?? "";
-    parts.measure.title = chosen?.[2] ?? "";
-    this.showOptions(view);
+    const measure = offer.measures.find(([name]) => name === selection.measure) ?? offer.measures[0];
+    parts.measure.value = measure?.[0] ?? "";
+    parts.measure.title = measure?.[2] ?? "";
+    this.updateOptions(selection);
   }
 
-  /** Shows the available controls. @param {Offer} offer */
-  offer(offer) {
+  /** Shows the available controls. @param {ToolbarOptions} offer */
+  updateAvailability(offer) {
     const { parts } = this;
     const { more } = offer;
     parts.words.hidden = !offer.words;
@@ -97,11 +97,11 @@ export class Toolbar {
     for (const [name, row] of Object.entries(parts.rows)) row.hidden = !more.includes(name);
     parts.renormalise.textContent = offer.shares ? "Normalize rows" : "Rows sum to 1";
     parts.residual.max = String(offer.residuals.length - 1);
-    this.fold();
+    this.foldControls();
   }
 
   /** @param {number} layer @param {number} layers @param {number} [name] its number in the model, if it differs */
-  showLayer(layer, layers, name) {
+  updateLayer(layer, layers, name) {
     const { parts } = this;
     parts.layer.textContent = `Layer ${name ? `${name} · ` : ""}${layer} of ${layers}`;
     parts.layer.ariaValueNow = String(layer);
@@ -112,26 +112,26 @@ export class Toolbar {
     parts.up.disabled = layer >= layers;
   }
 
-  /** @param {Head[]} heads @param {Offer} offer */
-  showHeads(heads, offer) {
-    const shown = offer.several ? heads : heads.slice(0, 1);
-    const every = shown.length === offer.heads && shown[0] !== MEAN && shown.length > 1;
-    pressAll(this.parts.chips, (head) => {
-      if (head === "all") return every;
-      return head === MEAN ? shown[0] === MEAN : shown.includes(Number(head));
+  /** @param {Head[]} heads @param {ToolbarOptions} offer */
+  updateHeads(heads, offer) {
+    const visibleHeads = offer.several ? heads : heads.slice(0, 1);
+    const isAll = visibleHeads.length === offer.heads && visibleHeads[0] !== MEAN && visibleHeads.length > 1;
+    pressChips(this.parts.chips, (head) => {
+      if (head === "all") return isAll;
+      return head === MEAN ? visibleHeads[0] === MEAN : visibleHeads.includes(Number(head));
     });
   }
 
-  /** @param {View} view */
-  showOptions({ options, residual }) {
-    const { parts, choice } = this;
+  /** @param {Selection} selection */
+  updateOptions({ options, residual }) {
+    const { parts, state } = this;
     setPressed(parts.specials, options.specials);
-    pressOne(parts.layouts, options.layout);
-    pressOne(parts.directions, options.direction);
+    pressValue(parts.layouts, options.layout);
+    pressValue(parts.directions, options.direction);
     setPressed(parts.fit, options.fit);
     setPressed(parts.renormalise, options.renormalise);
     setPressed(parts.colors, options.root);
-    const offer = choice?.offer;
+    const offer = state?.offer;
     parts.renormalise.disabled = Boolean(offer?.shares) && options.specials;
     parts.renormalise.title = parts.renormalise.disabled
       ? "Rows already sum to 1 while special tokens are visible"
@@ -141,26 +141,27 @@ export class Toolbar {
     parts.residual.setAttribute("aria-valuetext", parts.residualText.textContent);
   }
 
-  /** Updates the threshold for lines. @param {number | null} step @param {string} least */
-  showLines(step, least) {
+  /** Updates the threshold for lines. @param {number | null} step @param {string} minWeight */
+  updateThreshold(step, minWeight) {
     const { parts } = this;
     parts.threshold.value = String(step === null ? -1 : parts.steps.indexOf(step));
-    parts.thresholdText.textContent = step === null ? "Strongest lines: half" : `Lines from ${least}`;
+    parts.thresholdText.textContent = step === null ? "Strongest lines: half" : `Lines from ${minWeight}`;
     parts.threshold.setAttribute("aria-valuetext", parts.thresholdText.textContent);
   }
 
   /** In a narrow toolbar everything except layer and heads moves behind "More". */
-  fold() {
-    const { parts, choice } = this;
-    const narrow = parts.root.clientWidth < ROOMY;
-    parts.root.classList.toggle("narrow", narrow);
-    const place = narrow ? parts.popover : parts.row;
-    if (parts.choices.parentElement !== place) {
-      if (narrow) parts.popover.prepend(parts.choices);
+  foldControls() {
+    const { parts, state } = this;
+    const isNarrow = parts.root.clientWidth < WIDE;
+    parts.root.classList.toggle("narrow", isNarrow);
+    const container = isNarrow ? parts.popover : parts.row;
+    if (parts.choices.parentElement !== container) {
+      if (isNarrow) parts.popover.prepend(parts.choices);
       else parts.row.insertBefore(parts.choices, parts.more);
     }
-    const folded = narrow && [parts.words, parts.specials, parts.measure].some((one) => !one.hidden);
-    parts.more.hidden = !folded && !choice?.offer.more.length;
+    const hasFolded =
+      isNarrow && [parts.words, parts.specials, parts.measure].some((control) => !control.hidden);
+    parts.more.hidden = !hasFolded && !state?.offer.more.length;
   }
 
   // Controls
@@ -169,98 +170,98 @@ export class Toolbar {
     const { parts } = this;
     parts.down.onclick = () => this.stepLayer(-1);
     parts.up.onclick = () => this.stepLayer(1);
-    parts.layer.onkeydown = (event) => this.pressOnLayer(event);
+    parts.layer.onkeydown = (event) => this.handleLayerKey(event);
     parts.chips.onclick = (event) => {
       const chip = event.target instanceof Element ? event.target.closest(".chip") : null;
-      if (chip instanceof HTMLElement) this.chooseHead(chip, event.shiftKey || this.adding);
+      if (chip instanceof HTMLElement) this.selectHead(chip, event.shiftKey || this.isAdding);
     };
     parts.several.onclick = () => {
-      this.adding = !this.adding;
-      setPressed(parts.several, this.adding);
+      this.isAdding = !this.isAdding;
+      setPressed(parts.several, this.isAdding);
     };
-    parts.chips.onkeydown = (event) => this.pressOnChips(event);
+    parts.chips.onkeydown = (event) => this.handleChipKey(event);
     parts.words.onclick = () => {
-      this.choose({ words: !this.view.words, pins: { side: "query", units: [] } }, true);
+      this.onChange({ words: !this.selection.words, pins: { side: "query", units: [] } }, true);
     };
-    parts.specials.onclick = () => this.set({ specials: !this.view.options.specials });
-    parts.measure.onchange = () => this.choose({ measure: parts.measure.value }, true);
+    parts.specials.onclick = () => this.setOptions({ specials: !this.selection.options.specials });
+    parts.measure.onchange = () => this.onChange({ measure: parts.measure.value }, true);
     parts.layouts.onclick = (event) => {
-      const layout = chosenValue(event);
-      if (layout === "columns" || layout === "reading") this.set({ layout });
+      const layout = getButtonValue(event);
+      if (layout === "columns" || layout === "reading") this.setOptions({ layout });
     };
     parts.directions.onclick = (event) => {
-      const direction = chosenValue(event);
-      if (direction) this.set({ direction });
+      const direction = getButtonValue(event);
+      if (direction) this.setOptions({ direction });
     };
-    parts.fit.onclick = () => this.set({ fit: !this.view.options.fit });
-    parts.renormalise.onclick = () => this.set({ renormalise: !this.view.options.renormalise });
-    parts.colors.onclick = () => this.set({ root: !this.view.options.root });
+    parts.fit.onclick = () => this.setOptions({ fit: !this.selection.options.fit });
+    parts.renormalise.onclick = () => this.setOptions({ renormalise: !this.selection.options.renormalise });
+    parts.colors.onclick = () => this.setOptions({ root: !this.selection.options.root });
     parts.threshold.oninput = () =>
-      this.set({ step: parts.steps[Number(parts.threshold.value)] ?? null }, false);
-    parts.threshold.onchange = () => this.set({});
+      this.setOptions({ step: parts.steps[Number(parts.threshold.value)] ?? null }, false);
+    parts.threshold.onchange = () => this.setOptions({});
     parts.residual.onchange = () => {
-      const residual = this.choice?.offer.residuals[Number(parts.residual.value)];
-      if (residual !== undefined) this.choose({ residual }, true);
+      const residual = this.state?.offer.residuals[Number(parts.residual.value)];
+      if (residual !== undefined) this.onChange({ residual }, true);
     };
     parts.popover.ontoggle = () => this.placePopover();
   }
 
-  /** @returns {View} */
-  get view() {
-    if (!this.choice) throw new Error("The toolbar has no data yet.");
-    return this.choice.view;
+  /** @returns {Selection} */
+  get selection() {
+    if (!this.state) throw new Error("The toolbar has no data yet.");
+    return this.state.selection;
   }
 
   /** @param {Partial<Options>} option */
-  set(option, made = true) {
-    this.choose({ options: { ...this.view.options, ...option } }, made);
+  setOptions(option, isFinal = true) {
+    this.onChange({ options: { ...this.selection.options, ...option } }, isFinal);
   }
 
   /** @param {number} by */
   stepLayer(by) {
-    this.goToLayer(this.view.layer + by);
+    this.goToLayer(this.selection.layer + by);
   }
 
-  /** @param {number} goal */
-  goToLayer(goal) {
-    const layer = layerWithin(goal, this.choice?.offer.layers ?? 1);
-    if (layer !== this.view.layer) this.choose({ layer }, true);
+  /** @param {number} target */
+  goToLayer(target) {
+    const layer = clampLayer(target, this.state?.offer.layers ?? 1);
+    if (layer !== this.selection.layer) this.onChange({ layer }, true);
   }
 
   /** @param {KeyboardEvent} event */
-  pressOnLayer(event) {
-    const { layer: now } = this.view;
-    const goals = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1 };
-    const goal = leading({ ...goals, Home: 1, End: Number.POSITIVE_INFINITY }, event.key);
-    if (goal === undefined) return;
+  handleLayerKey(event) {
+    const { layer } = this.selection;
+    const targets = { ArrowLeft: layer - 1, ArrowDown: layer - 1, ArrowRight: layer + 1, ArrowUp: layer + 1 };
+    const target = lookUp({ ...targets, Home: 1, End: Number.POSITIVE_INFINITY }, event.key);
+    if (target === undefined) return;
     event.preventDefault();
-    this.goToLayer(goal);
+    this.goToLayer(target);
   }
 
   /** @param {HTMLElement} chip @param {boolean} several */
-  chooseHead({ dataset: { head } }, several) {
-    const { heads: count, several: may } = /** @type {Choice} */ (this.choice).offer;
-    const { heads } = this.view;
-    if (head === MEAN) this.choose({ heads: [MEAN] }, true);
-    else if (head === "all") this.choose({ heads: Array.from({ length: count }, (_, i) => i) }, true);
-    else this.choose({ heads: several && may ? toggled(heads, Number(head)) : [Number(head)] }, true);
+  selectHead({ dataset: { head } }, several) {
+    const { heads: count, several: may } = /** @type {ToolbarState} */ (this.state).offer;
+    const { heads } = this.selection;
+    if (head === MEAN) this.onChange({ heads: [MEAN] }, true);
+    else if (head === "all") this.onChange({ heads: Array.from({ length: count }, (_, i) => i) }, true);
+    else this.onChange({ heads: several && may ? toggleHead(heads, Number(head)) : [Number(head)] }, true);
   }
 
   /** @param {KeyboardEvent} event */
-  pressOnChips(event) {
+  handleChipKey(event) {
     const chips = /** @type {HTMLElement[]} */ ([...this.parts.chips.children]);
-    const now = chips.findIndex((chip) => chip.matches(":focus"));
-    const goal = leading(
-      { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: chips.length - 1 },
+    const focusedIndex = chips.findIndex((chip) => chip.matches(":focus"));
+    const target = lookUp(
+      { ArrowLeft: focusedIndex - 1, ArrowRight: focusedIndex + 1, Home: 0, End: chips.length - 1 },
       event.key,
     );
-    if (goal !== undefined) {
+    if (target !== undefined) {
       event.preventDefault();
-      chips[within(goal, chips.length)].focus();
+      chips[clampIndex(target, chips.length)].focus();
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      this.chooseHead(chips[now], event.shiftKey || this.adding);
-      chips[now].focus();
+      this.selectHead(chips[focusedIndex], event.shiftKey || this.isAdding);
+      chips[focusedIndex].focus();
     }
   }
 
@@ -270,9 +271,9 @@ export class Toolbar {
     const open = popover.matches(":popover-open");
     more.setAttribute("aria-expanded", String(open));
     if (!open) return;
-    const [at, box] = [more.getBoundingClientRect(), popover.getBoundingClientRect()];
-    const left = Math.max(8, Math.min(at.right - box.width, window.innerWidth - box.width - 8));
-    Object.assign(popover.style, { left: `${left}px`, top: `${at.bottom + 6}px` });
+    const [anchor, box] = [more.getBoundingClientRect(), popover.getBoundingClientRect()];
+    const left = Math.max(8, Math.min(anchor.right - box.width, window.innerWidth - box.width - 8));
+    Object.assign(popover.style, { left: `${left}px`, top: `${anchor.bottom + 6}px` });
   }
 }
 
@@ -282,6 +283,6 @@ export class Toolbar {
  * @param {Event} event
  * @returns {string | undefined}
  */
-function chosenValue(event) {
+function getButtonValue(event) {
   return event.target instanceof HTMLElement ? event.target.dataset.value : undefined;
 }

@@ -1,11 +1,11 @@
 // The elements of the toolbar.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
-import { headColor } from "../core/color.js";
-import { button, element, group } from "../core/dom.js";
-import { MEAN } from "../core/view.js";
+import { getHeadColor } from "../core/color.js";
+import { button, buttonGroup, element, group } from "../core/dom.js";
+import { MEAN } from "../core/selection.js";
 
-export function barParts() {
+export function toolbarParts() {
   const { steps } = constants;
   const layer = element("div", { class: "layer", role: "spinbutton", tabindex: "0", "aria-label": "Layer" });
   const parts = {
@@ -22,8 +22,8 @@ export function barParts() {
     measure: element("select", { "aria-label": "Measure" }),
     more: element("button", { type: "button", class: "more", "aria-haspopup": "true" }, "More"),
     several: button("A click adds or removes a head, like shift-click", "Several"),
-    layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
-    directions: segmented("Attention between the texts", {
+    layouts: buttonGroup("Layout", { columns: "Columns", reading: "Reading" }),
+    directions: buttonGroup("Attention between the texts", {
       all: "Any",
       AA: "A→A",
       AB: "A→B",
@@ -32,14 +32,14 @@ export function barParts() {
     }),
     fit: button("Fit the whole text into the view", "Fit"),
     threshold: slider("Lines drawn from", -1, steps.length - 1),
-    thresholdText: element("span", { class: "said" }),
+    thresholdText: element("span", { class: "label" }),
     renormalise: button("Divides each row by its sum", "Normalize rows"),
     colors: button(
       "Color by the square root of the weight, which makes small weights visible",
       "Square-root colors",
     ),
     residual: slider("Residual share", 0, 1),
-    residualText: element("span", { class: "said" }),
+    residualText: element("span", { class: "label" }),
   };
   parts.more.setAttribute("aria-expanded", "false");
   setPressed(parts.several, false);
@@ -54,22 +54,22 @@ export function barParts() {
     residual: row("", parts.residualText, parts.residual),
   };
   const stepper = element("div", { class: "group stepper" }, parts.down, parts.layer, parts.up);
-  const shown = group("What is shown", parts.words, parts.specials);
-  const choices = element("div", { class: "choices" }, shown, parts.measure);
+  const visibility = group("Visible tokens", parts.words, parts.specials);
+  const choices = element("div", { class: "choices" }, visibility, parts.measure);
   const popover = element("div", { class: "popover", popover: "auto" }, ...Object.values(rows));
   parts.more.popoverTargetElement = popover;
   const bar = element("div", { class: "bar" }, stepper, parts.chips, choices, parts.more, popover);
   return { ...parts, rows, choices, popover, row: bar, root: bar };
 }
 
-/** @typedef {ReturnType<typeof barParts>} BarParts */
+/** @typedef {ReturnType<typeof toolbarParts>} BarParts */
 
 /** @param {string} name @param {...(Node | string)} controls */
 function row(name, ...controls) {
   return element(
     "div",
     { class: "row" },
-    ...(name ? [element("span", { class: "said" }, name)] : []),
+    ...(name ? [element("span", { class: "label" }, name)] : []),
     ...controls,
   );
 }
@@ -80,28 +80,15 @@ function slider(label, min, max) {
   return element("input", { ...range, "aria-label": label });
 }
 
-/**
- * A group of exclusive buttons with the attribute `data-value`.
- *
- * @param {string} label
- * @param {Record<string, string>} options
- */
-function segmented(label, options) {
-  const buttons = Object.entries(options).map(([value, text]) =>
-    element("button", { type: "button", "data-value": value }, text),
-  );
-  return group(label, ...buttons);
-}
-
-/** @param {HTMLElement} element @param {boolean} pressed */
-export function setPressed(element, pressed) {
-  element.setAttribute("aria-pressed", String(pressed));
+/** @param {HTMLElement} control @param {boolean} isPressed */
+export function setPressed(control, isPressed) {
+  control.setAttribute("aria-pressed", String(isPressed));
 }
 
 /** @param {HTMLElement} buttons @param {string} value */
-export function pressOne(buttons, value) {
-  for (const one of buttons.children) {
-    setPressed(/** @type {HTMLElement} */ (one), one.getAttribute("data-value") === value);
+export function pressValue(buttons, value) {
+  for (const option of buttons.children) {
+    setPressed(/** @type {HTMLElement} */ (option), option.getAttribute("data-value") === value);
   }
 }
 
@@ -109,23 +96,23 @@ export function pressOne(buttons, value) {
  * Marks selected chips; the first selected one, or else the first one, is in the tab order.
  *
  * @param {HTMLElement} chips
- * @param {(head: string | undefined) => boolean} isChosen
+ * @param {(head: string | undefined) => boolean} isSelected
  */
-export function pressAll(chips, isChosen) {
+export function pressChips(chips, isSelected) {
   const all = /** @type {HTMLElement[]} */ ([...chips.children]);
-  const chosen = all.filter((chip) => isChosen(chip.dataset.head));
+  const selected = all.filter((chip) => isSelected(chip.dataset.head));
   for (const chip of all) {
-    setPressed(chip, chosen.includes(chip));
+    setPressed(chip, selected.includes(chip));
     chip.tabIndex = -1;
   }
-  const current = chosen[0] ?? all[0];
+  const current = selected[0] ?? all[0];
   if (current) current.tabIndex = 0;
 }
 
 /**
  * A chip for each head, in its color, and one for the mean.
  *
- * @param {import("./bar.js").Offer} offer
+ * @param {import("./bar.js").ToolbarOptions} offer
  * @param {string[]} labels of the layer's heads
  */
 export function headChips({ heads, rolled, several }, labels) {
@@ -136,11 +123,11 @@ export function headChips({ heads, rolled, several }, labels) {
   const single = Array.from({ length: heads }, (_, head) => {
     const label = labels[head] ?? "";
     const title = `Head ${head + 1}${label ? `: ${label}` : ""}${hint}`;
-    const one = chip(label ? "labelled" : "", String(head), title);
-    one.setAttribute("aria-label", title);
-    one.style.setProperty("--head", headColor(head));
-    one.append(element("span", { class: "dot" }), String(head + 1));
-    return one;
+    const headChip = chip(label ? "labelled" : "", String(head), title);
+    headChip.setAttribute("aria-label", title);
+    headChip.style.setProperty("--head", getHeadColor(head));
+    headChip.append(element("span", { class: "dot" }), String(head + 1));
+    return headChip;
   });
   const all = chip("all", "all", "All heads at once");
   all.setAttribute("aria-label", "All heads");

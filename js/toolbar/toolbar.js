@@ -1,63 +1,71 @@
 // The toolbar as a component of its own, above a picture without a toolbar.
 
-import { mounting } from "../core/mount.js";
-import { Source } from "../core/source.js";
-import { changed, keep, resumed } from "../core/view.js";
+import { createMount } from "../core/mount.js";
+import { applyChange, rememberSelection, resumeSelection } from "../core/selection.js";
+import { LayerSource } from "../core/source.js";
 import { Toolbar } from "./bar.js";
 
 /**
  * The data from `views/toolbar.py`.
  *
- * @typedef {{key: string, shown: import("../core/view.js").Shown, offer: import("./bar.js").Offer, source: string}} Data
+ * @typedef {object} ToolbarData
+ * @property {string} key
+ * @property {VersionedSelection} selection
+ * @property {import("./bar.js").ToolbarOptions} offer
+ * @property {string} source URL prefix of the layers
  */
+
+/** @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection */
 
 class ToolbarView {
   /** @param {HTMLElement} root */
   constructor(root) {
-    this.bar = new Toolbar((change, made) => this.look(change, made));
+    this.bar = new Toolbar((change, isFinal) => this.updateSelection(change, isFinal));
     /** @type {string[][]} */
     this.labels = [];
-    // Set by the first update, before anything reads them.
-    this.data = /** @type {Data} */ (/** @type {unknown} */ (null));
-    this.shown = /** @type {import("../core/view.js").Shown} */ (/** @type {unknown} */ (null));
-    /** @type {(report: unknown) => void} */
-    this.tell = () => {};
+    /** @type {ToolbarData | null} */
+    this.data = null;
+    /** @type {(versioned: VersionedSelection) => void} */
+    this.sendReport = () => {};
     root.replaceChildren(this.bar.root);
   }
 
-  /** @param {import("../core/mount.js").Component<Data>} component */
+  /** @param {import("../core/mount.js").Component<ToolbarData>} component */
   update({ data, setStateValue }) {
-    this.tell = (report) => setStateValue("shown", report);
-    const fresh = this.data?.source !== data.source;
-    this.data = data;
-    this.shown = resumed(data.key, data.shown);
-    if (fresh) {
+    this.sendReport = (versioned) => setStateValue("selection", versioned);
+    const isNewSource = this.data?.source !== data.source;
+    this.data = { ...data, selection: resumeSelection(data.key, data.selection) };
+    if (isNewSource) {
       this.labels = [];
-      this.askForLabels(new Source(data.source, undefined));
+      this.loadLabels(new LayerSource(data.source, undefined));
     }
-    this.describe();
+    this.updateControls();
     return undefined;
   }
 
-  /** Requests the labels of the heads after painting, because they take longer. @param {Source} source */
-  async askForLabels(source) {
-    const labels = await source.labels();
-    if (source.address !== this.data.source) return;
+  /** Requests the labels of the heads after painting, because they take longer. @param {LayerSource} source */
+  async loadLabels(source) {
+    const labels = await source.getLabels();
+    if (source.urlPrefix !== this.data?.source) return;
     this.labels = labels;
-    this.describe();
+    this.updateControls();
   }
 
-  describe() {
-    this.bar.show({ offer: this.data.offer, view: this.shown.view, labels: this.labels });
+  updateControls() {
+    if (!this.data) return;
+    const { offer, selection } = this.data;
+    this.bar.update({ offer, selection: selection.value, labels: this.labels });
   }
 
-  /** @param {Partial<import("../core/view.js").View>} change @param {boolean} made */
-  look(change, made) {
-    this.shown = changed(this.shown, change);
-    keep(this.data.key, this.shown);
-    this.describe();
-    if (made) this.tell(this.shown);
+  /** @param {Partial<import("../core/selection.js").Selection>} change @param {boolean} isFinal */
+  updateSelection(change, isFinal) {
+    if (!this.data) return;
+    const selection = applyChange(this.data.selection, change);
+    this.data = { ...this.data, selection };
+    rememberSelection(this.data.key, selection);
+    this.updateControls();
+    if (isFinal) this.sendReport(selection);
   }
 }
 
-export default mounting(".toolbar", ToolbarView);
+export default createMount(".toolbar", ToolbarView);

@@ -42,7 +42,7 @@ def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demos: App)
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
         page.keyboard.press(key)
     assert readout(page) == sentence(20, 1, 1)
-    assert page.locator(".unseen[aria-live=polite]").text_content() == sentence(20, 1, 1)
+    assert page.locator(".visually-hidden[aria-live=polite]").text_content() == sentence(20, 1, 1)
     page.keyboard.press("End")
     assert readout(page) == sentence(20, 1, 19)
     page.keyboard.press("ArrowRight")

@@ -124,7 +124,7 @@ def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demos: Ap
     heads.click()
     page.mouse.move(*middle(grid, 1, 3, True))
     assert readout(page) == sentence(1, dict(expected)[1][3], "Entropy")
-    assert page.locator(".unseen[aria-live=polite]").text_content() == (
+    assert page.locator(".visually-hidden[aria-live=polite]").text_content() == (
         "Sorted by Entropy, largest first: heads within each layer"
     )
 
@@ -150,7 +150,11 @@ def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demos: App) 
     assert readout(page) == sentence(0, 0)
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "End"):
         page.keyboard.press(key)
-    assert readout(page) == page.locator(".unseen[aria-live=polite]").text_content() == sentence(2, HEADS - 1)
+    assert (
+        readout(page)
+        == page.locator(".visually-hidden[aria-live=polite]").text_content()
+        == sentence(2, HEADS - 1)
+    )
     page.keyboard.press("Enter")
     page.get_by_text(f"opened: HeadThumbnail(layer=2, head={HEADS - 1})").wait_for()
     page.get_by_label("Sort by").select_option("Previous")

@@ -72,7 +72,7 @@ def test_a_pair_of_sentences(bert: Any) -> None:
     shown = head_view(bert, BERT_TOKENS, 4, html_action="return")
     equal(weights_of(shown), bert)
     about = described(shown)
-    assert (about["layer"], about["shown"]["view"]["heads"]) == (1, [0, 1]), (
+    assert (about["layer"], about["selection"]["value"]["heads"]) == (1, [0, 1]), (
         "as BertViz: the first layer, all heads"
     )
     _, arrays = opened(payloads_of(pages_in(shown.data)[0])[0])  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ def test_a_pair_of_sentences(bert: Any) -> None:
 def test_a_decoder(gpt: Any) -> None:
     shown = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
     equal(weights_of(shown), gpt)
-    assert described(shown)["shown"]["view"]["heads"] == [3, 0]
+    assert described(shown)["selection"]["value"]["heads"] == [3, 0]
     assert described(shown)["texts"] == ["The", "quick", "fox", "x"]
     plain = head_view(gpt, GPT_TOKENS, prettify_tokens=False, html_action="return")
     assert described(plain)["texts"] == GPT_TOKENS

@@ -44,7 +44,7 @@ def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     page = page_of(view)
     assert '"start": 6' in page
     assert '"key": ""' in page, "no kernel, no bridge"
-    shown = opened(payloads_of(page)[5])[0]["shown"]["view"]
+    shown = opened(payloads_of(page)[5])[0]["selection"]["value"]
     assert (shown["heads"], shown["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
     view.heads = 4
     assert view.heads == (4,)
@@ -94,7 +94,7 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     view.pins = [3]
     described, _ = opened(payloads_of(page_of(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
-    assert described["shown"]["view"]["words"] is True
+    assert described["selection"]["value"]["words"] is True
     view._on_report(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
     assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
@@ -102,8 +102,8 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
 
 def told(view: HeadView, **changes: Any) -> dict[str, Any]:
     """Return the report of the frame after a choice of the user."""
-    shown = opened(payloads_of(page_of(view))[0])[0]["shown"]
-    return {**shown, "revision": 1, "view": {**shown["view"], **changes}}
+    shown = opened(payloads_of(page_of(view))[0])[0]["selection"]
+    return {**shown, "revision": 1, "value": {**shown["value"], **changes}}
 
 
 def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
@@ -117,7 +117,7 @@ def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
 def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
-    for said in (changes, {"view": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
+    for said in (changes, {"value": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
         bridge.view = said
     assert (view.layer, view.heads) == (1, (2,))
 

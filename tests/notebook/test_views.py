@@ -41,7 +41,7 @@ def test_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[An
     )
     page = page_of(frame)
     assert '"start": 5' in page
-    wish = opened(payloads_of(page)[4])[0]["shown"]["view"]
+    wish = opened(payloads_of(page)[4])[0]["selection"]["value"]
     assert wish["heads"] == wished
     assert (wish["options"]["layout"], wish["options"]["specials"]) == ("reading", False)
     assert wish["pins"] == {"side": "key", "units": [1, 6]}
@@ -132,7 +132,7 @@ def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
     assert_rounded(arrays["weights"], pieces)  # the browser merges them, or not
     assert described["texts"] == ["[CLS]", "tokenization", "of", "electroencephalography", "[SEP]"]
     assert (described["full"], described["other"]["full"]) == (words.max(), pieces.max())
-    assert described["shown"]["view"]["words"] is described["offer"]["words"] is True
+    assert described["selection"]["value"]["words"] is described["offer"]["words"] is True
 
 
 def test_model_view_contains_every_head(minilm: Checkpoint) -> None:

@@ -118,13 +118,13 @@ def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
     found = TokenMap().of(minilm.trace("the boat"))
     nothing: dict[str, Any] = {"pinned": None, "selected": []}
     held = {"of": "x", "pinned": 1, "selected": [1, 0, 7, -1, True, "a"]}
-    assert views.read_selection({"chosen": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
-    for state in (None, {}, {"chosen": 3}, {"chosen": held | {"of": "y"}}):
+    assert views.read_selection({"selection": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
+    for state in (None, {}, {"selection": 3}, {"selection": held | {"of": "y"}}):
         assert views.read_selection(state, "x", 2) == nothing
     told: dict[str, Any] = {"of": "x", "mode": "all", "layer": 2, "by": "part"}
-    assert views.read_view({"shown": told}, "x", 6) == {"mode": "all", "layer": 2, "by": "part"}
+    assert views.read_view({"display": told}, "x", 6) == {"mode": "all", "layer": 2, "by": "part"}
     for change in ({"mode": "upside"}, {"layer": 7}, {"layer": True}, {"by": 3}, {"of": "y"}):
-        assert views.read_view({"shown": told | change}, "x", 6) is None
+        assert views.read_view({"display": told | change}, "x", 6) is None
     monkeypatch.setattr(views, "MAX_TOKENS", 1)
     with pytest.raises(TextError, match="2 tokens, but a map shows at most 1"):
         views.payload(found, key="m")

@@ -26,12 +26,12 @@ class Browser:
         self.sent: Any = None
         self.report: VersionedView | None = None
 
-    def mounted(self, *, key: str, data: Any, on_shown_change: Callable[[], None]) -> None:
-        self.sent = data["shown"]
+    def mounted(self, *, key: str, data: Any, on_selection_change: Callable[[], None]) -> None:
+        self.sent = data["selection"]
         if self.report is not None:
-            st.session_state[key] = {"shown": view_to_json(self.report)}
+            st.session_state[key] = {"selection": view_to_json(self.report)}
             self.report = None
-            on_shown_change()
+            on_selection_change()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_bar_height_is_the_clipped_share() -> None:
 def test_empty_and_selected_heads() -> None:
     header, arrays = drawn(np.zeros((2, 2, 8), int), chosen=(1, 0))
     assert not arrays["entries"].any()
-    assert header["chosen"] == [{"layer": 1, "head": 0}]
+    assert header["selected"] == [{"layer": 1, "head": 0}]
     assert header["marked"] is False
 
 

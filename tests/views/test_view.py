@@ -163,14 +163,14 @@ def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
         {"revision": True},
         {"revision": -1},
         {"revision": 2**53},
-        {"view": None},
-        {"view": {"layer": 99, "heads": ["mean"]}},
-        {"view": {"layer": True, "heads": ["mean"]}},
-        {"view": {"layer": 1, "heads": None}},
+        {"value": None},
+        {"value": {"layer": 99, "heads": ["mean"]}},
+        {"value": {"layer": True, "heads": ["mean"]}},
+        {"value": {"layer": 1, "heads": None}},
     ],
 )
 def test_report_of_another_text_is_none(trace: Trace, told: Any) -> None:
-    whole = {"revision": 1, "of": digest(trace.tokens), "view": {"layer": 1, "heads": ["mean"]}}
+    whole = {"revision": 1, "of": digest(trace.tokens), "value": {"layer": 1, "heads": ["mean"]}}
     assert view_from_json(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
     assert view_from_json(told and {**whole, **told}, trace) is None
 
@@ -186,7 +186,7 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
         "words": 1,
         "residual": True,
     }
-    told = view_from_json({"revision": 1, "of": digest(trace.tokens), "view": given}, trace)
+    told = view_from_json({"revision": 1, "of": digest(trace.tokens), "value": given}, trace)
     assert told is not None
     assert told.view == View(2, (3,), Options(), Pins("query", (0, 2)))
 

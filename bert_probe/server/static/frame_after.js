@@ -1,49 +1,68 @@
-// BertViz counts from 0, people from 1: only what is read is altered, no value. It draws anew on each change,
-// hence the observers. Tokens lie deeper than the axis labels, so a token that is a number stays as it is.
+// BertViz counts layers, heads and tokens from 0; this script changes the visible texts, but no values, to count from 1.
+// BertViz redraws after each change, hence the observers. Tokens are nested deeper than axis labels, so a token that is a
+// number is not changed.
 (() => {
-  const done = new WeakSet();
-  const once = (element, act) => { if (!done.has(element)) { done.add(element); act(element); } };
-  const describe = (element, text) => {
+  /** @type {WeakSet<Element>} */
+  const processed = new WeakSet();
+  /** @param {Element} element @param {() => void} action */
+  const processOnce = (element, action) => {
+    if (processed.has(element)) return;
+    processed.add(element);
+    action();
+  };
+  /** Adds a tooltip. @param {Element} element @param {string} text */
+  const addTitle = (element, text) => {
     const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
     title.textContent = text;
     element.append(title);
   };
-  const select = (id, name) => document.getElementById(id)?.setAttribute("aria-label", name);
-  select("layer", "Layer");
-  select("filter", "Attention between");
+  /** @param {string} id @param {string} label */
+  const labelSelect = (id, label) => document.getElementById(id)?.setAttribute("aria-label", label);
+  labelSelect("layer", "Layer");
+  labelSelect("filter", "Attention between");
   for (const option of document.querySelectorAll("#layer option")) {
-    option.textContent = String(Number(option.value) + 1);
+    option.textContent = String(Number(option.getAttribute("value")) + 1);
   }
   for (const option of document.querySelectorAll("#filter option")) {
-    option.textContent = option.textContent.replace("->", "→");
+    option.textContent = (option.textContent ?? "").replace("->", "→");
   }
-  const label = (text) => {
-    text.textContent = text.textContent
-      .replace(/^\d+$/, (index) => String(Number(index) + 1))
-      .replace(/^(Layer )(\d+)(, Head )(\d+)$/, (_, a, layer, b, head) => a + (+layer + 1) + b + (+head + 1));
+  /** @param {string} index from 0 */
+  const fromOne = (index) => String(Number(index) + 1);
+  /** @param {Element} label */
+  const renumberLabel = (label) => {
+    label.textContent = (label.textContent ?? "")
+      .replace(/^\d+$/, fromOne)
+      .replace(
+        /^Layer (\d+), Head (\d+)$/,
+        (_, layer, head) => `Layer ${fromOne(layer)}, Head ${fromOne(head)}`,
+      );
   };
-  const token = (text) => {
-    const all = text.parentElement.parentElement.children;
-    const place = Array.prototype.indexOf.call(all, text.parentElement) + 1;
-    describe(text.parentElement, `${text.textContent} (token ${place} of ${all.length})`);
+  /** @param {Element} text */
+  const addTokenTitle = (text) => {
+    const token = text.parentElement;
+    const tokens = token?.parentElement?.children;
+    if (!token || !tokens) return;
+    const position = Array.from(tokens).indexOf(token) + 1;
+    addTitle(token, `${text.textContent} (token ${position} of ${tokens.length})`);
   };
-  const dress = (svg) => {
+  /** @param {SVGSVGElement} svg */
+  const processDrawing = (svg) => {
     const width = Number(svg.getAttribute("width"));
     if (width) svg.setAttribute("viewBox", `0 0 ${width} ${svg.getAttribute("height")}`);
-    for (const text of svg.querySelectorAll(":scope > text")) once(text, label);
-    for (const text of svg.querySelectorAll("g > text")) once(text, token);
-    if (!width) {
-      svg.lastElementChild.querySelectorAll("rect").forEach((square, head) => {
-        once(square, () => describe(square, `Head ${head + 1}`));
-      });
-    }
+    for (const label of svg.querySelectorAll(":scope > text")) processOnce(label, () => renumberLabel(label));
+    for (const text of svg.querySelectorAll("g > text")) processOnce(text, () => addTokenTitle(text));
+    if (width) return;
+    svg.lastElementChild?.querySelectorAll("rect").forEach((square, head) => {
+      processOnce(square, () => addTitle(square, `Head ${head + 1}`));
+    });
   };
-  const vis = document.getElementById("vis");
-  const watch = () => {
-    const svg = vis.querySelector("svg");
-    dress(svg);
-    new MutationObserver(() => dress(svg)).observe(svg, { childList: true });
+  const container = document.getElementById("vis");
+  const observeDrawing = () => {
+    const svg = container?.querySelector("svg");
+    if (!svg) return;
+    processDrawing(svg);
+    new MutationObserver(() => processDrawing(svg)).observe(svg, { childList: true });
   };
-  watch();
-  new MutationObserver(watch).observe(vis, { childList: true });
+  observeDrawing();
+  if (container) new MutationObserver(observeDrawing).observe(container, { childList: true });
 })();

@@ -1,8 +1,11 @@
-// The part of require.js that BertViz uses, and the app's colors instead of d3's.
+// Replaces require.js, of which BertViz uses two functions, and the colors of d3.
 (() => {
+  /** @type {Record<string, unknown>} */
   const libraries = { jquery: window.jQuery, d3: window.d3 };
-  window.require = { config() {} };
-  window.requirejs = (names, use) => use(...names.map((name) => libraries[name]));
-  const colors = JSON.parse(document.body.dataset.colors);
+  /** @param {string[]} names @param {(...modules: unknown[]) => void} callback */
+  const requirejs = (names, callback) => callback(...names.map((name) => libraries[name]));
+  Object.assign(window, { requirejs, require: { config() {} } });
+  /** @type {string[]} */
+  const colors = JSON.parse(document.body.dataset.colors ?? "[]");
   if (colors.length) window.d3.schemeCategory10 = colors;
 })();

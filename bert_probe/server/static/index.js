@@ -1,56 +1,61 @@
 // Runs in Streamlit's page before its own scripts.
 
 // Otherwise Streamlit would first try paths below the page's own, which leaves an error in the console.
-window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href };
+Object.assign(window, { __streamlit: { BACKEND_BASE_URL: new URL(".", location.href).href } });
 
 // A page opens at its bare URL and then adds its parameters. They replace the history entry, so that "Back" leads to the
 // previous page.
-const push = history.pushState.bind(history);
+const pushState = history.pushState.bind(history);
 history.pushState = (state, title, url) => {
-  const to = new URL(url, location.href);
-  if (to.pathname === location.pathname && !location.search) history.replaceState(state, title, url);
-  else push(state, title, url);
+  const path = url ? new URL(url, location.href).pathname : null;
+  if (path === location.pathname && !location.search) history.replaceState(state, title, url);
+  else pushState(state, title, url);
 };
 
 // Charts drawn by the server have the colors of the theme at that time. When the theme changes, a popstate event without a
 // change of URL makes Streamlit rerun the page.
-const themeChange = "theme";
-const followTheme = (app) => {
-  const theme = () => getComputedStyle(app).colorScheme;
-  let current = theme();
+const THEME_CHANGE = "theme";
+/** @param {Element} app */
+const observeTheme = (app) => {
+  const readTheme = () => getComputedStyle(app).colorScheme;
+  let theme = readTheme();
   new MutationObserver(() => {
-    if (theme() === current) return;
-    current = theme();
-    dispatchEvent(new PopStateEvent("popstate", { state: themeChange }));
+    if (readTheme() === theme) return;
+    theme = readTheme();
+    dispatchEvent(new PopStateEvent("popstate", { state: THEME_CHANGE }));
   }).observe(app, { attributes: true, attributeFilter: ["class"] });
 };
-new MutationObserver((_, watch) => {
+new MutationObserver((_, observer) => {
   const app = document.querySelector('[data-testid="stApp"]');
   if (!app) return;
-  watch.disconnect();
-  followTheme(app);
+  observer.disconnect();
+  observeTheme(app);
 }).observe(document, { childList: true, subtree: true });
 
 // "Back" and "Forward" are marked in the URL with a timestamp. An old URL alone does not prove one of them: a click may be
 // sent before the browser has applied the URL of the previous click.
 addEventListener("popstate", (event) => {
-  if (event.state === themeChange) return;
-  const to = new URL(location.href);
-  to.searchParams.set("went", String(Date.now()));
-  history.replaceState(history.state, "", to);
+  if (event.state === THEME_CHANGE) return;
+  const url = new URL(location.href);
+  url.searchParams.set("went", String(Date.now()));
+  history.replaceState(history.state, "", url);
 });
 
-// A file that is dropped outside of all file uploaders goes to that of view files, instead of being opened by the browser.
-const viewFileInput = (event) =>
-  event.dataTransfer?.types.includes("Files") &&
-  !event.target.closest?.('[data-testid="stFileUploader"]') &&
-  document.querySelector('[class*="st-key-view_upload"] input[type="file"]');
+// A file that is dropped outside of all file uploaders goes to the uploader of view files; otherwise the browser would open
+// it.
+/** @param {DragEvent} event @returns {HTMLInputElement | null} */
+const findViewFileInput = (event) => {
+  if (!event.dataTransfer?.types.includes("Files")) return null;
+  const { target } = event;
+  if (target instanceof Element && target.closest('[data-testid="stFileUploader"]')) return null;
+  return document.querySelector('[class*="st-key-view_upload"] input[type="file"]');
+};
 addEventListener("dragover", (event) => {
-  if (viewFileInput(event)) event.preventDefault();
+  if (findViewFileInput(event)) event.preventDefault();
 });
 addEventListener("drop", (event) => {
-  const input = viewFileInput(event);
-  if (!input) return;
+  const input = findViewFileInput(event);
+  if (!input || !event.dataTransfer) return;
   event.preventDefault();
   input.files = event.dataTransfer.files;
   input.dispatchEvent(new Event("change", { bubbles: true }));

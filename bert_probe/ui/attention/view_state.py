@@ -25,7 +25,7 @@ from bert_probe.views.view import LayerAndHeads, Pins, Series, VersionedView, Vi
 
 KEY = "view"
 """Session key of the `VersionedView`."""
-REPORT = "shown"
+REPORT = "selection"
 """Name of the state value in which components report."""
 
 

@@ -15,7 +15,7 @@ from bert_probe.views.view import View
 
 def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
     """Draw the data of `payload` or `announced`; ``on_change`` runs when the reader changes the view."""
-    _component(key=key, data=data, on_shown_change=on_change)
+    _component(key=key, data=data, on_selection_change=on_change)
 
 
 def payload(

@@ -15,7 +15,7 @@ def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapS
     """
     of = digest(result)
     data = payload(result, key=key, start=start, began=choices.start(key))
-    values = _component(key=key, data=data, on_chosen_change=_ignore, on_shown_change=_ignore)
+    values = _component(key=key, data=data, on_selection_change=_ignore, on_display_change=_ignore)
     return read_selection(values, of, len(result.marks)), read_view(values, of, result.layers)
 
 

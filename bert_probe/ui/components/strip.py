@@ -26,10 +26,10 @@ def strip(
     position, or if `selected` is not one of the positions.
     """
     name = digest(pieces) if text is None else text
-    revision, report = choices.latest(key, "chosen", name)
+    revision, report = choices.latest(key, "token", name)
     position = selected_position(report, pieces, selected)
     data = strip_data(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
-    _component(key=key, data={**data, "revision": revision, "selected": position}, on_chosen_change=_ignore)
+    _component(key=key, data={**data, "revision": revision, "selected": position}, on_token_change=_ignore)
     return None if selectable == "none" else position
 
 

@@ -10,7 +10,7 @@ from bert_probe.ui.components.mounting import mounted
 
 def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None]) -> None:
     """Draw the data of `views.toolbar.described`; ``on_change`` runs when the reader makes a choice."""
-    _component(key=key, data=data, on_shown_change=on_change)
+    _component(key=key, data=data, on_selection_change=on_change)
 
 
 _component = mounted("toolbar", '<section class="toolbar"></section>')

@@ -1,4 +1,4 @@
-// The state of an attention view, see `views/view.py`, and its revisions.
+// The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see `views/view.py`.
 
 /** Instead of a head's index: the mean over all heads of the layer. */
 export const MEAN = "mean";
@@ -21,7 +21,7 @@ export const MEAN = "mean";
  */
 
 /**
- * @typedef {object} View
+ * @typedef {object} Selection
  * @property {number} layer from 1
  * @property {Head[]} heads
  * @property {string} measure
@@ -31,7 +31,7 @@ export const MEAN = "mean";
  * @property {Pins} pins
  */
 
-/** @typedef {{revision: number, of: string, view: View}} Shown */
+/** @typedef {{revision: number, of: string, value: Selection}} VersionedSelection */
 
 /**
  * The newer of two values, by revision. At a tie it is the browser's own, because the user's choice is newer than the
@@ -39,22 +39,22 @@ export const MEAN = "mean";
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
- * @param {Versioned} sent
+ * @param {Versioned} received
  * @returns {Versioned}
  */
-export function later(own, sent) {
-  return own && own.of === sent.of && own.revision >= sent.revision ? own : sent;
+export function pickNewer(own, received) {
+  return own && own.of === received.of && own.revision >= received.revision ? own : received;
 }
 
 /**
  * Applies the user's change, with a new revision.
  *
- * @param {Shown} shown
- * @param {Partial<View>} change
- * @returns {Shown}
+ * @param {VersionedSelection} versioned
+ * @param {Partial<Selection>} change
+ * @returns {VersionedSelection}
  */
-export function changed({ revision, of, view }, change) {
-  return { revision: revision + 1, of, view: { ...view, ...change } };
+export function applyChange({ revision, of, value }, change) {
+  return { revision: revision + 1, of, value: { ...value, ...change } };
 }
 
 /**
@@ -63,7 +63,7 @@ export function changed({ revision, of, view }, change) {
  * @param {number} layer
  * @param {number} layers
  */
-export function layerWithin(layer, layers) {
+export function clampLayer(layer, layers) {
   return Math.min(Math.max(layer, 1), layers);
 }
 
@@ -74,9 +74,9 @@ export function layerWithin(layer, layers) {
  * @param {number} head
  * @returns {Head[]}
  */
-export function toggled(heads, head) {
-  const others = heads.filter((one) => one !== MEAN && one !== head);
-  const next = heads.includes(head) ? others : [...others, head].sort((a, b) => Number(a) - Number(b));
+export function toggleHead(heads, head) {
+  const remaining = heads.filter((other) => other !== MEAN && other !== head);
+  const next = heads.includes(head) ? remaining : [...remaining, head].sort((a, b) => Number(a) - Number(b));
   return next.length ? next : [MEAN];
 }
 
@@ -84,29 +84,29 @@ export function toggled(heads, head) {
  * The next or the previous head; the mean precedes the first one.
  *
  * @param {Head[]} heads
- * @param {number} by
+ * @param {number} step
  * @param {number} count
  * @returns {Head[]}
  */
-export function stepped(heads, by, count) {
+export function stepHead(heads, step, count) {
   const [first] = heads;
-  const now = heads.length === 1 && first !== MEAN ? first : -1;
-  const next = Math.min(Math.max(now + by, -1), count - 1);
+  const currentHead = heads.length === 1 && first !== MEAN ? first : -1;
+  const next = Math.min(Math.max(currentHead + step, -1), count - 1);
   return [next < 0 ? MEAN : next];
 }
 
 /**
- * The latest state by key of the view, for the lifetime of the page, so that a remount continues with it.
+ * The latest selections by key of the view, for the lifetime of the page, so that a remount continues with it.
  *
- * @type {Map<string, Shown>}
+ * @type {Map<string, VersionedSelection>}
  */
-const seen = new Map();
+const latestSelections = new Map();
 
-/** The current state after the page sent one. @param {string} key @param {Shown} sent */
-export function resumed(key, sent) {
-  const shown = later(seen.get(key), sent);
-  seen.set(key, shown);
-  return shown;
+/** The current state after the page sent one. @param {string} key @param {VersionedSelection} received */
+export function resumeSelection(key, received) {
+  const newer = pickNewer(latestSelections.get(key), received);
+  latestSelections.set(key, newer);
+  return newer;
 }
 
 /**
@@ -114,13 +114,13 @@ export function resumed(key, sent) {
  * the newer state of its replacement.
  *
  * @param {string} key
- * @param {Shown} shown
+ * @param {VersionedSelection} fallback
  */
-export function newest(key, shown) {
-  return seen.get(key) ?? shown;
+export function getLatestSelection(key, fallback) {
+  return latestSelections.get(key) ?? fallback;
 }
 
-/** @param {string} key @param {Shown} shown */
-export function keep(key, shown) {
-  seen.set(key, shown);
+/** @param {string} key @param {VersionedSelection} selection */
+export function rememberSelection(key, selection) {
+  latestSelections.set(key, selection);
 }

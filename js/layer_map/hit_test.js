@@ -1,7 +1,7 @@
 // Hit testing of marks, by point and by lasso.
 
-import { toPlane } from "./layout.js";
-import { enclosed, nearest, pointsOf } from "./model.js";
+import { unprojectPoint } from "./layout.js";
+import { findEnclosed, findNearest, getPoints } from "./model.js";
 
 /**
  * @typedef {import("./layout.js").MapGeometry} MapGeometry
@@ -11,7 +11,7 @@ import { enclosed, nearest, pointsOf } from "./model.js";
  * @typedef {import("./model.js").Spot} Spot
  */
 
-const REACH = 14; // maximum distance from a mark, in pixels
+const MAX_DISTANCE = 14; // maximum distance from a mark, in pixels
 
 /**
  * The mark closest to a spot in the visible layers, or null if none is close.
@@ -21,14 +21,14 @@ const REACH = 14; // maximum distance from a mark, in pixels
  * @param {Spot} spot in pixels
  * @returns {Point | null}
  */
-export function markAt(model, { panels }, spot) {
+export function findMark(model, { panels }, spot) {
   const panel = panels.find(({ area }) => isIn(area, spot));
   if (!panel) return null;
   let best = null;
-  const meant = toPlane(panel.lens, spot);
+  const target = unprojectPoint(panel.transform, spot);
   for (const layer of panel.layers) {
-    const near = nearest(pointsOf(model, layer), meant, REACH / panel.lens.scale);
-    if (near && (!best || near.distance < best.distance)) best = { ...near, layer };
+    const nearest = findNearest(getPoints(model, layer), target, MAX_DISTANCE / panel.transform.scale);
+    if (nearest && (!best || nearest.distance < best.distance)) best = { ...nearest, layer };
   }
   return best && { index: best.index, layer: best.layer };
 }
@@ -40,10 +40,10 @@ export function markAt(model, { panels }, spot) {
  * @param {Panel} panel
  * @param {Spot[]} line in pixels
  */
-export function marksWithin(model, { layers, lens }, line) {
-  const drawn = line.map((spot) => toPlane(lens, spot));
-  const each = layers.map((layer) => enclosed(pointsOf(model, layer), drawn));
-  return [...new Set(each.flat())].sort((one, other) => one - other);
+export function findMarksWithin(model, { layers, transform }, line) {
+  const lasso = line.map((spot) => unprojectPoint(transform, spot));
+  const marksByLayer = layers.map((layer) => findEnclosed(getPoints(model, layer), lasso));
+  return [...new Set(marksByLayer.flat())].sort((a, b) => a - b);
 }
 
 /** @param {import("../core/pen.js").Area} area @param {Spot} spot */

@@ -2,28 +2,28 @@
 // painted again as often as there is time, at least when the pointer rests.
 
 const FRAME = 16; // milliseconds
-const SHARE = 3; // the picture slides for this multiple of its painting time before it is painted again
-const RESTING = 60; // milliseconds without movement after which the pointer rests
+const REPAINT_AFTER = 3; // the picture slides for this multiple of its painting time before it is painted again
+const REST = 60; // milliseconds without movement after which the pointer rests
 
-export class Sliding {
+export class Panning {
   /** @param {HTMLCanvasElement} canvas @param {() => void} paint all of the picture */
   constructor(canvas, paint) {
     this.canvas = canvas;
     this.paintAll = paint;
-    this.took = 0;
-    this.ended = 0;
-    this.resting = 0;
+    this.paintTime = 0;
+    this.paintedAt = 0;
+    this.restTimer = 0;
     /** The remainder of a slide by whole pixels. */
-    this.left = { x: 0, y: 0 };
+    this.remainder = { x: 0, y: 0 };
   }
 
   paint() {
-    window.clearTimeout(this.resting);
-    const begun = performance.now();
+    window.clearTimeout(this.restTimer);
+    const startTime = performance.now();
     this.paintAll();
-    this.ended = performance.now();
-    this.took = this.ended - begun;
-    this.left = { x: 0, y: 0 };
+    this.paintedAt = performance.now();
+    this.paintTime = this.paintedAt - startTime;
+    this.remainder = { x: 0, y: 0 };
   }
 
   /**
@@ -33,20 +33,21 @@ export class Sliding {
    * @param {number} ratio pixels in a CSS pixel
    * @param {number} right in CSS pixels
    * @param {number} down
-   * @param {string} ground
+   * @param {string} background
    */
-  push(area, ratio, right, down, ground) {
-    if (this.took < FRAME || performance.now() - this.ended > SHARE * this.took) return this.paint();
-    const [x, y] = [this.left.x + right * ratio, this.left.y + down * ratio];
+  pan(area, ratio, right, down, background) {
+    if (this.paintTime < FRAME || performance.now() - this.paintedAt > REPAINT_AFTER * this.paintTime)
+      return this.paint();
+    const [x, y] = [this.remainder.x + right * ratio, this.remainder.y + down * ratio];
     const [dx, dy] = [Math.round(x), Math.round(y)];
-    this.left = { x: x - dx, y: y - dy };
-    slide(this.canvas, area, ratio, dx, dy, ground);
-    window.clearTimeout(this.resting);
-    this.resting = window.setTimeout(() => this.paint(), RESTING);
+    this.remainder = { x: x - dx, y: y - dy };
+    shiftPixels(this.canvas, area, ratio, dx, dy, background);
+    window.clearTimeout(this.restTimer);
+    this.restTimer = window.setTimeout(() => this.paint(), REST);
   }
 
   stop() {
-    window.clearTimeout(this.resting);
+    window.clearTimeout(this.restTimer);
   }
 }
 
@@ -57,13 +58,13 @@ export class Sliding {
  * @param {import("../core/pen.js").Area} area
  * @param {number} ratio
  * @param {number} dx @param {number} dy in pixels of the canvas
- * @param {string} ground
+ * @param {string} background
  */
-function slide(canvas, area, ratio, dx, dy, ground) {
+function shiftPixels(canvas, area, ratio, dx, dy, background) {
   const context = canvas.getContext("2d");
   if (!context) return;
-  const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((one) =>
-    Math.round(one * ratio),
+  const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((length) =>
+    Math.round(length * ratio),
   );
   const edge = Math.ceil(ratio); // the frame does not move
   const inner = [x + edge, y + edge, width - 2 * edge, height - 2 * edge];
@@ -75,7 +76,7 @@ function slide(canvas, area, ratio, dx, dy, ground) {
   context.globalCompositeOperation = "copy"; // replaces the pixels below
   context.drawImage(canvas, dx, dy);
   context.globalCompositeOperation = "destination-over";
-  context.fillStyle = ground;
+  context.fillStyle = background;
   context.fillRect(x, y, width, height);
   context.restore();
 }

@@ -1,0 +1,6 @@
+// Globals of the libraries that BertViz draws with.
+
+interface Window {
+  jQuery: unknown;
+  d3: { schemeCategory10: string[] };
+}
