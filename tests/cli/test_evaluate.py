@@ -40,9 +40,15 @@ def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) ->
 
 def test_what_is_missing_or_too_much_is_one_line(trained_folder: Folders, data: Path) -> None:
     folder = str(trained_folder("bert", "text-classification"))
-    assert "Give the FOLDER" in run("evaluate").refusal
-    assert "Give the FOLDER" in run("evaluate", folder, folder, str(data)).refusal
-    assert "Name one model" in run("evaluate", str(data)).refusal
-    assert "Name one model" in run("evaluate", folder, str(data), "--model", folder).refusal
+    assert "Pass the FOLDER of a trained model and a file of DATA, in this order." in run("evaluate").refusal
+    assert (
+        "Pass the FOLDER of a trained model and a file of DATA, in this order."
+        in run("evaluate", folder, folder, str(data)).refusal
+    )
+    assert "Pass one model: either its FOLDER before DATA, or --model." in run("evaluate", str(data)).refusal
+    assert (
+        "Pass one model: either its FOLDER before DATA, or --model."
+        in run("evaluate", folder, str(data), "--model", folder).refusal
+    )
     data.write_text("text,label\nOne,good\n", encoding="utf-8")
     assert "line 2: good is not a label of" in run("evaluate", folder, str(data)).refusal

@@ -94,7 +94,10 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
     [
         (["similarity"], "Missing argument 'TEXT_A'"),
         (["similarity", "a", ""], "The text is empty"),
-        (["similarity", "a", "b", "--pair", "c"], "Both TEXT_B and --pair are given. Leave one of them out."),
+        (
+            ["similarity", "a", "b", "--pair", "c"],
+            "TEXT_B and --pair exclude each other. Leave one of them out.",
+        ),
         (["similarity", "a", "b", "--layer", "7"], "There is no layer 7: this model has layers 0 to 6."),
         (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),
         (["compare", "a"], "Missing argument 'TEXT_B'"),

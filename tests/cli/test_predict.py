@@ -83,16 +83,16 @@ def test_a_long_context_needs_no_option(run: Run, trained_folder: Folders) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["a"], "How alike two texts are is asked of two. Give the second with --pair."),
+        (["a"], "Sentence similarity requires two texts. Pass the second with --pair."),
         (
             ["a", "--task", "fill-mask"],
             "no trained head for fill-mask. It has one for sen",
         ),
         (
             ["a", "--pair", "b", "--aggregation", "max"],
-            "--aggregation has no meaning for sentence-similarity.",
+            "--aggregation does not apply to sentence-similarity.",
         ),
-        (["a", "--pair", "b", "--targets", "c"], "--targets has no meaning for sentence-similarity."),
+        (["a", "--pair", "b", "--targets", "c"], "--targets does not apply to sentence-similarity."),
         (["a", "--task", "guessing"], "guessing"),
         (["a", "--task", "fill-mask", "--top", "0"], "top is 0; 1 or more can be given."),
         (["a", "--task", "fill-mask", "--targets", ","], "must be a list of words"),
@@ -104,4 +104,4 @@ def test_what_cannot_be_asked_is_one_line(run: Run, arguments: list[str], says: 
 
 def test_an_encoder_alone_has_no_answer(run: Run, family_folder: Callable[[str], Path]) -> None:
     says = run("a", "--model", str(family_folder("bert"))).refusal
-    assert "has no trained head: it is an encoder alone." in says
+    assert "has no trained head. Open a model that was trained for a task." in says

@@ -58,9 +58,13 @@ def test_a_model_that_a_file_names_is_opened_only_when_the_reader_says_so(
     folder = family_folder("bert")
     status, out, error = run("ask", "a.json")
     assert (status, out) == (2, "")
-    assert f"names the model {folder}, a folder of this machine" in error
+    assert f"names the model {folder}, a folder on this machine" in error
     status, _, error = run("report", "a.json", "--out", "r.html")
-    assert (status, "Give --yes" in error, Path("r.html").exists()) == (2, True, False)
+    assert (
+        status,
+        "Pass --yes to open it, or another model with --model." in error,
+        Path("r.html").exists(),
+    ) == (2, True, False)
     assert run("ask", "a.json", "--model", str(folder))[0] == 0
     status, _, error = run("ask", "a.json", "--model", str(family_folder("electra")))
     assert (status, "was made with other weights" in error) == (0, True)
@@ -79,11 +83,11 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         "--out",
         "r.html",
     )
-    assert run(*made) == (0, "", "bert-probe: 1 views in r.html.\n")
+    assert run(*made) == (0, "", "bert-probe: Saved 1 view in r.html.\n")
     assert run(*made)[0] == 2, "it is there already"
     status, out, error = run("verify", "r.html", "--yes")
     assert (status, out.count("\n")) == (0, 1)
-    assert error.endswith("nothing differs.\n")
+    assert error.endswith("again: no differences.\n")
     page = Path("r.html").read_text(encoding="utf-8")
     Path("r.html").write_text(page.replace(">First ", ">Final ", 1), encoding="utf-8")
     status, out, error = run("verify", "r.html", "--model", str(family_folder("bert")))
@@ -97,13 +101,19 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
     ("arguments", "sentence"),
     [
         (["report", "a.json", "--out", "r.pdf"], "does not end in .html or .zip"),
-        (["report", "a.json", "--out", "r.html", "--note", "2:x"], "names no view"),
+        (
+            ["report", "a.json", "--out", "r.html", "--note", "2:x"],
+            "--note must be the number of a view, 1 to 1, a colon and the text, not '2:x'.",
+        ),
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),
         (["verify", "a.json"], "not a report"),
         (["ask", "page.json"], "has a page but no question"),
         (["app", "--view", "none.json"], "cannot be read"),
-        (["attention", TEXT, "--out", "x.html", "--save-view", "x.json"], "no view file of this picture"),
+        (
+            ["attention", TEXT, "--out", "x.html", "--save-view", "x.json"],
+            "This picture cannot be saved as a view file. Leave out --save-view, or write the table.",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

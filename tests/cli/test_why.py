@@ -82,9 +82,15 @@ def test_faithfulness_of_a_text_and_of_a_file_and_pruning(
         (("head-attribution",), "Missing argument 'TEXT'"),
         (("faithfulness-summary",), "Missing argument 'FILE'"),
         (("similarity-attribution", "A small boat"), "Missing argument 'TEXT_B'"),
-        (("why", "A small boat"), "Give the second with --pair"),
-        (("faithfulness", "A small boat"), "Give the second with --pair"),
-        (("head-attribution", "A small boat"), "Give the second with --pair"),
+        (("why", "A small boat"), "Sentence similarity requires two texts. Pass the second with --pair."),
+        (
+            ("faithfulness", "A small boat"),
+            "Sentence similarity requires two texts. Pass the second with --pair.",
+        ),
+        (
+            ("head-attribution", "A small boat"),
+            "Sentence similarity requires two texts. Pass the second with --pair.",
+        ),
         (("head-attribution", *BOATS, "--steps", "3"), "No such option '--steps'"),
         (("why", *BOATS, "--orders", "3", "--method", "attention"), "No such option '--orders'"),
         (("why", *BOATS, "--method", "integrated-jacobians"), "is not one of"),
