@@ -24,6 +24,7 @@ from bert_probe.text.tagged_sentences import read_tagged_sentences
 @model_options
 @click.option(
     "--what",
+    "table",
     type=click.Choice([*TABLES, "masks"]),
     default="measures",
     help="Table to print.  [default: measures]",
@@ -46,7 +47,7 @@ def evaluate(
     model: str | None,
     revision: str | None,
     dtype: str,
-    what: str,
+    table: str,
     training: Path | None,
     seed: int | None,
     paths: tuple[Path, ...],
@@ -69,8 +70,8 @@ def evaluate(
     if FILL_MASK in checkpoint.outputs and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & set(
         checkpoint.outputs
     ):
-        return _evaluate_masks(checkpoint, what, training, seed or 0, data, as_named, truncate)
-    if what == "masks" or seed is not None:
+        return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
+    if table == "masks" or seed is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for labels. --seed and --what masks are for masked "
             "words. Leave them out."
@@ -81,23 +82,23 @@ def evaluate(
     )
     rows, training_rows = read(data), None if training is None else read(training)
     with terminal_bar("Evaluating", "texts") as progress:
-        return Evaluate(what).of(checkpoint, rows, training_rows, truncate, progress)
+        return Evaluate(table).of(checkpoint, rows, training_rows, truncate, progress)
 
 
 def _evaluate_masks(
     checkpoint: Checkpoint,
-    what: str,
+    table: str,
     training: Path | None,
     seed: int,
     data: Path,
     as_named: bool,
     truncate: bool,
 ) -> EvaluateMasksResult:
-    if what not in evaluate_masks.TABLES or training is not None:
+    if table not in evaluate_masks.TABLES or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for masked words. Choose --what "
             f"{' or '.join(evaluate_masks.TABLES)}, and leave out --training."
         )
     sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as progress:
-        return EvaluateMasks(seed, what).of(checkpoint, sentences, truncate, progress)
+        return EvaluateMasks(seed, table).of(checkpoint, sentences, truncate, progress)

@@ -306,17 +306,19 @@ def _parameter_name(field: Field[Any]) -> str:
 
 
 def _option(field: Field[Any]) -> Callable[[Command], Command]:
-    kind, about = field_type(field), field.metadata["about"]
+    kind, help_text = field_type(field), field.metadata["about"]
     names = (_parameter_name(field), option_name(field))
     if isinstance(kind, Flag):
-        return click.option(*names, is_flag=True, help=about)
+        return click.option(*names, is_flag=True, help=help_text)
     is_required = field.default is MISSING
     if isinstance(kind, Choice):
         # The default is not passed to click: the question supplies it.
         default = "" if is_required else f"  [default: {field.default}]"
-        return click.option(*names, type=click.Choice(kind.words), help=about + default, required=is_required)
+        return click.option(
+            *names, type=click.Choice(kind.words), help=help_text + default, required=is_required
+        )
     is_list = isinstance(kind, ListOf)
-    return click.option(*names, metavar=kind.metavar, help=about, required=is_required, multiple=is_list)
+    return click.option(*names, metavar=kind.metavar, help=help_text, required=is_required, multiple=is_list)
 
 
 def _read_value(field: Field[Any], text: Any, sizes: Dimensions) -> Any:
@@ -341,7 +343,7 @@ def text_options(command: Command) -> Command:
 
 
 def print_bytes(content: bytes) -> None:
-    """Write to standard output unchanged: tokens may be any Unicode, whatever the terminal's encoding."""
+    """Write bytes to standard output: tokens can be any Unicode, which the terminal may not encode."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
     assert isinstance(sys.stdout, terminal.SafeStream)  # replaced in `main`

@@ -1,4 +1,4 @@
-"""Read the rows of input files one after another, whatever the size of the file.
+"""Read the rows of input files one after another, without reading complete files into memory.
 
 A reader takes the lines of a file, the file's name for error messages, and a column name, and yields rows.
 Blank lines are not rows. A row that cannot be read has a problem instead of a text, and reading continues

@@ -88,7 +88,7 @@ class Record:
 
 
 def find_inputs(
-    given: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
+    inputs: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
 ) -> tuple[MatchedFile, ...]:
     """Return the input files without duplicates, in the given order; within a folder or pattern by name.
 
@@ -97,7 +97,7 @@ def find_inputs(
     have any ending; if it is unknown, the file is text with a sentence per line.
 
     Args:
-        given: files, folders and patterns.
+        inputs: files, folders and patterns.
         column: of the tables among them; None for the only column, or the one named sentence or text.
         as_named: read files as their endings say, even if they look like another format.
 
@@ -106,7 +106,7 @@ def find_inputs(
         EmptyTextError: nothing matches.
         SelectionError: a table has no such column, or several and none is named.
     """
-    sources = [given] if isinstance(given, (str, Path)) else given
+    sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
     if not files:
         raise EmptyTextError("There are no inputs. Give files, folders or patterns.")

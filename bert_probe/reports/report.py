@@ -61,14 +61,14 @@ class Item:
     @property
     def title(self) -> str:
         """The caption of the picture, or else the name of the analysis."""
-        drawn = self.entry.view.drawn
-        if self.numbers.picture is not None and not drawn:
+        view_parameters = self.entry.view.drawn
+        if self.numbers.picture is not None and not view_parameters:
             captions = [payload.leaves.get("caption", "") for payload in self.numbers.payloads()]
             if captions and captions[0]:
                 return str(captions[0])
         analysis = self.numbers.result.question.analysis
         titles = {"lines": "Attention, token to token", "model": "Attention of all heads"}
-        return titles.get(drawn.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
+        return titles.get(view_parameters.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
 
     @cached_property
     def parts(self) -> dict[str, Any]:

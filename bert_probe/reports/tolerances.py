@@ -74,7 +74,7 @@ def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
     """Return the tolerance of each number column, or of a matrix as a whole.
 
     Args:
-        single: as requested, usually computed in float32.
+        single: as requested, computed in float32 by default.
         double: computed in float64.
     """
     rows = match_rows(single, double)

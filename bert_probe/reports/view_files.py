@@ -273,12 +273,12 @@ class ViewFile:
 
     def _fits(self, inputs: Inputs) -> bool:
         """Return whether the view names what a question with these inputs needs, and nothing else."""
-        least, most = inputs.texts
+        min_texts, max_texts = inputs.texts
         required = {name for name, file in inputs.files.items() if file.is_required}
         has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
         return (
             len(self.models) == inputs.models
-            and least <= len(self.texts) <= (len(self.texts) if most is None else most)
+            and min_texts <= len(self.texts) <= (len(self.texts) if max_texts is None else max_texts)
             and required <= self.files.keys() <= inputs.files.keys()
             and has_rows
         )

@@ -1,5 +1,6 @@
-// BertViz counts from 0, people from 1: only what is read is altered, no value. It draws anew on each change,
-// hence the observers. Tokens lie deeper than the axis labels, so a token that is a number stays as it is.
+// BertViz counts from 0 and the app from 1, so the displayed numbers are changed, and no values. BertViz draws
+// everything again on each change, hence the observers. Tokens are nested deeper than the axis labels, so a
+// token that is a number is not changed.
 (() => {
   const done = new WeakSet();
   const once = (element, act) => { if (!done.has(element)) { done.add(element); act(element); } };
