@@ -84,7 +84,7 @@ def _texts() -> list[str]:
 
 
 def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
-    """Return texts, and a word of each."""
+    """Yield texts, each with one of its words."""
     rng = random.Random(1)
     for text in rng.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)

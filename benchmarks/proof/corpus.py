@@ -90,7 +90,7 @@ def _killed(run: Run, model: Path) -> Line:
         ended.append(f"{open_corpus(out).rows:,}")
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
     if done.returncode:
-        run.failed(f"A killed run does not go on: {done.stderr[-300:]}")
+        run.failed(f"A killed run cannot be continued: {done.stderr[-300:]}")
     resumed = open_corpus(out)
     rows = resumed.table("rows").to_table()["row"].to_pylist()
     if rows != list(range(1, SENTENCES + 1)):
@@ -157,7 +157,7 @@ def _hostile(run: Run, model: Path) -> Line:
     if unnoticed := _unnoticed(original):
         run.failed(f"Changed bytes that corpus verify does not notice: {', '.join(unnoticed)}")
     return Line(
-        f"Stores of a stranger: {len(sampled):,} changes of a value, a type or a column",
+        f"Untrusted stores: {len(sampled):,} changes of a value, a type or a column",
         "each opened, and asked all questions; then 200 bytes of each table changed",
         f"{refused:,} refused with a sentence, the others answered; corpus verify notices all changed bytes",
         "no traceback, nothing unnoticed",

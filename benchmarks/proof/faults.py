@@ -95,7 +95,7 @@ def lines(run: Run) -> Iterator[Line]:
         _ended_app,
     ):
         if run.left < 0:
-            run.failed(f"{check.__name__[1:]} was not begun within the time.")
+            run.failed(f"{check.__name__[1:]} was not started within the time limit.")
             return
         failed = len(run.failures)
         name, how, measured = check(run, folder)
@@ -460,7 +460,7 @@ def _download(run: Run, folder: Path) -> tuple[str, str, str]:
         status, out, error = _bert_probe(*command, variables=variables)
     _, own, _ = _bert_probe("attention", TEXT, f"--model={folder}")
     if status or out != own:
-        run.failed(f"The same download, begun again: status {status}, {error[-300:]}")
+        run.failed(f"The same download, repeated: status {status}, {error[-300:]}")
     resumed = [first for name, first in hub.ranges if name == "model.safetensors" and first]
     where = f"continues at byte {resumed[-1]:,} of {size:,}" if resumed else "starts again"
     return (
@@ -514,8 +514,8 @@ def _terminated(
         os.kill(pid, signal.SIGTERM)
         status = wait(timeout=20)
     except subprocess.TimeoutExpired:
-        run.failed(f"SIGTERM to {name}: goes on after 20 s.")
-        return "SIGTERM", name, "goes on after 20 s"
+        run.failed(f"SIGTERM to {name}: still running after 20 s.")
+        return "SIGTERM", name, "still running after 20 s"
     then()
     return (
         "SIGTERM",

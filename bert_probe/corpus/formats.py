@@ -384,9 +384,9 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
     """Yield the rows of a file; one with an unknown ending has a sentence per line.
 
     Args:
-        path: of the file.
-        name: of the file, for error messages.
-        column: of a table; None for the only column, or the one named sentence or text.
+        path: the path of the file.
+        name: the name of the file, for error messages.
+        column: the text column of a table; None for the only column, or the one named sentence or text.
 
     Raises:
         TextError: the file cannot be opened, or its header cannot be read.

@@ -56,7 +56,7 @@ class InputFile(MatchedFile):
     """An input file, with what is needed to notice that it changed.
 
     Attributes:
-        size: in bytes.
+        size: the size in bytes.
         sha256: digest of its bytes, without decompression.
         stamp: inode, size and times, which change with the content and are cheap to read.
     """
@@ -98,7 +98,7 @@ def find_inputs(
 
     Args:
         inputs: files, folders and patterns.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
         as_named: read files as their endings say, even if they look like another format.
 
     Raises:
@@ -291,7 +291,7 @@ def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator
 
     Args:
         files: from `find_inputs`.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
     """
     number = 0
     for file in files:
@@ -315,7 +315,7 @@ def count_records(
 
     Args:
         files: from `find_inputs`.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
         progress: called now and then with the number of counted records, and 0 for the unknown total.
     """
     number = 0

@@ -77,8 +77,8 @@ def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
     """Yield a JSON object whose keys must all be read within the block.
 
     Args:
-        value: of a JSON document.
-        description: of the object, for error messages.
+        value: a value of a JSON document.
+        description: the description of the object, for error messages.
 
     Raises:
         ReportError: the value is not an object, or has unknown keys, which would otherwise be ignored
@@ -195,7 +195,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
 
     Args:
         content: the JSON document.
-        name: of the file, for error messages.
+        name: the name of the file, for error messages.
         key: identifies the kind of file; its value is the format.
         max_format: newest format that can be read.
 

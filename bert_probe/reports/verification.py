@@ -171,8 +171,8 @@ class PageChange:
     Attributes:
         part: a cell of a table, a note, the data, the digest of the page, or anything else.
         view: number of the view, from 1; 0 outside of views.
-        row: of a cell, from 0, which is the header.
-        column: of a cell, from 0.
+        row: the row of a cell, from 0, which is the header.
+        column: the column of a cell, from 0.
         stated: text of the part in the page.
         rendered: text of the part in the rendered page.
     """

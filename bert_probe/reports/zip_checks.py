@@ -34,7 +34,7 @@ def file_differences(
     """Compare the files of a view in a ZIP with those that follow from the report's data.
 
     Args:
-        check: of the view; gets the digests that the manifest must state.
+        check: the check of the view, which gets the digests that the manifest must state.
         files: name → bytes, of the ZIP.
         actual: computed here.
     """

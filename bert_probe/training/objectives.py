@@ -34,7 +34,7 @@ class TrainingExample:
 
     Attributes:
         inputs: model inputs, name → [token].
-        target: in the format of the objective.
+        target: the target in the format of the objective.
         line: line number in the file.
     """
 

@@ -63,10 +63,10 @@ def _locked(target_folder: Path, replaces: bool, reserve: bool) -> Iterator[Path
 
 
 def check_space(target_folder: Path, size: int) -> None:
-    """Check that a disk has room for a folder of about so many bytes.
+    """Check that the disk has enough free space for a folder of about `size` bytes.
 
     Raises:
-        ExportError: if it has not.
+        ExportError: if it does not.
     """
     with _system_errors(target_folder):
         free = shutil.disk_usage(_target(target_folder).parent).free
