@@ -127,7 +127,7 @@ def test_similarity_equals_cosines_of_ablated_vectors(double_minilm: Checkpoint)
 
 def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    result = HeadAblation([(3, 1), (3, 2)], "mean").of(trace)
+    result = HeadAblation([(3, 1), (3, 2)], "mean", show="tokens").of(trace)
     frame = result.table()
     assert list(frame) == ["position", "token", "change"]
     assert frame["change"].tolist() == result.token_change.tolist()
