@@ -46,12 +46,12 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
-_HEAD = """# Measured
+_HEAD = """# Benchmark results
 
-Written by `make bench`, which measures everything; `python -m benchmarks NAME …` measures parts again.
+`make bench` runs all benchmarks and writes this file; `python -m benchmarks NAME …` runs some of them again.
 
-Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
-alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
+A ratio is the ratio of the medians of a paired run: both sides run alternately in one process, in alternating
+order, after a warm-up, without garbage collection. The quartiles are those of the ratios within pairs.
 """
 _COLUMNS = "| what | against | measured | target | met |\n|---|---|---|---|---|\n"
 
@@ -76,7 +76,7 @@ def _write(name: str, lines: list[Line]) -> None:
     """Replace a section of the report, and keep the others."""
     parts = machine.sections(_RESULTS)
     parts[name] = f"\n## {name}\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}"
-    _RESULTS.write_text(_HEAD + "".join(parts[one] for one in _ALL if one in parts), encoding="utf-8")
+    _RESULTS.write_text(_HEAD + "".join(parts[name] for name in _ALL if name in parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

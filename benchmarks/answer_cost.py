@@ -31,31 +31,31 @@ TARGET_PATCHES = 1.5
 
 
 def lines() -> Iterator[Line]:
-    for made, asked, text in (
+    for model_class, question, text in (
         (BertForSequenceClassification, bert_probe.ClassifyText(), text_of(ANSWERED)),
         (BertForMaskedLM, bert_probe.FillMask(), text_of(ANSWERED - 1) + " [MASK]"),
     ):
         with tempfile.TemporaryDirectory() as folder:
-            yield _answer(Path(folder), made, asked, text)
+            yield _answer(Path(folder), model_class, question, text)
     yield _patches(bert_probe.load())
 
 
-def _answer(folder: Path, made: type[PreTrainedModel], asked: Any, text: str) -> Line:
+def _answer(folder: Path, model_class: type[PreTrainedModel], question: Any, text: str) -> Line:
     torch.manual_seed(0)
-    made(BertConfig()).save_pretrained(folder)
+    model_class(BertConfig()).save_pretrained(folder)
     AutoTokenizer.from_pretrained(locate(None).folder).save_pretrained(folder)
     checkpoint, tokenizer = bert_probe.load(folder), AutoTokenizer.from_pretrained(folder)
-    plain: Any = made.from_pretrained(folder).eval()
+    plain: Any = model_class.from_pretrained(folder).eval()
 
     def forward() -> object:
         with torch.inference_mode():
             return plain(**tokenizer(text, return_tensors="pt"))
 
-    timed = paired(lambda: asked.of(checkpoint.trace(text)), forward)
+    timed = paired(lambda: question.of(checkpoint.trace(text)), forward)
     low, high = timed.spread
     return Line(
-        f"An answer with its trace, {asked.task}, {ANSWERED} tokens, BERT-base's size",
-        f"{made.__name__}'s own forward, tokenizer included",
+        f"A prediction with its trace, {question.task}, {ANSWERED} tokens, BERT-base's size",
+        f"{model_class.__name__}'s forward pass, with tokenization",
         f"{timed.ratio:.3f} × (quartiles of {len(timed.ours)} pairs {low:.3f} to {high:.3f})",
         f"at most {TARGET_ANSWER:.1f} ×",
         timed.ratio <= TARGET_ANSWER,
@@ -66,6 +66,6 @@ def _patches(checkpoint: Checkpoint) -> Line:
     text = text_of(PATCHED)
     a, b = checkpoint.trace(text), checkpoint.trace(text.replace("ground", "garden"))
     layers, tokens = a.layers + 1, len(a.tokens)
-    what = f"Patching of {layers} layers × {tokens} tokens, all-MiniLM-L6-v2"
+    name = f"Patching of {layers} layers × {tokens} tokens, all-MiniLM-L6-v2"
     work = partial(bert_probe.ActivationPatching().of, a, b)
-    return against_passes(what, work, checkpoint, text, layers * tokens, tokens, TARGET_PATCHES)
+    return against_passes(name, work, checkpoint, text, layers * tokens, tokens, TARGET_PATCHES)

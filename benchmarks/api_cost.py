@@ -62,16 +62,16 @@ def lines() -> Iterator[Line]:
     with running_app.started() as app:
         _client(app.port, 0.0, 0.0)  # the first request imports modules and opens the model
         for pause, who in (
-            (PAUSE, f"each pausing {PAUSE:.2f} s after an answer"),
-            (0.0, "each asking on at once"),
+            (PAUSE, f"each pausing {PAUSE:.2f} s after a response"),
+            (0.0, "without pauses"),
         ):
             alone, together = _measured(app, pause)
             ratio = together.p95 / alone.p95
             yield Line(
                 f"HTTP: attention of a new text of {len(_WORDS)} words, {CLIENTS} clients, {who}",
-                "one client of the same kind, p95",
+                "one such client, p95",
                 f"{ratio:.2f} × ({together.p95 * 1e3:.0f} ms ÷ {alone.p95 * 1e3:.0f} ms; "
-                f"{len(together.took) / together.seconds:.0f} answers a second; "
+                f"{len(together.took) / together.seconds:.0f} responses per second; "
                 f"{_work(alone, together, pause)})",
                 f"at most {TARGET:g} ×",
                 ratio <= TARGET,
@@ -80,26 +80,26 @@ def lines() -> Iterator[Line]:
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
     """CPU time per response, and the lower limit of the ratio without pauses."""
-    cost = f"{together.each * 1e3:.0f} ms of a core an answer"
+    cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost
     cores = os.cpu_count() or 1
-    least = CLIENTS * together.each / cores / alone.p95
-    return f"{cost}, so that {cores} cores with nothing else to do give {least:.1f} ×"
+    lower_limit = CLIENTS * together.each / cores / alone.p95
+    return f"{cost}, so that {cores} idle cores can reach at best {lower_limit:.1f} ×"
 
 
 def _measured(app: running_app.Served, pause: float) -> tuple[Turns, Turns]:
     """Measure one client, and eight."""
-    process, found = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
+    process, measurements = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
     for _ in range(ROUNDS):
-        for clients, turns in found.items():
+        for clients, turns in measurements.items():
             began, before = time.monotonic(), _busy(process)
             with ThreadPoolExecutor(clients) as pool:
-                asked = [pool.submit(_client, app.port, SECONDS, pause) for _ in range(clients)]
+                futures = [pool.submit(_client, app.port, SECONDS, pause) for _ in range(clients)]
             turns.seconds += time.monotonic() - began
             turns.worked += _busy(process) - before
-            turns.took += [took for one in asked for took in one.result()]
-    return found[1], found[CLIENTS]
+            turns.took += [took for future in futures for took in future.result()]
+    return measurements[1], measurements[CLIENTS]
 
 
 def _busy(process: psutil.Process) -> float:

@@ -89,7 +89,7 @@ def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
     return Line(
         f"A store of {ROUNDS * PART:,} sentences: measures of all heads and a layer of vectors, "
         "all-MiniLM-L6-v2",
-        "SentenceTransformer.encode over the same, which gives a vector a sentence, 32 sentences a batch",
+        "SentenceTransformer.encode on the same sentences, one vector each, 32 sentences per batch",
         f"{ratio:.2f} × ({sum(ours):.0f} s to {sum(theirs):.0f} s; quartiles of {ROUNDS} parts "
         f"{low:.2f} to {high:.2f})",
         f"at most {TARGET:.2f} ×",
@@ -107,8 +107,8 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
         )
     ratio = sum(took[2]) / sum(took[1])
     return Line(
-        f"A store of {WORKED:,} sentences by two workers",
-        "one worker, whose passes use all cores by themselves",
+        f"A store of {WORKED:,} sentences with two workers",
+        "one worker, whose forward passes use all cores",
         f"{ratio:.2f} × ({sum(took[2]) / 2:.0f} s to {sum(took[1]) / 2:.0f} s)",
         "",
         None,
@@ -118,7 +118,7 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
     """Measure ideal worker processes: each has half of the texts, and they exchange nothing."""
     warm, texts = _file(folder, "warm", _texts(200, LENGTHS)), _texts(WORKED, LENGTHS)
-    whole = _file(folder, "whole", texts)
+    complete = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
     build_corpus(checkpoint, IngestConfig(), [warm], folder / "warm", workers=2)
     threads: list[float] = []
@@ -129,12 +129,12 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
             took.append(_of_both(warm, halves, store))
         else:
             took.append(
-                _seconds(partial(build_corpus, checkpoint, IngestConfig(), [whole], store, workers=2))
+                _seconds(partial(build_corpus, checkpoint, IngestConfig(), [complete], store, workers=2))
             )
     ratio = sum(threads) / sum(processes)
     return Line(
-        f"A store of {WORKED:,} sentences by two workers, threads of one process with one model",
-        "two processes that share nothing, half the sentences each",
+        f"A store of {WORKED:,} sentences with two workers, threads of one process with one model",
+        "two independent processes, half of the sentences each",
         f"{ratio:.2f} × ({sum(threads) / 4:.0f} s to {sum(processes) / 4:.0f} s)",
         "",
         None,
@@ -143,7 +143,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
 
 def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
     """Return the seconds from when both processes are ready until both are done."""
-    both = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],
             stdin=subprocess.PIPE,
@@ -152,39 +152,39 @@ def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
         )
         for number, half in enumerate(halves)
     ]
-    for one in both:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in both:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
-    return max(float(one.communicate()[0]) for one in both)
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    return max(float(process.communicate()[0]) for process in processes)
 
 
 def _in_memory(folder: Path) -> Line:
-    most = {}
+    peaks = {}
     for count in (FEW, MANY):
         command = [sys.executable, "-c", _MEASURED, str(_file(folder, str(count), _texts(count, SHORT)))]
         done = subprocess.run(
             [*command, str(folder / f"store-{count}")], capture_output=True, text=True, check=True
         )
-        rows, most[count] = json.loads(done.stdout)
+        rows, peaks[count] = json.loads(done.stdout)
         if rows != count:
             raise RuntimeError(f"{rows:,} of {count:,} sentences were read.")
-    ratio = most[MANY] / most[FEW]
+    ratio = peaks[MANY] / peaks[FEW]
     return Line(
-        f"Most memory of a process that makes a store of {MANY:,} short sentences",
-        f"the same of {FEW:,}",
-        f"{ratio:.2f} × ({most[MANY]:.0f} MB to {most[FEW]:.0f} MB, torch and the model included)",
+        f"Peak memory of a process that builds a store of {MANY:,} short sentences",
+        f"the same for {FEW:,}",
+        f"{ratio:.2f} × ({peaks[MANY]:.0f} MB to {peaks[FEW]:.0f} MB, including torch and the model)",
         f"at most {TARGET_MEMORY:.2f} ×",
         ratio <= TARGET_MEMORY,
     )
 
 
 def _texts(count: int, lengths: tuple[int, ...], seed: int = 0) -> list[str]:
-    drawn = random.Random(seed)
-    return [f"{number} {text_of(drawn.choice(lengths) - 1)}" for number in range(count)]
+    rng = random.Random(seed)
+    return [f"{number} {text_of(rng.choice(lengths) - 1)}" for number in range(count)]
 
 
 def _file(folder: Path, name: str, texts: list[str]) -> Path:

@@ -37,9 +37,9 @@ def lines() -> Iterator[Line]:
 
 
 def _lines(folder: Path) -> Iterator[Line]:
-    checkpoint, drawn = bert_probe.load(), random.Random(0)
+    checkpoint, rng = bert_probe.load(), random.Random(0)
     file = folder / "lines.txt"
-    file.write_text("\n".join(f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)))
+    file.write_text("\n".join(f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)))
     digests: set[str] = set()
 
     def read(on: ShardRunner) -> tuple[float, float]:
@@ -57,22 +57,22 @@ def _lines(folder: Path) -> Iterator[Line]:
         digests.add(store.digest)
         return first[0], time.perf_counter() - begun - first[0]
 
-    here, there = ThreadRunner(WORKERS), RayRunner(workers=WORKERS)
-    took = [read(on) for on in (here, there, there, here)]
+    threads, ray = ThreadRunner(WORKERS), RayRunner(workers=WORKERS)
+    took = [read(on) for on in (threads, ray, ray, threads)]
     if len(digests) > 1:
-        raise RuntimeError("Ray and threads give different stores, so they are no rivals.")
-    first, rest = ([one[place] for one in took] for place in range(2))
-    ratio = (rest[1] + rest[2]) / (rest[0] + rest[3])
+        raise RuntimeError("Ray and threads give different stores, so their times cannot be compared.")
+    first, later = ([run[place] for run in took] for place in range(2))
+    ratio = (later[1] + later[2]) / (later[0] + later[3])
     yield Line(
-        f"A corpus of {COUNT:,} sentences by Ray, {WORKERS} workers, from the first shard on",
+        f"A corpus of {COUNT:,} sentences with Ray, {WORKERS} workers, after the first shard",
         f"{WORKERS} threads of one process; shards of {SHARD} on both sides; the same store",
-        f"{ratio:.2f} × ({rest[1]:.1f} and {rest[2]:.1f} s to {rest[0]:.1f} and {rest[3]:.1f} s)",
+        f"{ratio:.2f} × ({later[1]:.1f} and {later[2]:.1f} s to {later[0]:.1f} and {later[3]:.1f} s)",
         f"at most {TARGET:.2f} ×",
         ratio <= TARGET,
     )
     yield Line(
-        "Until the first shard is there",
-        f"threads: {first[0]:.1f} and {first[3]:.1f} s, the model open",
+        "Time until the first shard is written",
+        f"threads: {first[0]:.1f} and {first[3]:.1f} s, with the model open",
         f"{first[1]:.1f} and {first[2]:.1f} s: Ray starts, and its workers open the model",
         "",
         None,

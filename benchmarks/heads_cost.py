@@ -32,8 +32,8 @@ def _profiles(checkpoint: Checkpoint) -> Line:
     timed = paired(lambda: bert_probe.Heads().of(trace), passes(checkpoint, text, 1))
     low, high = timed.spread
     return Line(
-        f"All profiles of all {trace.layers * trace.heads} heads, {PROFILED} tokens, all-MiniLM-L6-v2",
-        "the forward pass of the model alone, fused attention",
+        f"All measures of all {trace.layers * trace.heads} heads, {PROFILED} tokens, all-MiniLM-L6-v2",
+        "the forward pass of the model, with fused attention",
         f"{timed.ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low:.2f} to {high:.2f})",
         f"at most {TARGET_PROFILES:.1f} ×",
         timed.ratio <= TARGET_PROFILES,
@@ -44,31 +44,31 @@ def _ablation(checkpoint: Checkpoint) -> Line:
     text = text_of(ABLATED)
     trace = checkpoint.trace(text)
     heads = trace.layers * trace.heads
-    what = f"Each of {heads} heads switched off in turn, {ABLATED} tokens, all-MiniLM-L6-v2"
+    name = f"Each of {heads} heads ablated in turn, {ABLATED} tokens, all-MiniLM-L6-v2"
     work = partial(bert_probe.HeadAblationSweep().of, trace)
-    return against_passes(what, work, checkpoint, text, heads, heads, TARGET_ABLATION)
+    return against_passes(name, work, checkpoint, text, heads, heads, TARGET_ABLATION)
 
 
 def against_passes(
-    what: str, work: Work, checkpoint: Checkpoint, text: str, count: int, most: int, target: float
+    name: str, work: Work, checkpoint: Checkpoint, text: str, count: int, max_batch: int, target: float
 ) -> Line:
     """Measure work against the equivalent number of forward passes, divided by the gain of batching.
 
     Args:
         count: Number of forward passes that the work is equivalent to.
-        most: Maximum batch size.
+        max_batch: Maximum batch size.
     """
-    batch = min(most, BATCH_TOKENS // len(checkpoint.encode(text)))
+    batch = min(max_batch, BATCH_TOKENS // len(checkpoint.encode(text)))
     batched = passes(checkpoint, text, batch)
-    one = paired(passes(checkpoint, text, 1), batched)
+    single = paired(passes(checkpoint, text, 1), batched)
     # One pass ÷ gain equals a batched pass ÷ its texts; timing that directly exposes both to the same load.
     timed = paired(work, batched)
     share = batch / count
     ratio, (low, high) = timed.ratio * share, timed.spread
     return Line(
-        what,
-        f"{count} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {one.ratio * batch:.1f}, "
-        f"the gain of a batch of {batch}",
+        name,
+        f"{count} forward passes of {statistics.median(single.ours) * 1e3:.1f} ms ÷ "
+        f"{single.ratio * batch:.1f}, the speedup of a batch of {batch}",
         f"{ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low * share:.2f} to {high * share:.2f})",
         f"at most {target:.1f} ×",
         ratio <= target,

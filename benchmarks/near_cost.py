@@ -1,7 +1,7 @@
 """Nearest contexts of a word among a million vectors: search time, and recall of an index.
 
-The store is a true one of a few thousand texts, whose shards are then written again with other row numbers
-and with vectors that are moved a little, each by a difference of two others: in ways that vectors differ.
+The store contains a few thousand texts. Its shards are repeated with other row numbers and shifted vectors:
+each vector is shifted by the difference of two others, so that shifts are like real differences.
 """
 
 from __future__ import annotations
@@ -38,55 +38,57 @@ def lines() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         store = _store(Path(folder))
         checkpoint = store.checkpoint(trust=True)
-        asked = [*_asked(checkpoint)]
+        queries = [*_asked(checkpoint)]
 
         def timed(exact: bool) -> tuple[float, list[NearestContextsResult]]:
             """Return the median seconds of a search with its forward pass, after a warm-up."""
-            took, found = [], []
-            for text, word in asked:
+            took, results = [], []
+            for text, word in queries:
                 start = time.perf_counter()
-                found.append(bert_probe.NearestContexts(word, exact=exact).of(store, checkpoint.trace(text)))
+                results.append(
+                    bert_probe.NearestContexts(word, exact=exact).of(store, checkpoint.trace(text))
+                )
                 took.append(time.perf_counter() - start)
-            return statistics.median(took[1:]), found[1:]
+            return statistics.median(took[1:]), results[1:]
 
         seconds, exact = timed(exact=True)
         yield Line(
             f"`NearestContexts` among {store.tokens:,} vectors of "
             f"{store.manifest['sizes']['hidden_size']}, exact, warm",
-            f"the clock, median of {len(exact)} words, the pass over their text included",
+            f"wall clock, median of {len(exact)} words, including the forward pass",
             f"{1000 * seconds:.0f} ms",
             f"at most {1000 * TARGET:.0f} ms",
             seconds <= TARGET,
         )
-        seconds, found = timed(exact=False)
-        recall = statistics.mean(map(_share, found, exact))
-        stated = found[0].metadata
+        seconds, approximate = timed(exact=False)
+        recall = statistics.mean(map(_share, approximate, exact))
+        stated = approximate[0].metadata
         yield Line(
             f"The same with an index, {stated['search'].partition(',')[0]}: recall@10 of the contexts",
-            f"the exact ones; the index itself states {stated['recall_at_10']:.3f}",
+            f"the exact search; the index states {stated['recall_at_10']:.3f}",
             f"{recall:.3f} in {1000 * seconds:.0f} ms",
             f"at least {RECALL_TARGET}, at most {1000 * TARGET:.0f} ms",
             recall >= RECALL_TARGET and seconds <= TARGET,
         )
 
 
-def _share(found: NearestContextsResult, exact: NearestContextsResult) -> float:
+def _share(approximate: NearestContextsResult, exact: NearestContextsResult) -> float:
     true = {context.row for context in exact.contexts}
-    return len(true & {context.row for context in found.contexts}) / len(true)
+    return len(true & {context.row for context in approximate.contexts}) / len(true)
 
 
 def _texts() -> list[str]:
     """Return pairs of everyday sentences."""
-    sentences, drawn = [row.text for row in everyday_topics().rows], random.Random(0)
-    return [f"{drawn.choice(sentences)} {drawn.choice(sentences)}" for _ in range(TEXTS)]
+    sentences, rng = [row.text for row in everyday_topics().rows], random.Random(0)
+    return [f"{rng.choice(sentences)} {rng.choice(sentences)}" for _ in range(TEXTS)]
 
 
 def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
-    """Return texts, and a word of each."""
-    drawn = random.Random(1)
-    for text in drawn.sample(_texts(), QUERIES + 1):
+    """Yield texts, each with one of its words."""
+    rng = random.Random(1)
+    for text in rng.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)
-        unit = drawn.choice([unit for unit in word_lens(trace).units if not unit.special and unit.isalpha()])
+        unit = rng.choice([unit for unit in word_lens(trace).units if not unit.special and unit.isalpha()])
         yield text, word_name(trace, unit)
 
 
@@ -101,11 +103,11 @@ def _store(folder: Path) -> Store:
         shard_rows=SHARD_ROWS,
     )
     first = [*_tables(store)]
-    drawn, number, tokens = np.random.default_rng(0), len(first), store.tokens
+    rng, number, tokens = np.random.default_rng(0), len(first), store.tokens
     while tokens < VECTORS:
         again, part = divmod(number, len(first))
         tables = {name: _later(table, again * TEXTS) for name, table in first[part].items()}
-        tables["vectors"] = _moved(tables["vectors"], drawn)
+        tables["vectors"] = _moved(tables["vectors"], rng)
         tokens += write_shard(
             store.folder, number, number * SHARD_ROWS + 1, SHARD_ROWS, tables, store.layouts
         ).tokens
@@ -127,11 +129,11 @@ def _later(table: pa.Table, rows: int) -> pa.Table:
     return table.set_column(0, "row", pa.array(table["row"].to_numpy() + rows))
 
 
-def _moved(table: pa.Table, drawn: np.random.Generator) -> pa.Table:
+def _moved(table: pa.Table, rng: np.random.Generator) -> pa.Table:
     """Return a copy with other vectors."""
     stored = table["vector"].combine_chunks()
     vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
-    one, other = (drawn.permutation(len(vectors)) for _ in range(2))
-    numbers = pa.array((vectors + np.float32(MOVED) * (vectors[one] - vectors[other])).ravel())
+    first, second = (rng.permutation(len(vectors)) for _ in range(2))
+    numbers = pa.array((vectors + np.float32(MOVED) * (vectors[first] - vectors[second])).ravel())
     moved = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
     return table.set_column(table.schema.get_field_index("vector"), "vector", moved)

@@ -42,7 +42,9 @@ class Paired:
         return low, high
 
 
-def paired(ours: Work, rival: Work, seconds: float = 8.0, least: int = 15, most: int = 400) -> Paired:
+def paired(
+    ours: Work, rival: Work, seconds: float = 8.0, min_rounds: int = 15, max_rounds: int = 400
+) -> Paired:
     """Run both alternately for about ``seconds``, with alternating order, after three warm-up rounds."""
     for _ in range(3):
         ours()
@@ -54,7 +56,7 @@ def paired(ours: Work, rival: Work, seconds: float = 8.0, least: int = 15, most:
     gc.disable()
     try:
         end = time.perf_counter() + seconds
-        while len(ours_took) < least or (time.perf_counter() < end and len(ours_took) < most):
+        while len(ours_took) < min_rounds or (time.perf_counter() < end and len(ours_took) < max_rounds):
             if len(ours_took) % 2:
                 ours_took.append(_timed(ours))
                 rival_took.append(_timed(rival))

@@ -66,28 +66,28 @@ def _layers(
     checkpoint: Checkpoint, train: tuple[TaggedSentence, ...], test: tuple[TaggedSentence, ...]
 ) -> Iterator[Line]:
     begun, busy = time.perf_counter(), time.process_time()
-    found = bert_probe.Probe().of(checkpoint, train, test)
+    result = bert_probe.Probe().of(checkpoint, train, test)
     took, busy = time.perf_counter() - begun, time.process_time() - busy
-    accuracies = 100 * found.accuracies
+    accuracies = 100 * result.accuracies
     yield Line(
         "UPOS by layer, every layer of all-MiniLM-L6-v2, with control task and code length",
         "figures by independent code",
         ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)
-        + f" %; baseline {100 * found.baseline:.1f} %",
+        + f" %; baseline {100 * result.baseline:.1f} %",
         f"each at most {WITHIN} points below; layer {BEST_LAYER} at least {AT_LEAST} %",
         bool((accuracies > np.array(UPOS) - WITHIN).all() and accuracies[BEST_LAYER] >= AT_LEAST),
     )
     yield Line(
-        "Beside it, by layer",
+        "Other measures, by layer",
         "the same",
-        f"selectivity {', '.join(f'{100 * selectivity:.1f}' for selectivity in found.selectivities)} points; "
-        f"compression {', '.join(f'{compression:.2f}' for compression in found.compressions)} ×",
+        f"selectivity {', '.join(f'{100 * value:.1f}' for value in result.selectivities)} points; "
+        f"compression {', '.join(f'{compression:.2f}' for compression in result.compressions)} ×",
         "",
         None,
     )
     yield Line(
-        f"All of it, {found.counts[0]:,} words to learn from and {found.counts[1]:,} held out",
-        "the clock",
+        f"All of it, {result.counts[0]:,} words to learn from and {result.counts[1]:,} held out",
+        "wall clock",
         f"{took:.0f} s, of the processors {busy:.0f} s",
         f"at most {SECONDS} s",
         took <= SECONDS,
@@ -97,28 +97,32 @@ def _layers(
 def _relations(
     checkpoint: Checkpoint, dev: tuple[TaggedSentence, ...], test: tuple[TaggedSentence, ...]
 ) -> Iterator[Line]:
-    found = bert_probe.Relations().of(checkpoint, dev, test)
-    for one in found.best:
-        if one.relation not in ON_TEST:
+    result = bert_probe.Relations().of(checkpoint, dev, test)
+    for selected in result.best:
+        if selected.relation not in ON_TEST:
             continue
-        of = found.accuracies[found.relations.index(one.relation), 0]
-        best, accuracy, offset = 100 * float(of.max()), 100 * one.accuracy, 100 * one.offset_accuracy
-        wanted = HEADS.get(one.relation)
-        met = abs(offset - OFFSETS[one.relation]) < 0.05 and (wanted is None or accuracy >= wanted)
+        accuracies = result.accuracies[result.relations.index(selected.relation), 0]
+        best, accuracy, offset = (
+            100 * float(accuracies.max()),
+            100 * selected.accuracy,
+            100 * selected.offset_accuracy,
+        )
+        minimum = HEADS.get(selected.relation)
+        met = abs(offset - OFFSETS[selected.relation]) < 0.05 and (minimum is None or accuracy >= minimum)
         yield Line(
-            f"{one.relation} ({one.count:,} in test), chosen on dev and reported on test",
-            f"{ON_TEST[one.relation]} % chosen on test, offset {OFFSETS[one.relation]} %",
-            f"{accuracy:.1f} %, layer {one.layer + 1}, head {one.head + 1}, {one.direction}; chosen on test "
-            f"{best:.1f} %; offset {one.offset:+d} {offset:.1f} %",
-            "the offset's equal" + (f", at least {wanted:.0f} %" if wanted else ""),
+            f"{selected.relation} ({selected.count:,} in test), chosen on dev and reported on test",
+            f"{ON_TEST[selected.relation]} % chosen on test, offset {OFFSETS[selected.relation]} %",
+            f"{accuracy:.1f} %, layer {selected.layer + 1}, head {selected.head + 1}, {selected.direction}; "
+            f"chosen on test {best:.1f} %; offset {selected.offset:+d} {offset:.1f} %",
+            "the offset's equal" + (f", at least {minimum:.0f} %" if minimum else ""),
             met,
         )
 
 
-def main(given: list[str]) -> None:
-    if len(given) != 1:
+def main(arguments: list[str]) -> None:
+    if len(arguments) != 1:
         sys.exit("Give the folder of the treebank: python -m benchmarks.probes FOLDER.")
-    print(machine.table(list(lines(Path(given[0])))))
+    print(machine.table(list(lines(Path(arguments[0])))))
 
 
 if __name__ == "__main__":

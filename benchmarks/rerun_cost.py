@@ -100,17 +100,17 @@ def lines() -> Iterator[Line]:
     both = Spans(*(getattr(layers, name) + getattr(heads, name) for name in ("seen", "asked", "script")))
     for name, spans in (("another head", heads), ("another layer", layers), ("either", both)):
         for span, meaning in (
-            ("seen", "from key or click to script finished in the page"),
-            ("asked", "from the browser's request to the message that the script finished"),
-            ("script", "the script on the server alone"),
+            ("seen", "from key or click to the end of the script in the page"),
+            ("asked", "from the browser's request to the message that the script has finished"),
+            ("script", "the script on the server"),
         ):
             took = getattr(spans, span)
             middle = statistics.median(took)
             worst = statistics.quantiles(took, n=20)[-1]
             yield Line(
                 f"Attention page at {TOKENS} tokens, {name}: {meaning}",
-                "running server, Chromium without a window",
-                f"{middle * 1e3:.0f} ms (median of {len(took)}; 95 in 100 within {worst * 1e3:.0f} ms)",
+                "running server, headless Chromium",
+                f"{middle * 1e3:.0f} ms (median of {len(took)}; 95 % within {worst * 1e3:.0f} ms)",
                 f"at most {TARGET * 1e3:.0f} ms" if name == "either" else "",
                 middle <= TARGET if name == "either" else None,
             )

@@ -24,8 +24,8 @@ MEMORY_TARGET = 80.0
 def lines() -> Iterator[Line]:
     checkpoint = bert_probe.load()
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
-    drawn = random.Random(0)
-    texts = [f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)]
+    rng = random.Random(0)
+    texts = [f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
     batch = round(BATCH_TOKENS * COUNT / tokens)  # as many tokens per batch as ours
 
@@ -46,14 +46,14 @@ def lines() -> Iterator[Line]:
     ratio = (took[0] + took[3]) / (took[1] + took[2])
     yield Line(
         f"Vectors of {COUNT:,} sentences, {tokens:,} tokens, all-MiniLM-L6-v2",
-        f"SentenceTransformer.encode, {batch} sentences a batch, as many tokens as ours; the same numbers",
+        f"SentenceTransformer.encode, {batch} sentences per batch, as many tokens as ours; same numbers",
         f"{ratio:.3f} × ({took[0]:.1f} and {took[3]:.1f} s to {took[1]:.1f} and {took[2]:.1f} s)",
         f"at most {TARGET:.2f} ×",
         ratio <= TARGET,
     )
     yield Line(
-        f"Memory for {COUNT:,} sentences beyond that for {len(few)}",
-        f"vectors of {COUNT * 384 * 4 / 1e6:.1f} MB; the rest is what torch keeps for each shape of batch",
+        f"Additional memory for {COUNT:,} sentences, compared with {len(few)}",
+        f"vectors of {COUNT * 384 * 4 / 1e6:.1f} MB; the remainder is torch's cache for each batch shape",
         f"{grown:.1f} MB",
         f"at most {MEMORY_TARGET:.0f} MB",
         grown <= MEMORY_TARGET,

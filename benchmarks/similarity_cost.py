@@ -51,7 +51,7 @@ def lines() -> Iterator[Line]:
     timed = paired(ours, notebook)
     yield Line(
         f"Token similarity, {table.shape[0]} × {table.shape[1]} tokens, all-MiniLM-L6-v2",
-        "the notebook way, two forward passes a cell, which gives the same numbers",
+        "two forward passes per cell, as in a notebook; same numbers",
         f"{1 / timed.ratio:.0f} × as fast ({len(timed.ours)} pairs)",
         f"at least {TARGET:.0f} × as fast",
         1 / timed.ratio >= TARGET,

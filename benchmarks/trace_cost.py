@@ -41,8 +41,8 @@ def text_of(tokens: int) -> str:
 def lines() -> Iterator[Line]:
     folder = locate(None).folder
     yield from _model("all-MiniLM-L6-v2", folder)
-    with tempfile.TemporaryDirectory() as made:
-        base = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        base = Path(temporary)
         torch.manual_seed(0)
         BertModel(BertConfig()).save_pretrained(base)
         AutoTokenizer.from_pretrained(folder).save_pretrained(base)
@@ -62,14 +62,14 @@ def _model(name: str, folder: Path) -> Iterator[Line]:
 
     for length in LENGTHS:
         text = text_of(length)
-        found = len(checkpoint.encode(text))
-        if found != length:
-            raise RuntimeError(f"The text has {found} tokens, not {length}.")
+        count = len(checkpoint.encode(text))
+        if count != length:
+            raise RuntimeError(f"The text has {count} tokens, not {length}.")
         timed = paired(partial(checkpoint.trace, text), forward)
         low, high = timed.spread
         yield Line(
             f"Trace of {length} tokens, {name}",
-            "AutoModel with its default attention (SDPA), tokenizer included",
+            "AutoModel with its default attention (SDPA), with tokenization",
             f"{timed.ratio:.3f} × (quartiles of {len(timed.ours)} pairs {low:.3f} to {high:.3f})",
             f"at most {TARGET:.2f} ×",
             timed.ratio <= TARGET,

@@ -15,8 +15,8 @@ def lines() -> Iterator[Line]:
     trace = bert_probe.load().trace(text_of(512))
     weights = trace.layers * trace.heads * len(trace.tokens) ** 2 * 4
     yield Line(
-        "Memory that a trace of 512 tokens holds, all-MiniLM-L6-v2",
-        f"all attention weights kept as float32: {weights / 1e6:.1f} MB for these alone",
+        "Memory of a trace of 512 tokens holds, all-MiniLM-L6-v2",
+        f"all attention weights stored as float32: {weights / 1e6:.1f} MB for the weights",
         f"{trace.nbytes / 1e6:.1f} MB",
         f"at most {TARGET / 1e6:.0f} MB",
         trace.nbytes <= TARGET,

@@ -35,9 +35,9 @@ def lines() -> Iterator[Line]:
 
 
 def _data(count: int) -> LabeledTexts:
-    drawn = random.Random(0)
+    rng = random.Random(0)
     rows = [
-        LabeledText(f"{number} {text_of(drawn.choice(LENGTHS))}", None, "abcde"[number % 5], number)
+        LabeledText(f"{number} {text_of(rng.choice(LENGTHS))}", None, "abcde"[number % 5], number)
         for number in range(count)
     ]
     return LabeledTexts.of("classes", rows)
@@ -46,8 +46,8 @@ def _data(count: int) -> LabeledTexts:
 def _steps(checkpoint: Checkpoint) -> Line:
     """Measure full fine-tuning in the same batches, without evaluation."""
     data = _data(STEPS * BATCH)
-    asked = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
-    plan = asked.plan(checkpoint, data)
+    question = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
+    plan = question.plan(checkpoint, data)
     examples, lesson = plan.material.taught, plan.material.lesson
     seconds: list[float] = []
 
@@ -74,8 +74,8 @@ def _steps(checkpoint: Checkpoint) -> Line:
     took = [work() for work in (plain, ours, ours, plain, plain, ours)]
     ratio = (took[1] + took[2] + took[5]) / (took[0] + took[3] + took[4])
     return Line(
-        f"{STEPS} steps of {BATCH} texts through the whole of all-MiniLM-L6-v2, by Teach",
-        "a plain PyTorch loop over the same batches",
+        f"{STEPS} steps of {BATCH} texts, full fine-tuning of all-MiniLM-L6-v2, with Train",
+        "a PyTorch training loop over the same batches",
         f"{ratio:.3f} × ({_listed(took[1], took[2], took[5])} to {_listed(took[0], took[3], took[4])})",
         f"at most {TARGET_STEPS:.2f} ×",
         ratio <= TARGET_STEPS,
@@ -84,13 +84,13 @@ def _steps(checkpoint: Checkpoint) -> Line:
 
 def _alone(checkpoint: Checkpoint) -> Line:
     data = _data(ALONE)
-    asked = bert_probe.Train(batch=32, held_out=0.2)
+    question = bert_probe.Train(batch=32, held_out=0.2)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
 
     def theirs() -> None:
         inputs = [checkpoint.encoder.inputs(row.text).inputs for row in data.rows]
         vectors = np.empty((len(inputs), checkpoint.description.hidden_size), np.float32)
-        for group in group_by_length([len(one["input_ids"]) for one in inputs], BATCH_TOKENS):
+        for group in group_by_length([len(row["input_ids"]) for row in inputs], BATCH_TOKENS):
             padded = checkpoint.tokenizer.pad(
                 {name: [inputs[place][name].tolist() for place in group] for name in inputs[0]},
                 return_tensors="pt",
@@ -99,10 +99,10 @@ def _alone(checkpoint: Checkpoint) -> Line:
                 vectors[group] = model(**padded).last_hidden_state[:, 0].numpy()
         LogisticRegression(max_iter=1000).fit(vectors, [str(row.label) for row in data.rows])
 
-    took = [_seconds(work) for work in (theirs, lambda: asked.of(checkpoint, data))]
+    took = [_seconds(work) for work in (theirs, lambda: question.of(checkpoint, data))]
     ratio = took[1] / took[0]
     return Line(
-        f"A head alone for five classes of {ALONE:,} texts, all-MiniLM-L6-v2, by Teach",
+        f"A linear head for five classes of {ALONE:,} texts, all-MiniLM-L6-v2, with Train",
         "the forward passes and scikit-learn's logistic regression on their vectors",
         f"{ratio:.3f} × ({took[1]:.1f} to {took[0]:.1f} s)",
         f"at most {TARGET_ALONE:.1f} ×",
@@ -117,4 +117,4 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _listed(*seconds: float) -> str:
-    return ", ".join(f"{one:.1f}" for one in seconds) + " s"
+    return ", ".join(f"{duration:.1f}" for duration in seconds) + " s"

@@ -164,9 +164,9 @@ def _head_view_lines(theirs: Theirs, ours: Ours, size: int) -> Iterator[Line]:
 
 
 def _notebook_lines(theirs: Theirs, opened: list[float], bytes_of_ours: int, size: int) -> Iterator[Line]:
-    yield _ratio("Head view of 128 tokens as a cell of a notebook, first paint", theirs.opened, opened, 5)
+    yield _ratio("Head view of 128 tokens in a notebook cell, first paint", theirs.opened, opened, 5)
     yield Line(
-        "Head view of 128 tokens as a cell of a notebook, bytes in the file",
+        "Head view of 128 tokens in a notebook cell, bytes in the file",
         f"BertViz's, {size / 1e6:.1f} MB",
         f"{bytes_of_ours / 1e6:.2f} MB: {size / bytes_of_ours:.0f} × fewer",
         "at most 2 MB",
@@ -187,10 +187,10 @@ def _cells(browser: Any, address: str) -> list[float]:
     return took
 
 
-def _ratio(what: str, theirs: list[float], ours: list[float], target: int) -> Line:
+def _ratio(name: str, theirs: list[float], ours: list[float], target: int) -> Line:
     rival, own = statistics.median(theirs), statistics.median(ours)
     return Line(
-        what,
+        name,
         f"BertViz, {rival:,.0f} ms (median of {len(theirs)})",
         f"{own:.0f} ms (median of {len(ours)}): {rival / own:.0f} × as fast",
         f"at least {target} × as fast",
@@ -282,7 +282,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
     own, limit = statistics.median(long.opened), 2 * statistics.median(short.opened) + 300
     yield Line(
         "Head view of 512 tokens, first paint",
-        f"our own at 64 tokens, {statistics.median(short.opened):.0f} ms",
+        f"ours at 64 tokens, {statistics.median(short.opened):.0f} ms",
         f"{own:.0f} ms (median of {len(long.opened)})",
         f"at most twice that + 300 ms: {limit:.0f} ms",
         own <= limit,
@@ -290,15 +290,15 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
     # The median, because a late message of the previous view may be included.
     worst, sent = statistics.quantiles(took, n=20)[-1], statistics.median(long.sent)
     yield Line(
-        "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the row's numbers",
-        "no trip to the server",
-        f"{statistics.median(took):.0f} ms (median of {len(took)}; 95 in 100 within {worst:.0f} ms)",
+        "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the numbers of the row",
+        "without a request to the server",
+        f"{statistics.median(took):.0f} ms (median of {len(took)}; 95 % within {worst:.0f} ms)",
         "at most 50 ms",
         worst <= 50,
     )
     yield Line(
-        "Head view of 512 tokens, 12 heads: bytes sent for a layer",
-        f"opening the view sends {sent / 1e6:.2f} MB, all messages and files of the page included",
+        "Head view of 512 tokens, 12 heads: bytes sent per layer",
+        f"opening the view sends {sent / 1e6:.2f} MB, including all messages and files of the page",
         f"{fetched / 1e6:.2f} MB",
         "at most 1.6 MB",
         fetched <= 1.6e6,
@@ -312,12 +312,12 @@ def _bertviz(trace: bert_probe.Trace, view: str) -> str:
     draw: Callable[..., Any] = head_view if view == "head" else model_view
     attention = [torch.from_numpy(trace.attention(layer))[None] for layer in range(trace.layers)]
     drawing = draw(attention=attention, tokens=list(map(str, trace.tokens)), html_action="return").data
-    _cdn, _, rest = drawing.partition("</script>")
+    _cdn, _, body = drawing.partition("</script>")
     scripts = [bertviz_frames.library("jquery").decode(), bertviz_frames.library("d3").decode()]
     scripts.append(_SHIM.read_text(encoding="utf-8"))
     head = "".join(f"<script>{script}</script>" for script in scripts)
     colours = json.dumps([])
-    return f"<!doctype html><meta charset=utf-8><body data-colours='{colours}'>{head}{rest}</body>"
+    return f"<!doctype html><meta charset=utf-8><body data-colours='{colours}'>{head}{body}</body>"
 
 
 @contextmanager

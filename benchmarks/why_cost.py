@@ -42,9 +42,9 @@ def _effects(checkpoint: Checkpoint) -> Line:
     a, b = checkpoint.trace(text), checkpoint.trace("The other text of the pair.")
     # All heads, all layers, and the unmodified model.
     passes = a.layers * a.heads + a.layers + 1
-    what = f"Effect of each of {a.layers * a.heads} heads on an answer, {EFFECTS} tokens, all-MiniLM-L6-v2"
+    name = f"Effect of each of {a.layers * a.heads} heads on a prediction, {EFFECTS} tokens, all-MiniLM-L6-v2"
     work = partial(bert_probe.HeadAttribution().of, a, b)
-    return against_passes(what, work, checkpoint, text, passes, passes, TARGET_EFFECTS)
+    return against_passes(name, work, checkpoint, text, passes, passes, TARGET_EFFECTS)
 
 
 def _gradients(checkpoint: Checkpoint) -> Line:
@@ -57,22 +57,24 @@ def _gradients(checkpoint: Checkpoint) -> Line:
     baseline = torch.full_like(ids, checkpoint.tokenizer.pad_token_id)
     baseline[0, [0, -1]] = ids[0, [0, -1]]
 
-    def cosine(given: torch.Tensor) -> torch.Tensor:
-        vectors = model(input_ids=given, attention_mask=torch.ones_like(given)).last_hidden_state.mean(dim=1)
+    def cosine(token_ids: torch.Tensor) -> torch.Tensor:
+        vectors = model(
+            input_ids=token_ids, attention_mask=torch.ones_like(token_ids)
+        ).last_hidden_state.mean(dim=1)
         return torch.nn.functional.cosine_similarity(vectors, target, dim=-1)
 
     alone: Any = LayerIntegratedGradients(cosine, model.embeddings.word_embeddings)
     size = BATCH_TOKENS // ids.shape[1]
-    asked = bert_probe.Attribution(method="integrated-gradients")
+    question = bert_probe.Attribution(method="integrated-gradients")
     with patch.object(integrated_gradients, "INITIAL_STEPS", STEPS):
         timed = paired(
-            lambda: asked.of(trace, other),
+            lambda: question.of(trace, other),
             lambda: alone.attribute(ids, baselines=baseline, n_steps=STEPS, internal_batch_size=size),
         )
     low, high = timed.spread
     return Line(
         f"Integrated gradients, {GRADIENTS} tokens, {STEPS} steps, all-MiniLM-L6-v2",
-        "captum alone on the plain model, with as many rows in a batch",
+        "captum on the transformers model, with the same batch size",
         f"{timed.ratio:.3f} × (quartiles of {len(timed.ours)} pairs {low:.3f} to {high:.3f})",
         f"at most {TARGET_GRADIENTS:.1f} ×",
         timed.ratio <= TARGET_GRADIENTS,
@@ -84,19 +86,19 @@ def _foretold(checkpoint: Checkpoint) -> Iterator[Line]:
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))
-    chosen = every[:: len(every) // PAIRS][:PAIRS]
-    found = bert_probe.FaithfulnessSummary(words=True).of(checkpoint, ["\t".join(pair) for pair in chosen])
+    sampled = every[:: len(every) // PAIRS][:PAIRS]
+    result = bert_probe.FaithfulnessSummary(words=True).of(checkpoint, ["\t".join(pair) for pair in sampled])
     names = (*methods(), RANDOM)
-    means = dict(zip(names, found.means, strict=True))
+    means = dict(zip(names, result.means, strict=True))
     chance = means[RANDOM]
     for name, method in methods().items():
-        fall, keep, rank = (means[name][MEASURES.index(one)] for one in MEASURES)
+        fall, keep, rank = (means[name][MEASURES.index(measure)] for measure in MEASURES)
         yield Line(
-            f"{method.label}: what it says of each word of {len(chosen)} pairs of sentences, "
-            "and the cosine without it, all-MiniLM-L6-v2",
-            "each word left out (rank correlation); a tenth, a fifth, half of the words in random order",
-            f"ρ = {rank:.2f}; the cosine falls by {fall:.3f} without the words named first ({chance[0]:.3f} "
-            f"by chance), by {keep:.3f} with these alone ({chance[1]:.3f})",
+            f"{method.label}: attribution of each word in {len(sampled)} sentence pairs, "
+            "and its effect on the cosine, all-MiniLM-L6-v2",
+            "leave-one-out (rank correlation); removal of 10 %, 20 % and 50 % of the words in random order",
+            f"ρ = {rank:.2f}; the cosine falls by {fall:.3f} without the highest-ranked words "
+            f"({chance[0]:.3f} at random), by {keep:.3f} with only these words ({chance[1]:.3f})",
             "",
             None,
         )

@@ -44,10 +44,12 @@ def reference() -> str:
     values = {name: getattr(bert_probe, name) for name in sorted(bert_probe.__all__)}
     questions = {name: value for name, value in values.items() if _is_question(value)}
     errors = {name: value for name, value in values.items() if _is_class(value, Exception)}
-    rest = {name: value for name, value in values.items() if name not in questions and name not in errors}
+    other_names = {
+        name: value for name, value in values.items() if name not in questions and name not in errors
+    }
     blocks = [_INTRODUCTION, "## Questions", _index(questions)]
     blocks += [_question(name, question) for name, question in questions.items()]
-    blocks += ["## Functions and classes", *(_entry(name, value) for name, value in rest.items())]
+    blocks += ["## Functions and classes", *(_entry(name, value) for name, value in other_names.items())]
     blocks += ["## Errors", "\n".join(f"- `{name}`: {_summary(error)}" for name, error in errors.items())]
     return "\n\n".join(block.strip() for block in blocks) + "\n"
 

@@ -185,7 +185,7 @@ def _report(results: list[ThemeResult], scale: float) -> str:
     sections = {result.name: _section(result, machine.table(result.lines)) for result in results}
     if len(results) < len(SECONDS):
         sections = machine.sections(_PROOF) | sections
-    head = f"""# Proof
+    head = f"""# Stress tests
 
 {machine.described()} Scale {scale:g}{" (not complete)" if scale < 1 else ""}. Written by `make prove`; \
 each section has the date of its run.
@@ -203,7 +203,7 @@ def _section(result: ThemeResult, rows: str) -> str:
 
 {date.today()}, {result.seconds:.0f} s.
 
-| what | how | measured | bound | held |
+| what | how | measured | limit | met |
 |---|---|---|---|---|
 {rows}{broken}"""
 

@@ -44,16 +44,16 @@ def _fuzzed(run: Run) -> Line:
             return session.request(method, address, data=body, headers=headers, timeout=SECONDS)
 
         document = json.loads(send("GET", "/api/openapi.json", b"", {}).content)
-        found = fuzzed(document, send, run.times(EXAMPLES), left=lambda: run.left)
-    for fault in found.faults:
+        result = fuzzed(document, send, run.times(EXAMPLES), left=lambda: run.left)
+    for fault in result.faults:
         run.failed(fault)
-    statuses = ", ".join(f"{status} {count}" for status, count in sorted(found.statuses.items()))
+    statuses = ", ".join(f"{status} {count}" for status, count in sorted(result.statuses.items()))
     return Line(
-        "Bodies made from the API's own OpenAPI file, right ones and wrong ones",
-        "schemathesis: no 5xx, no answer that breaks the schema",
-        f"{found.statuses.total()}: {statuses}; {len(found.faults)} faults",
-        "0 faults",
-        not found.faults,
+        "Request bodies generated from the API's OpenAPI file, valid and invalid",
+        "schemathesis: no 5xx, no response that violates the schema",
+        f"{result.statuses.total()}: {statuses}; {len(result.faults)} failures",
+        "0 failures",
+        not result.faults,
     )
 
 
@@ -78,8 +78,8 @@ def _agents(run: Run) -> Line:
         run.failed("The tool attention does not give the table of the command line.")
     return Line(
         f"bert-probe mcp over standard input: {count} tools, and an attention table",
-        "the command line's, largest difference",
+        "largest difference from the command line",
         f"{off:.1e}",
-        "roundings of float32",
+        "float32 rounding",
         same,
     )

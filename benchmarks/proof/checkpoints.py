@@ -48,13 +48,13 @@ class End:
 
     Attributes:
         how: "refused", "opened", "wrong", "raised" (no sentence), "killed" (by a signal, or by us).
-        said: the sentence, or what is wrong.
+        message: the error message, or a description of the failure.
         peak: bytes of memory beyond what was in use before; 0 for one that was killed.
         seconds: until then.
     """
 
     how: str
-    said: str
+    message: str
     peak: int
     seconds: float
 
@@ -73,21 +73,19 @@ def lines(run: Run) -> Iterator[Line]:
         end = _opened(run, case, sources[family])
         ends.append((f"{family}, {case.name}", end))
         if end.how not in ("refused", "opened") or (case.must, end.how) in _WRONG:
-            run.failed(f"{family}, {case.name}: {end.how} (must be {case.must}). {end.said}")
+            run.failed(f"{family}, {case.name}: {end.how} (must be {case.must}). {end.message}")
     counts = ", ".join(f"{how} {count}" for how, count in Counter(end.how for _, end in ends).most_common())
     yield Line(
         "Broken or hostile checkpoints",
         f"each in a process with {MEMORY / 1e9:.0f} GB of address space and {SECONDS} s",
         f"{len(ends)} of {len(cases)}: {counts}",
-        "a sentence, or right numbers",
+        "an error message, or correct numbers",
         len(ends) == len(cases) and not run.failures,
     )
-    name, most = max(ends, key=lambda one: one[1].peak)
-    yield Line("Most memory beyond the imports", name, f"{most.peak / 1e6:.0f} MB", "", None)
-    name, longest = max(ends, key=lambda one: one[1].seconds)
-    yield Line(
-        "Longest until its end", name, f"{longest.seconds:.1f} s", f"{SECONDS} s", longest.seconds < SECONDS
-    )
+    name, peak_end = max(ends, key=lambda item: item[1].peak)
+    yield Line("Peak memory above the imports", name, f"{peak_end.peak / 1e6:.0f} MB", "", None)
+    name, longest = max(ends, key=lambda item: item[1].seconds)
+    yield Line("Longest run", name, f"{longest.seconds:.1f} s", f"{SECONDS} s", longest.seconds < SECONDS)
 
 
 _WRONG = {("refused", "opened"), ("same", "refused")}
@@ -127,14 +125,14 @@ def _apart(folder: Path, source: Path, same: bool) -> End:
     heard = listening.poll(SECONDS)
     seconds = time.monotonic() - start
     try:
-        how, said, peak = listening.recv() if heard else ("killed", f"Silent for {SECONDS} s.", 0)
+        how, message, peak = listening.recv() if heard else ("killed", f"Silent for {SECONDS} s.", 0)
     except EOFError:
         child.join()
-        how, said, peak = "killed", f"Signal {-(child.exitcode or 0)}.", 0
+        how, message, peak = "killed", f"Signal {-(child.exitcode or 0)}.", 0
     child.kill()
     child.join()
     listening.close()
-    return End(how, said, peak, seconds)
+    return End(how, message, peak, seconds)
 
 
 # In the process that opens a checkpoint
@@ -144,12 +142,12 @@ def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
     _quieten()
     torch.set_num_threads(1)
     before = _memory("VmRSS")
-    most = _memory("VmSize") + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    address_space = _memory("VmSize") + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    how, said = _end(folder, reference)
-    telling.send((how, said[:2_000], max(0, _memory("VmHWM") - before)))
+    how, message = _end(folder, reference)
+    telling.send((how, message[:2_000], max(0, _memory("VmHWM") - before)))
 
 
 def _memory(name: str) -> int:

@@ -71,7 +71,7 @@ def lines(run: Run) -> Iterator[Line]:
 def _killed(run: Run, model: Path) -> Line:
     file, out = run.folder / "lines.txt", run.folder / "resumed"
     lots = run.lots("kills")
-    file.write_text("".join(f"{text_of(lots.randint(4, 30))} {one}\n" for one in range(SENTENCES)))
+    file.write_text("".join(f"{text_of(lots.randint(4, 30))} {number}\n" for number in range(SENTENCES)))
     straight = build_corpus(
         bert_probe.load(model), IngestConfig(), [file], run.folder / "straight", shard_rows=SHARD
     )
@@ -90,7 +90,7 @@ def _killed(run: Run, model: Path) -> Line:
         ended.append(f"{open_corpus(out).rows:,}")
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
     if done.returncode:
-        run.failed(f"A killed run does not go on: {done.stderr[-300:]}")
+        run.failed(f"A killed run cannot be continued: {done.stderr[-300:]}")
     resumed = open_corpus(out)
     rows = resumed.table("rows").to_table()["row"].to_pylist()
     if rows != list(range(1, SENTENCES + 1)):
@@ -98,14 +98,14 @@ def _killed(run: Run, model: Path) -> Line:
     for name in straight.layouts:
         if not resumed.table(name).to_table().equals(straight.table(name).to_table()):
             run.failed(f"Table {name} of the resumed store is another than that of the straight one.")
-    if left := [one.name for one in out.rglob("*.part")]:
-        run.failed(f"Half-written files are left: {', '.join(left)}")
+    if left := [path.name for path in out.rglob("*.part")]:
+        run.failed(f"Partial files remain: {', '.join(left)}")
     same = resumed.digest == straight.digest
     return Line(
-        f"A run over {SENTENCES:,} sentences killed (SIGKILL) {KILLS} times, and begun again",
-        "moments drawn by lot; against a store made without a break, row for row and byte for byte",
+        f"A run over {SENTENCES:,} sentences killed (SIGKILL) {KILLS} times, and continued",
+        "random moments; compared with an uninterrupted store, row by row and byte by byte",
         f"killed with {', '.join(ended)} rows; {'the same' if same else 'another'} store, "
-        f"no row missing, none twice",
+        f"no row missing or repeated",
         "the same store",
         same and not run.failures,
     )
@@ -122,42 +122,42 @@ def _no_room(run: Run, model: Path) -> Line:
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
-    left = [one.name for one in out.rglob("*") if one.suffix == ".part" or one.parent.name == "shards"]
-    said = done.stderr.strip().splitlines()[-1:]
-    if done.returncode != 2 or left or "cannot be written" not in "".join(said):
-        run.failed(f"No room for a shard: status {done.returncode}, {said}, left {left}")
+    left = [path.name for path in out.rglob("*") if path.suffix == ".part" or path.parent.name == "shards"]
+    message = done.stderr.strip().splitlines()[-1:]
+    if done.returncode != 2 or left or "cannot be written" not in "".join(message):
+        run.failed(f"No room for a shard: status {done.returncode}, {message}, left {left}")
     return Line(
-        "No room for the first shard",
+        "No space for the first shard",
         "files of at most 100 kB",
-        "".join(said).replace(str(run.folder), "…"),
-        "a sentence, nothing half-written",
+        "".join(message).replace(str(run.folder), "…"),
+        "an error message, no partial files",
         not left and done.returncode == 2,
     )
 
 
 def _hostile(run: Run, model: Path) -> Line:
-    made, folder = run.folder / "whole", run.folder / "hostile"
+    original, folder = run.folder / "whole", run.folder / "hostile"
     file, checkpoint = run.folder / "tagged.conllu", bert_probe.load(model)
     file.write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    kept = IngestConfig(keep=("profiles", "vectors", "neighbours"))
-    store = build_corpus(checkpoint, kept, [file], made, shard_rows=2)
-    every = [*_changes_of_json(made), *_changes_of_tables(store)]
-    chosen = run.lots("hostile stores").sample(every, run.times(len(every)))
+    config = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    store = build_corpus(checkpoint, config, [file], original, shard_rows=2)
+    every = [*_changes_of_json(original), *_changes_of_tables(store)]
+    sampled = run.lots("hostile stores").sample(every, run.times(len(every)))
     refused = 0
-    for name, change in chosen:
+    for name, change in sampled:
         if run.left < 0:
             break
-        shutil.copytree(made, folder)
+        shutil.copytree(original, folder)
         change(folder)
         try:
             refused += bool(list(asked_of(folder, checkpoint)))
         except Exception as error:  # anything other than a ProbeError is a failure
             run.failed(f"{name}: {type(error).__name__} {error}")
         shutil.rmtree(folder)
-    if unnoticed := _unnoticed(made):
+    if unnoticed := _unnoticed(original):
         run.failed(f"Changed bytes that corpus verify does not notice: {', '.join(unnoticed)}")
     return Line(
-        f"Stores of a stranger: {len(chosen):,} changes of a value, a type or a column",
+        f"Untrusted stores: {len(sampled):,} changes of a value, a type or a column",
         "each opened, and asked all questions; then 200 bytes of each table changed",
         f"{refused:,} refused with a sentence, the others answered; corpus verify notices all changed bytes",
         "no traceback, nothing unnoticed",
@@ -165,14 +165,14 @@ def _hostile(run: Run, model: Path) -> Line:
     )
 
 
-def _changes_of_json(made: Path) -> Iterator[tuple[str, Change]]:
+def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
     """Yield modifications that remove each member of the JSON files or set it to wrong values."""
     for name in ("manifest.json", "shards/00000.json"):
-        for path in members(json.loads((made / name).read_text())):
-            for value in ((), *((one,) for one in WRONG)):
+        for path in members(json.loads((original / name).read_text())):
+            for value in ((), *((wrong,) for wrong in WRONG)):
 
-                def change(at: Path, name: str = name, path: str = path, value: Any = value) -> None:
-                    edit(at / name, path, *value)
+                def change(copy: Path, name: str = name, path: str = path, value: Any = value) -> None:
+                    edit(copy / name, path, *value)
 
                 yield f"{name}, {path} = {value!r}", change
 
@@ -183,19 +183,19 @@ def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
         for column in layout.schema.names:
             for way in (nulls(column), cast(column, pa.date32())):
 
-                def change(at: Path, table: str = table, way: Any = way) -> None:
-                    rewrite(at, table, way)
+                def change(copy: Path, table: str = table, way: Any = way) -> None:
+                    rewrite(copy, table, way)
 
                 yield f"{table}.{column}, {way.__qualname__}", change
 
 
-def _unnoticed(made: Path) -> list[str]:
+def _unnoticed(original: Path) -> list[str]:
     """Return the tables of which `verify_corpus` does not notice changed bytes."""
     unnoticed = []
-    for path in sorted((*made.rglob("*.parquet"), *made.rglob("*.arrow"))):
-        name, before = path.relative_to(made).as_posix(), path.read_bytes()
+    for path in sorted((*original.rglob("*.parquet"), *original.rglob("*.arrow"))):
+        name, before = path.relative_to(original).as_posix(), path.read_bytes()
         flip(path)
-        if [difference.file for difference in verify_corpus(made).differences] != [name]:
+        if [difference.file for difference in verify_corpus(original).differences] != [name]:
             unnoticed.append(name)
         path.write_bytes(before)
     return unnoticed
@@ -227,12 +227,12 @@ def _million(run: Run, model: Path) -> Line:
         heads = small.sizes.layers * small.sizes.heads
         if (int(rows), int(binned)) != (count * SHARD_ROWS, count * SHARD_ROWS * heads):
             run.failed(f"The store has {rows} rows, and histograms of {binned}.")
-    size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     shutil.rmtree(folder)
     middle = statistics.median(took)
     return Line(
-        f"A store of {count * SHARD_ROWS:,} rows opened, to the histograms of all heads",
-        f"{count:,} shards, {size / 1e9:.1f} GB; each time a process of its own, imports not counted",
+        f"A store of {count * SHARD_ROWS:,} rows, opened, with the histograms of all heads",
+        f"{count:,} shards, {size / 1e9:.1f} GB; a new process each time, without imports",
         f"{middle:.2f} s (median of {OPENS}; longest {max(took):.2f} s)",
         f"at most {TARGET:.0f} s",
         middle <= TARGET,
@@ -251,8 +251,8 @@ def _moved(tables: Mapping[str, pa.Table], by: int) -> dict[str, pa.Table]:
 
 
 def _command(file: Path, out: Path, model: Path) -> list[str]:
-    asked = [str(file), f"--out={out}", f"--model={model}", f"--shard-rows={SHARD}"]
-    return [sys.executable, "-m", "bert_probe", "corpus", "run", *asked]
+    arguments = [str(file), f"--out={out}", f"--model={model}", f"--shard-rows={SHARD}"]
+    return [sys.executable, "-m", "bert_probe", "corpus", "run", *arguments]
 
 
 def _environment() -> dict[str, Any]:

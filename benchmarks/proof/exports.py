@@ -54,9 +54,9 @@ def lines(run: Run) -> Iterator[Line]:
         browser.close()
     yield Line(
         "Files with hostile texts: page of the head view, notebook table, CSV, JSON",
-        "opened from disk in Chromium; requests, dialogs, scripts of the text watched",
-        f"{opened:,} files of {done} of {len(hostile)} texts, {len(run.failures)} not so",
-        "no script runs, nothing is asked for",
+        "opened from disk in Chromium; requests, dialogs and scripts are recorded",
+        f"{opened:,} files of {done} of {len(hostile)} texts, {len(run.failures)} failures",
+        "no script runs, no request is sent",
         done == len(hostile) and not run.failures,
     )
 
@@ -64,15 +64,15 @@ def lines(run: Run) -> Iterator[Line]:
 def _written(folder: Path, trace: Trace) -> list[Path]:
     """Write all kinds of exported files; CSV as text, because a browser would only download it."""
     folder.mkdir()
-    found = Attention().of(trace)
+    result = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])
     contents = {
         "head-view.html": head_view.page(picture, View(trace.layers, (0,))),
-        "notebook.html": f"<!doctype html><meta charset=utf-8>{found._repr_html_()}".encode(),
-        "attention.csv.txt": files.to_bytes(found.table(), "csv"),
-        "attention.json": files.to_bytes(found.table(), "json"),
+        "notebook.html": f"<!doctype html><meta charset=utf-8>{result._repr_html_()}".encode(),
+        "attention.csv.txt": files.to_bytes(result.table(), "csv"),
+        "attention.json": files.to_bytes(result.table(), "json"),
         "tokens.csv.txt": files.to_bytes(Tokens().of(trace).table(), "csv"),
-        "code.txt": f"{found.python}\n{found.shell}\n".encode("utf-8", "backslashreplace"),
+        "code.txt": f"{result.python}\n{result.shell}\n".encode("utf-8", "backslashreplace"),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -81,11 +81,11 @@ def _written(folder: Path, trace: Trace) -> list[Path]:
 
 def _look(run: Run, browser: Any, file: Path, text: str) -> None:
     page = browser.new_page()
-    asked: list[str] = []
-    said: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("dialog", lambda dialog: said.append("a dialog") or dialog.dismiss())  # type: ignore[func-returns-value]
-    page.on("pageerror", lambda error: said.append(f"an error: {error}"))
+    urls: list[str] = []
+    problems: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.on("dialog", lambda dialog: problems.append("a dialog") or dialog.dismiss())  # type: ignore[func-returns-value]
+    page.on("pageerror", lambda error: problems.append(f"an error: {error}"))
     try:
         page.goto(file.as_uri())
         if file.name == "head-view.html":
@@ -93,11 +93,11 @@ def _look(run: Run, browser: Any, file: Path, text: str) -> None:
         time.sleep(_SETTLES)
         page.evaluate("new Promise(requestAnimationFrame)")
         if page.evaluate("window.__pwned") is not None:
-            said.append("a script of the text ran")
+            problems.append("a script of the text ran")
     except Exception as error:  # Playwright's types are not in a public module
-        said.append(f"{type(error).__name__}: {error}")
+        problems.append(f"{type(error).__name__}: {error}")
     finally:
         page.close()
-    foreign = [url for url in asked if url != file.as_uri() and not url.startswith(("data:", "blob:"))]
-    for what in (*said, *(f"asks for {url}" for url in foreign)):
-        run.failed(f"{file.name} of {text[:100]!r}: {what}")
+    foreign = [url for url in urls if url != file.as_uri() and not url.startswith(("data:", "blob:"))]
+    for problem in (*problems, *(f"requests {url}" for url in foreign)):
+        run.failed(f"{file.name} of {text[:100]!r}: {problem}")

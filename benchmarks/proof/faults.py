@@ -95,11 +95,11 @@ def lines(run: Run) -> Iterator[Line]:
         _ended_app,
     ):
         if run.left < 0:
-            run.failed(f"{check.__name__[1:]} was not begun within the time.")
+            run.failed(f"{check.__name__[1:]} was not started within the time limit.")
             return
         failed = len(run.failures)
-        what, how, measured = check(run, folder)
-        yield Line(what, how, measured, "a sentence, or right numbers", len(run.failures) == failed)
+        name, how, measured = check(run, folder)
+        yield Line(name, how, measured, "an error message, or correct numbers", len(run.failures) == failed)
 
 
 def _bert_probe(
@@ -130,18 +130,18 @@ def _bert_probe(
     return done.returncode, done.stdout or "", done.stderr
 
 
-def _must_refuse(run: Run, what: str, ended: tuple[int, str, str]) -> str:
+def _must_refuse(run: Run, name: str, ended: tuple[int, str, str]) -> str:
     """Return the error message of a command that must fail."""
     status, _, error = ended
     if status != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
-        run.failed(f"{what}: status {status}, {error[-300:]}")
+        run.failed(f"{name}: status {status}, {error[-300:]}")
     return (error.splitlines() or [""])[-1]
 
 
 def _full_disk(run: Run, folder: Path) -> tuple[str, str, str]:
     out = run.folder / "out"
     out.mkdir()
-    said = [
+    messages = [
         _must_refuse(
             run, "to /dev/full", _bert_probe("attention", TEXT, f"--model={folder}", stdout="/dev/full")
         )
@@ -149,18 +149,22 @@ def _full_disk(run: Run, folder: Path) -> tuple[str, str, str]:
     for form in ("csv", "json", "parquet", "npz"):
         file = out / f"table.{form}"
         ended = _bert_probe("heads", TEXT, f"--model={folder}", f"--out={file}", file_bytes=500)
-        said.append(_must_refuse(run, f"--out {file.name} with no room", ended))
+        messages.append(_must_refuse(run, f"--out {file.name} with no room", ended))
         if left := [path.name for path in out.iterdir()]:
             run.failed(f"--out {file.name} with no room leaves {', '.join(left)}")
             for path in out.iterdir():
                 path.unlink()
-    return "No room on the disk", "/dev/full; files of at most 500 bytes", f"{len(said)} commands: {said[-1]}"
+    return (
+        "No space on the disk",
+        "/dev/full; files of at most 500 bytes",
+        f"{len(messages)} commands: {messages[-1]}",
+    )
 
 
 def _unwritable(run: Run, folder: Path) -> tuple[str, str, str]:
     command = ("attention", TEXT, f"--model={folder}", "--out=/proc/table.csv")
-    said = _must_refuse(run, "--out in /proc", _bert_probe(*command))
-    return "A folder that cannot be written to", "/proc, also for root", said
+    message = _must_refuse(run, "--out in /proc", _bert_probe(*command))
+    return "A read-only folder", "/proc, even for root", message
 
 
 def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
@@ -181,16 +185,16 @@ def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
     _must_end_in_a_sentence(run, "corpus run with no room", _bert_probe(*store, file_bytes=500))
     status, _, error = _bert_probe(*store)
     if status:
-        run.failed(f"A corpus gone on with when there is room: status {status}, {error[-300:]}")
+        run.failed(f"A corpus run continued with free space: status {status}, {error[-300:]}")
     return "No room for a model or a store", f"files of at most {sizes} bytes", "what was there is unchanged"
 
 
-def _must_end_in_a_sentence(run: Run, what: str, ended: tuple[int, str, str]) -> None:
+def _must_end_in_a_sentence(run: Run, name: str, ended: tuple[int, str, str]) -> None:
     """Check the last line of output of a command that fails."""
     status, _, error = ended
     last = (error.splitlines() or [""])[-1]
     if status != 2 or not last.startswith("bert-probe: ") or "Traceback" in error:
-        run.failed(f"{what}: status {status}, {error[-300:]}")
+        run.failed(f"{name}: status {status}, {error[-300:]}")
 
 
 def _data(run: Run) -> Path:
@@ -243,13 +247,13 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
             ("attention", TEXT, f"--save-view={out / f'view {number}.json'}"),
         ):
             endings = _started_together([*words, f"--model={folder}"])
-            what = " ".join(words[:2])
+            name = " ".join(words[:2])
             refused = "is being written by another command|is there already"
             statuses = sorted(status for status, _ in endings)
-            if what == "corpus run" and statuses == [0, 0]:
+            if name == "corpus run" and statuses == [0, 0]:
                 continue  # the second command found the complete store of the first
             if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
-                run.failed(f"two of {what}: {endings}")
+                run.failed(f"two of {name}: {endings}")
     if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
         run.failed(f"Two writers leave {', '.join(left)}.")
     return (
@@ -349,7 +353,7 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
         else:
             run.failed(f"{name} among a model's files: replaced")
         shutil.rmtree(copy)
-    return "--force over a person's files", f"{rounds} folders by lot", "refused, all files unchanged"
+    return "--force over a person's files", f"{rounds} random folders", "refused, all files unchanged"
 
 
 def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
@@ -384,15 +388,16 @@ def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:
-    kept = {
+    variables_without_home = {
         name: value for name, value in os.environ.items() if name not in ("HOME", "TMPDIR", "XDG_CACHE_HOME")
     }
     ways = {
-        "no HOME, no TMPDIR": kept,
-        "HOME and TMPDIR that are not there": kept | {"HOME": "/nowhere/home", "TMPDIR": "/nowhere/tmp"},
+        "no HOME, no TMPDIR": variables_without_home,
+        "HOME and TMPDIR that are not there": variables_without_home
+        | {"HOME": "/nowhere/home", "TMPDIR": "/nowhere/tmp"},
     }
     printed = set()
-    for what, variables in ways.items():
+    for name, variables in ways.items():
         status, out, error = _bert_probe(
             "attention",
             TEXT,
@@ -402,12 +407,12 @@ def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:
         )
         printed.add(out)
         if status or error:
-            run.failed(f"{what}: status {status}, {error[-300:]}")
+            run.failed(f"{name}: status {status}, {error[-300:]}")
     with running_app.started(HOME="/nowhere/home", TMPDIR="/nowhere/tmp"):
         pass  # it answers
     if len(printed) != 1:
         run.failed("Without HOME and TMPDIR a command prints something else.")
-    return "No HOME, no TMPDIR", "a command from /, and the app", "same table, app answers"
+    return "No HOME, no TMPDIR", "a command in /, and the app", "same table, app responds"
 
 
 def _file_changed(run: Run, _: Path) -> tuple[str, str, str]:
@@ -421,7 +426,7 @@ def _file_changed(run: Run, _: Path) -> tuple[str, str, str]:
             run.failed(f"weights {how} while they are open: status {status}, {out} {error[-300:]}")
     return (
         "Weights changed while they are open",
-        "a folder of ours",
+        "a temporary folder",
         ", ".join(f"{k}: {v}" for k, v in ended.items()),
     )
 
@@ -430,7 +435,11 @@ def _clock_back(run: Run, folder: Path) -> tuple[str, str, str]:
     status, out, error = _bert_probe("-c", _CLOCK, str(folder))
     if (status, out.split()) != (0, ["4", "done"]):
         run.failed(f"The clock set back: status {status}, {out} {error[-300:]}")
-    return "The clock set back to 1970 in a job", "a false time.time; monotonic time goes on", out.strip()
+    return (
+        "The clock set back to 1970 during a job",
+        "a patched time.time; monotonic time continues",
+        out.strip(),
+    )
 
 
 def _download(run: Run, folder: Path) -> tuple[str, str, str]:
@@ -446,18 +455,18 @@ def _download(run: Run, folder: Path) -> tuple[str, str, str]:
             "NO_PROXY": "127.0.0.1",
         }
         command = ("attention", TEXT, f"--model={REPOSITORY}")
-        said = _must_refuse(run, "a download that breaks", _bert_probe(*command, variables=variables))
+        message = _must_refuse(run, "a download that breaks", _bert_probe(*command, variables=variables))
         hub.fails.clear()
         status, out, error = _bert_probe(*command, variables=variables)
     _, own, _ = _bert_probe("attention", TEXT, f"--model={folder}")
     if status or out != own:
-        run.failed(f"The same download, begun again: status {status}, {error[-300:]}")
+        run.failed(f"The same download, repeated: status {status}, {error[-300:]}")
     resumed = [first for name, first in hub.ranges if name == "model.safetensors" and first]
-    where = f"goes on at byte {resumed[-1]:,} of {size:,}" if resumed else "begins anew"
+    where = f"continues at byte {resumed[-1]:,} of {size:,}" if resumed else "starts again"
     return (
-        "A download cut off, and begun again",
-        "a hub on this machine",
-        f"{said} Then it {where}; right numbers.",
+        "An interrupted download, repeated",
+        "a local hub",
+        f"{message} Then it {where}; correct numbers.",
     )
 
 
@@ -498,18 +507,18 @@ def _ended_app(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _terminated(
-    run: Run, pid: int, wait: Callable[..., int], what: str, then: Callable[[], None]
+    run: Run, pid: int, wait: Callable[..., int], name: str, then: Callable[[], None]
 ) -> tuple[str, str, str]:
     start = time.monotonic()
     try:
         os.kill(pid, signal.SIGTERM)
         status = wait(timeout=20)
     except subprocess.TimeoutExpired:
-        run.failed(f"SIGTERM to {what}: goes on after 20 s.")
-        return "SIGTERM", what, "goes on after 20 s"
+        run.failed(f"SIGTERM to {name}: still running after 20 s.")
+        return "SIGTERM", name, "still running after 20 s"
     then()
     return (
         "SIGTERM",
-        what,
-        f"ended in {time.monotonic() - start:.1f} s with status {status}, nothing half-written",
+        name,
+        f"ended in {time.monotonic() - start:.1f} s with status {status}, no partial files",
     )

@@ -98,15 +98,17 @@ def _origins(run: Run, session: Session, origin: str, port: int) -> Line:
     wrong = []
     for page in foreign:
         headers = {"Origin": page}
-        asked = session.post(f"{origin}/api/v1/tokens", json=json.loads(_BODY), headers=headers, timeout=60)
+        response = session.post(
+            f"{origin}/api/v1/tokens", json=json.loads(_BODY), headers=headers, timeout=60
+        )
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
         key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
         joined = session.get(
             f"{origin}/_stcore/stream", headers=headers | upgrade | key, timeout=60, stream=True
         )
         joined.close()
-        if (asked.status_code, joined.status_code) != (403, 403):
-            wrong.append(f"{page}: {asked.status_code}, {joined.status_code}")
+        if (response.status_code, joined.status_code) != (403, 403):
+            wrong.append(f"{page}: {response.status_code}, {joined.status_code}")
     for failure in wrong:
         run.failed(f"A foreign page was answered: {failure}.")
     return Line(

@@ -62,24 +62,25 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
         for words in (False, True):
             question = IngestConfig(layers=(0, -1), keep=KEEP, words=words)
             name = f"{family} {'words' if words else 'pieces'}"
-            here, there = (
+            with_threads, with_ray = (
                 build_corpus(
                     checkpoint, question, [file], run.folder / f"{name} {where}", shard_rows=SHARD, on=on
                 )
                 for where, on in (("here", None), ("there", RayRunner()))
             )
-            if here.digest == there.digest:
+            if with_threads.digest == with_ray.digest:
                 same += 1
             else:
                 run.failed(f"{name}: other numbers than without Ray")
-            far = _off(there, checkpoint, texts, words)
+            far = _off(with_ray, checkpoint, texts, words)
             off = max(off, far)
             if far > NEAR:
                 run.failed(f"{name}: off by {far:.2g} from a loop over traces")
     return Line(
-        f"Stores of {len(models)} families, of pieces and of words, {len(texts)} sentences each",
-        "Ray, local and a loop over single traces; models in float64, stored as float32",
-        f"{same} of {2 * len(models)} have local's digest; at most {off:.1g} of the largest from the loop",
+        f"Stores of {len(models)} families, of tokens and of words, {len(texts)} sentences each",
+        "Ray, threads and a loop over single traces; models in float64, stored as float32",
+        f"{same} of {2 * len(models)} have the digest of threads; at most {off:.1g} relative difference "
+        "from the loop",
         f"all, and {NEAR:.1g}",
         same == 2 * len(models) and off <= NEAR,
     )
@@ -132,8 +133,9 @@ def _killed(run: Run, file: Path) -> Line:
     if not same:
         run.failed(f"{len(killed)} actors killed: {store.rows} rows of {straight.rows}, or other numbers")
     return Line(
-        "Actors killed in the middle of a run",
-        f"{straight.rows:,} sentences, {len(straight.shards)} shards, beside an unbroken local run",
+        "Actors killed during a run",
+        f"{straight.rows:,} sentences, {len(straight.shards)} shards, compared with an uninterrupted "
+        "local run",
         f"{len(killed)} killed; the same digest: {'yes' if same else 'no'}",
         "the same",
         same,
@@ -156,33 +158,33 @@ def _interrupted(run: Run) -> Line:
     os.killpg(process.pid, signal.SIGINT)
     watch = threading.Timer(PATIENCE, process.kill)
     watch.start()
-    _, said = process.communicate()
+    _, output = process.communicate()
     watch.cancel()
     _, left = psutil.wait_procs(below, timeout=10)
-    whole = len(open_corpus(store).shards)
+    shards = len(open_corpus(store).shards)
     subprocess.run(command, stderr=subprocess.DEVNULL, env=environment, check=True, timeout=5 * PATIENCE)
     same = open_corpus(store).digest == open_corpus(run.folder / "straight").digest
-    clean = not left and _temporary() == temporary and b"Traceback" not in said
+    clean = not left and _temporary() == temporary and b"Traceback" not in output
     if not (same and clean):
-        run.failed(f"Ctrl+C: {left} left, {_temporary() - temporary} left, {said[-300:]!r}, same: {same}")
+        run.failed(f"Ctrl+C: {left} left, {_temporary() - temporary} left, {output[-300:]!r}, same: {same}")
     return Line(
         "Ctrl+C on corpus run --on ray",
-        f"after {whole} shards; {len(below)} processes, and a folder for what they write",
-        f"{len(left)} processes left, {'nothing else' if clean else 'more'}; gone on with, the same digest: "
+        f"after {shards} shards; {len(below)} processes, and their output folder",
+        f"{len(left)} processes left, {'no files' if clean else 'files'}; after continuing, the same digest: "
         f"{'yes' if same else 'no'}",
-        "nothing left, the same",
+        "nothing left, same digest",
         same and clean,
     )
 
 
 def _processes(name: str) -> list[psutil.Process]:
     """Return the descendants of this process with a given name."""
-    found = []
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if any(part.startswith(name) for part in process.cmdline()):
-                found.append(process)
-    return found[:1]
+                processes.append(process)
+    return processes[:1]
 
 
 def _temporary() -> set[Path]:

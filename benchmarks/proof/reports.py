@@ -72,7 +72,7 @@ def _report(run: Run) -> tuple[Report, RememberedModels]:
 
 def _line(
     run: Run,
-    what: str,
+    title: str,
     forge: Callable[[Run, Report, int], Iterator[tuple[str, bytes]]],
     report: Report,
     verified: Verify,
@@ -83,24 +83,24 @@ def _line(
     reported = refused = 0
     for name, content in forge(run, report, run.times(total)):
         if run.left < 0:
-            run.failed(f"{what}: not all of them within the time.")
+            run.failed(f"{title}: stopped at the time limit.")
             break
         try:
-            found = verified(content)
+            verification = verified(content)
         except ProbeError:
             refused += 1
             continue
         except Exception as error:
-            run.failed(f"{what}, {name}: {type(error).__name__}: {error}")
+            run.failed(f"{title}, {name}: {type(error).__name__}: {error}")
             continue
-        reported += found > 0
-        if not found:
-            run.failed(f"{what}, {name}: passes.")
+        reported += verification > 0
+        if not verification:
+            run.failed(f"{title}, {name}: passes.")
     return Line(
-        what,
-        "every digest in the file made again",
-        f"{reported + refused:,} reported, of which {refused:,} refused in a sentence; "
-        f"{len(run.failures) - failed} not so",
+        title,
+        "all digests of the file computed again",
+        f"{reported + refused:,} reported, of which {refused:,} refused with a message; "
+        f"{len(run.failures) - failed} failures",
         "each is reported",
         len(run.failures) == failed,
     )
@@ -140,7 +140,7 @@ def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]
 
 def _hostile(run: Run) -> Line:
     """Read hostile files with the command, each in a process with limited memory."""
-    failed, longest, most = len(run.failures), 0.0, 0
+    failed, longest, peak = len(run.failures), 0.0, 0
     files = [*hostile_reports.pages(), *hostile_reports.zips(_BOMB)]
     files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))
     done = 0
@@ -162,7 +162,7 @@ def _hostile(run: Run) -> Line:
             run.failed(f"{name}: not refused within {_SECONDS} s.")
             continue
         longest = max(longest, time.monotonic() - start)
-        most = max(most, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+        peak = max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
         done += 1
         error = ended.stderr.decode(errors="replace")
         if ended.returncode != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
@@ -171,7 +171,7 @@ def _hostile(run: Run) -> Line:
         "Hostile pages and ZIPs given to bert-probe verify",
         f"each in a process with {_SPACE / 1e9:.0f} GB of address space and {_SECONDS} s",
         f"{done} of {len(files)}, {len(run.failures) - failed} not refused; longest {longest:.1f} s, "
-        f"most memory {most / 1e3:,.0f} MB",
+        f"peak memory {peak / 1e3:,.0f} MB",
         "a sentence, status 2",
         done == len(files) and len(run.failures) == failed,
     )

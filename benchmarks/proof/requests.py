@@ -131,11 +131,11 @@ def lines(run: Run) -> Iterator[Line]:
             run.failed("After all requests the app does not answer any more.")
     _read_log(run, log)
     answers = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-    whole = sent == total
-    yield Line("Raw requests", "sockets, 127.0.0.1", f"{sent} of {total}: {answers}", "all sent", whole)
+    is_complete = sent == total
+    yield Line("Raw requests", "sockets, 127.0.0.1", f"{sent} of {total}: {answers}", "all sent", is_complete)
     yield Line(
-        "Answers of status 500, without the headers, or with a file that nobody is served",
-        "every answer that comes from the app",
+        "Responses with status 500, without the headers, or with a file that must not be served",
+        "every response of the app",
         f"{len(run.failures)}",
         "0",
         not run.failures,
@@ -160,8 +160,8 @@ def _requests(lots: random.Random, port: int, total: int) -> Iterator[tuple[str,
 
 def _plain(method: str, path: str, port: int, body: bytes = b"", **headers: str) -> bytes:
     every = {"Host": f"127.0.0.1:{port}", "Connection": "close"} | headers
-    named = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in every.items())
-    return f"{method} {path} HTTP/1.1\r\n{named}\r\n".encode() + body
+    header_lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in every.items())
+    return f"{method} {path} HTTP/1.1\r\n{header_lines}\r\n".encode() + body
 
 
 def _long(lots: random.Random, port: int) -> bytes:
@@ -257,22 +257,23 @@ def _asked(port: int, request: bytes) -> Answer | None:
 
 def _judged(run: Run, kind: str, request: bytes, answer: Answer | None) -> str:
     """Return the kind of a response, and record unexpected ones as failures."""
-    told = f"{kind} request {request[:150]!r} of {len(request):,} bytes"
+    description = f"{kind} request {request[:150]!r} of {len(request):,} bytes"
     if answer is None:
         return "closed"
     if answer.status == 101:
         return "101"
-    if answer.status == 400 and any(said in answer.body[:100] for said in _BEFORE_THE_APP):
+    if answer.status == 400 and any(phrase in answer.body[:100] for phrase in _BEFORE_THE_APP):
         return "400 before the app"
     if answer.status >= 500:
-        run.failed(f"{told}: status {answer.status}")
+        run.failed(f"{description}: status {answer.status}")
     missing = [name for name in HEADERS if b"\n" + name + b":" not in answer.head]
     if missing:
         run.failed(
-            f"{told}: status {answer.status} without {b', '.join(missing).decode()}: {answer.body[:60]!r}"
+            f"{description}: status {answer.status} without {b', '.join(missing).decode()}: "
+            f"{answer.body[:60]!r}"
         )
     if any(re.search(content, answer.body) for content in _FILES):
-        run.failed(f"{told}: serves a file")
+        run.failed(f"{description}: serves a file")
     return str(answer.status)
 
 

@@ -75,11 +75,11 @@ class Crowd:
         # Like "Back" and "Forward"; otherwise a session keeps its text.
         session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
-        said = b"".join(message.SerializeToString() for message in session.messages)
-        if session.raised() or text.encode() not in said:
+        content = b"".join(message.SerializeToString() for message in session.messages)
+        if session.raised() or text.encode() not in content:
             self.wrong.append(f"/{page}?a={text}: {session.raised() or 'not its own text'}")
         other = _mark((number + 1) % READERS).encode()
-        if other in said:
+        if other in content:
             self.wrong.append(f"/{page}?a={text}: holds the text of another reader")
         if page in ("tokens", "heads") and not self._right(page, text, session.tables()):
             self.wrong.append(f"/{page}?a={text}: the table is not the library's")
@@ -92,17 +92,17 @@ class Crowd:
         return any(len(table) == len(ours) and same(table, ours) for table in tables)
 
 
-def _same_tokens(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
-    return all(list(shown[name]) == list(ours[name]) for name in ("id", "token"))
+def _same_tokens(displayed: pd.DataFrame, ours: pd.DataFrame) -> bool:
+    return all(list(displayed[name]) == list(ours[name]) for name in ("id", "token"))
 
 
-def _same_heads(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
-    shown = shown.sort_values(["layer", "head"])
-    return _near(shown["entropy_bits"], ours["entropy_bits"])
+def _same_heads(displayed: pd.DataFrame, ours: pd.DataFrame) -> bool:
+    displayed = displayed.sort_values(["layer", "head"])
+    return _near(displayed["entropy_bits"], ours["entropy_bits"])
 
 
-def _near(shown: Any, ours: Any) -> bool:
-    return bool(np.abs(np.asarray(shown, np.float64) - ours).max() <= LIKE * ULP * np.abs(ours).max())
+def _near(displayed: Any, ours: Any) -> bool:
+    return bool(np.abs(np.asarray(displayed, np.float64) - ours).max() <= LIKE * ULP * np.abs(ours).max())
 
 
 def _mark(number: int) -> str:
@@ -135,11 +135,11 @@ def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[in
     memory = []
     with ThreadPoolExecutor(readers) as pool:
         reading = [pool.submit(crowd.read, number) for number in range(readers)]
-        while not all(one.done() for one in reading):
+        while not all(future.done() for future in reading):
             memory.append(server.memory_info().rss)
             time.sleep(1.0)
-    for one in reading:
-        one.result()
+    for future in reading:
+        future.result()
     return memory
 
 
@@ -148,8 +148,8 @@ def _answers(run: Run, crowd: Crowd, who: str) -> Iterator[Line]:
         run.failed(wrong)
     total = sum(map(len, crowd.took.values()))
     yield Line(
-        "Answers, all right and the reader's own",
-        f"{who}, a websocket each, another text each time",
+        "Responses, all correct and for the right session",
+        f"{who}, one WebSocket each, a new text each time",
         f"{total:,}, {len(crowd.wrong)} wrong",
         "0 wrong",
         total > 0 and not crowd.wrong,
@@ -157,9 +157,9 @@ def _answers(run: Run, crowd: Crowd, who: str) -> Iterator[Line]:
     for page, took in sorted(crowd.took.items()):
         late = statistics.quantiles(took, n=20)[-1] if len(took) > 1 else took[0]
         yield Line(
-            f"/{page}, from asking to its last element",
-            "all at once, nobody pausing",
-            f"95 in 100 within {late:.1f} s; median {statistics.median(took):.1f} s of {len(took):,}",
+            f"/{page}, from the request to its last element",
+            "all sessions at once, without pauses",
+            f"95 % within {late:.1f} s; median {statistics.median(took):.1f} s of {len(took):,}",
             "",
             None,
         )
@@ -169,15 +169,15 @@ def _flat(run: Run, memory: list[int], warm: int) -> Line:
     half = len(memory) // 2
     middle, last = (statistics.median(part) for part in (memory[half // 2 : half + 1], memory[half:]))
     grown, top = last - middle, max(memory) - warm
-    held = top <= BOUND
-    if not held:
+    is_met = top <= BOUND
+    if not is_met:
         run.failed(f"The app's memory grew by {top / 1e6:.0f} MB.")
     return Line(
-        "Memory of the app above that with its model open and one reader",
-        "resident, each second",
+        "Memory of the app above that with an open model and one session",
+        "resident, every second",
         f"at most {top / 1e6:.0f} MB; from the second quarter to the second half {grown / 1e6:+.0f} MB",
-        f"{BOUND / 1e6:,.0f} MB: what is cached, and {SESSION_BYTES / 1e6:.0f} MB a reader",
-        held,
+        f"{BOUND / 1e6:,.0f} MB: caches, and {SESSION_BYTES / 1e6:.0f} MB per session",
+        is_met,
     )
 
 
@@ -204,10 +204,10 @@ def _killed(run: Run, port: int, server: psutil.Process) -> Line:
         session.open("tokens", PATIENCE)
     more, new = server.memory_info().rss - before, server.num_threads() - idle
     return Line(
-        "Connections cut in the middle of jobs",
-        f"{len(broken)} of them, without a word, as when a browser is killed",
-        f"at rest after {seconds:.1f} s; memory {more / 1e6:+.0f} MB, threads {new:+d}",
-        f"at rest within {3 * GRACE:.0f} s",
+        "Connections dropped during jobs",
+        f"{len(broken)} of them, without a close frame, as when a browser is killed",
+        f"idle after {seconds:.1f} s; memory {more / 1e6:+.0f} MB, threads {new:+d}",
+        f"idle within {3 * GRACE:.0f} s",
         seconds < 3 * GRACE,
     )
 

@@ -62,9 +62,9 @@ def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
                 run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
         done += 1
     return Line(
-        "Hostile texts, built-in and tiny families in turn",
-        "library and command line: rows sum to 1, characters in place, CSV gives the same numbers back",
-        f"{done:,} of {len(hostile):,}, of which {refused:,} refused in a sentence",
+        "Hostile texts, built-in model and tiny model families in turn",
+        "library and command line: rows sum to 1, correct offsets, CSV round trip",
+        f"{done:,} of {len(hostile):,}, of which {refused:,} refused with a message",
         "no exception",
         done == len(hostile) and len(run.failures) == failed,
     )
@@ -138,9 +138,9 @@ def _rows(ended: Ended) -> list[list[str]]:
     return list(csv.reader(io.StringIO(ended.text, newline="")))
 
 
-def _same(run: Run, text: str, what: str, actual: object, expected: object) -> None:
+def _same(run: Run, text: str, name: str, actual: object, expected: object) -> None:
     if actual != expected:
-        run.failed(f"bert-probe {what}, {text[:100]!r}: {str(actual)[:100]} is not {str(expected)[:100]}")
+        run.failed(f"bert-probe {name}, {text[:100]!r}: {str(actual)[:100]} is not {str(expected)[:100]}")
 
 
 def _has_utf8(text: str) -> bool:
@@ -170,8 +170,8 @@ def _pages(run: Run, hostile: list[str]) -> Line:
             run.failed(f"/{page}, {text[:100]!r}: no sentence: {outcome}")
         done += 1
     return Line(
-        "The same on the pages",
-        "Streamlit's own test runner, one of ten pages each",
+        "Hostile texts on the pages",
+        "Streamlit's test runner, one of ten pages each",
         f"{done:,} of {len(some):,}",
         "no exception",
         done == len(some) and len(run.failures) == failed,

@@ -35,15 +35,15 @@ class Run:
         """The remaining seconds; negative after the time limit."""
         return self.began + self.seconds - time.monotonic()
 
-    def times(self, whole: int) -> int:
+    def times(self, count: int) -> int:
         """Scale a count, at least to 1."""
-        return max(1, round(whole * self.scale))
+        return max(1, round(count * self.scale))
 
-    def lots(self, of: str) -> random.Random:
+    def lots(self, name: str) -> random.Random:
         """Return a random generator for a name, the same in every run."""
-        return random.Random(f"{self.seed} {of}")
+        return random.Random(f"{self.seed} {name}")
 
-    def failed(self, what: str) -> None:
+    def failed(self, failure: str) -> None:
         """Record a failure, and continue."""
-        text = ascii(what)[1:-1]
+        text = ascii(failure)[1:-1]
         self.failures.append(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")

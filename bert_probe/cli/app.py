@@ -10,20 +10,22 @@ from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("app")
-@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port.")
-@click.option("--host", metavar="ADDRESS", help="Address to listen at; else this machine alone.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port to listen on."
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: this machine only]")
 @click.option(
     "--allow",
     "names",
     multiple=True,
     metavar="NAME",
-    help="A name that others call it by, when it listens to more than this machine.",
+    help="Host name under which other machines reach the app, with --host; can be repeated.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Holds the token that programs on other machines need for the HTTP API.",
+    help="File with the token that clients on other machines send to the HTTP API.",
 )
 @click.option(
     "--corpus",
@@ -31,14 +33,14 @@ from bert_probe.runtime.imports import long_lived_imports
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="A store, or a folder of stores, that the page Corpus may open; else corpora/, if that is here.",
+    help="Store, or folder of stores, that the Corpus page can open; can be repeated.  [default: corpora/]",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--view",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Begin with the view, or the report's views, of a file.",
+    help="View file or report to open first.",
 )
 def app(
     port: int,
@@ -51,14 +53,15 @@ def app(
 ) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
-    It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
-    names that --allow gives; anyone who does can open models by folder or hub id, and save trained ones.
+    The app does not need a network and listens to this machine only. With --host 0.0.0.0, other machines
+    reach it under the names passed with --allow; their users can open models by folder or Hub ID, and save
+    trained models.
     """
-    # The web server takes a second to import, which no other command should wait for.
+    # The web server takes a second to import, for which no other command should wait.
     with long_lived_imports():
         from bert_probe.server.start import start
 
-    content = None if view is None else _checked(view)
+    content = None if view is None else _read_checked(view)
     start(
         port,
         host,
@@ -70,8 +73,8 @@ def app(
     )
 
 
-def _checked(view: Path) -> bytes:
-    """What a view file holds; what is wrong with it is said here, and not in the browser."""
+def _read_checked(view: Path) -> bytes:
+    """Return the content of a view file or report; its errors are reported here, not in the browser."""
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 

@@ -1,4 +1,4 @@
-"""Commands on corpora: many sentences, read once into a store and asked from there."""
+"""The group of commands on corpora, which are read once into a store and then queried."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import click
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 
 COMMANDS = {
-    "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
+    "run": ("corpus_run", "Read the sentences of INPUTs into a store of tokens, head measures and vectors."),
     "near": (
         "corpus_near",
-        "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
+        "The contexts in STORE whose vectors are nearest to that of a word in TEXT.",
     ),
-    "query": ("corpus_query", "Answer SQL over the tables of STORE, by DuckDB."),
-    "heads": ("corpus_heads", "What each head does over all rows of STORE, or its typical rows."),
-    "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
-    "verify": ("corpus_verify", "Compare every file of STORE with its SHA-256."),
-    "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
+    "query": ("corpus_query", "Run a SQL query over the tables of STORE with DuckDB."),
+    "heads": ("corpus_heads", "Statistics of each head over all rows of STORE, or example rows of one head."),
+    "histograms": ("corpus_heads", "The histogram of a measure over all rows of STORE, for each head."),
+    "verify": ("corpus_verify", "Compare each file of STORE with its SHA-256 digest."),
+    "find": ("corpus_find", "Pairs of words in STORE where a head attends most from one tag to another."),
 }
-"""Command → its module, and its first sentence; see `main`."""
+"""Name of a command → its module and its first sentence; see `main`."""
 
 
-@click.group(cls=CommandGroup, commands=[LazyCommand(name, *about) for name, about in COMMANDS.items()])
+@click.group(cls=CommandGroup, commands=[LazyCommand(name, *source) for name, source in COMMANDS.items()])
 def corpus() -> None:
-    """Read many sentences once into a store of tables, and ask it."""
+    """Read many sentences once into a store of tables, and query it."""

@@ -1,4 +1,4 @@
-"""The command that finds rows by what a head does in them."""
+"""The command that searches a store by attention."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.corpus_options import asking_a_store
-from bert_probe.cli.options import asking
+from bert_probe.cli.corpus_options import store_options
+from bert_probe.cli.options import question_options
 from bert_probe.core.result import Result
 from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.store import Store
 
 
 @click.command()
-@asking_a_store
-@asking(AttentionSearch)
-def find(store: Store, asked: dict[str, Any]) -> Result:
-    """Where in STORE a head looks from a word of one kind to one of another.
+@store_options
+@question_options(AttentionSearch)
+def find(store: Store, arguments: dict[str, Any]) -> Result:
+    """Pairs of words in STORE where a head attends most from one tag to another.
 
-    Kinds are the tags of its files, and a head looks where its strongest weight lies. The store must hold
-    neighbours.
+    A pair counts if the head's largest weight goes from the one word to the other. The store must have been
+    made with --keep neighbours.
     """
-    return AttentionSearch(**asked).of(store)
+    return AttentionSearch(**arguments).of(store)

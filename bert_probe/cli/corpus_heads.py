@@ -1,4 +1,4 @@
-"""The commands on what heads do over all rows of a store."""
+"""The commands on head measures over all rows of a store."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.corpus_options import asking_a_store
-from bert_probe.cli.options import asking
+from bert_probe.cli.corpus_options import store_options
+from bert_probe.cli.options import question_options
 from bert_probe.core.result import Result
 from bert_probe.corpus.head_rows import RANKINGS, HeadExamples
 from bert_probe.corpus.head_summary import HeadStatistics
@@ -18,38 +18,39 @@ from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()
-@asking_a_store
-@asking(HeadStatistics)
+@store_options
+@question_options(HeadStatistics)
 @click.option(
     "--which",
     type=click.Choice(RANKINGS),
-    help="Rows of one head by one measure: nearest to its median, farthest from it, lowest or highest.",
+    help="Print the rows where one measure of one head is nearest to its median, farthest from it, lowest or "
+    "highest.",
 )
-@asking(HeadExamples, "head", "measure", "which")
-def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
-    """What each head does over all rows of STORE, or its typical rows.
+@question_options(HeadExamples, "head", "measure", "which")
+def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
+    """Statistics of each head over all rows of STORE, or example rows of one head.
 
-    Means with intervals, quantiles, the least and the most; with --which the rows that are the most typical
-    of a head for a measure, or the least.
+    The statistics are means with confidence intervals, quantiles, minimum and maximum. With --which, prints
+    the rows that are most typical of a head, least typical, or extreme.
     """
     with terminal_bar("Reading", "shards") as progress:
         if which is None:
-            if not asked.keys().isdisjoint(("top", "bin")):
+            if not arguments.keys().isdisjoint(("top", "bin")):
                 raise SelectionError(
-                    "--top and --bin are for rows of a head. Add --which, or leave both out."
+                    "--top and --bin are for the rows of one head. Add --which, or leave both out."
                 )
-            return HeadStatistics(**asked).of(store, progress)
-        chosen = asked.pop("heads", ())
-        if len(chosen) != 1 or "measure" not in asked:
+            return HeadStatistics(**arguments).of(store, progress)
+        heads = arguments.pop("heads", ())
+        if len(heads) != 1 or "measure" not in arguments:
             raise SelectionError(
-                "--which is of one head and one measure. Add --head, such as 3.1, and --measure."
+                "--which requires one head and one measure. Add --head, such as 3.1, and --measure."
             )
-        return HeadExamples(chosen[0], which=which, **asked).of(store, progress)
+        return HeadExamples(heads[0], which=which, **arguments).of(store, progress)
 
 
 @click.command()
-@asking_a_store
-@asking(HeadHistograms)
-def histograms(store: Store, asked: dict[str, Any]) -> Result:
-    """How a measure is spread over all rows of STORE, for every head."""
-    return HeadHistograms(**asked).of(store)
+@store_options
+@question_options(HeadHistograms)
+def histograms(store: Store, arguments: dict[str, Any]) -> Result:
+    """The histogram of a measure over all rows of STORE, for each head."""
+    return HeadHistograms(**arguments).of(store)

@@ -1,4 +1,4 @@
-"""The command that finds the contexts of a store nearest to a word."""
+"""The command that searches a store for the nearest contexts of a word."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Any
 import click
 
 from bert_probe.cli.consent import confirm
-from bert_probe.cli.corpus_options import asking_a_store
-from bert_probe.cli.options import asking
+from bert_probe.cli.corpus_options import store_options
+from bert_probe.cli.options import question_options, suggest_truncate_option
 from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
 from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()
-@click.option("--text", required=True, metavar="TEXT", help="Where the word stands.")
-@click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
+@click.option("--text", required=True, metavar="TEXT", help="Text with the word.")
+@click.option("--truncate", is_flag=True, help="Truncate a text that is too long for the model.")
 @click.option(
-    "--model", metavar="ID_OR_FOLDER", help="Open this one instead of the model that the store names."
+    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the store names."
 )
-@click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the hub.")
-@click.option("--yes", is_flag=True, help="Open the model that the store names, without asking.")
-@asking_a_store
-@asking(NearestContexts)
+@click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the Hub.")
+@click.option("--yes", is_flag=True, help="Open the model that the store names without confirmation.")
+@store_options
+@question_options(NearestContexts)
 def near(
     store: Store,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
     text: str,
     truncate: bool,
     model: str | None,
     revision: str | None,
     yes: bool,
 ) -> NearestContextsResult:
-    """The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.
+    """The contexts in STORE whose vectors are nearest to that of a word in TEXT.
 
-    Up to a million vectors each of them is looked at. Beyond, the first search of a layer makes an index,
-    which takes minutes and is kept in STORE/index; the JSON beside a file says how much of what is nearest it
-    finds.
+    The search is exact up to a million vectors. Beyond, the first search of a layer builds an index, which
+    takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
 
-    A model that is not the built-in is opened only with your consent: a store may be a stranger's.
+    Any other model than the built-in one is opened only after you agree: the store may be untrusted.
     """
-    named = store.named_model
-    if model is None and named is not None and not yes:
-        confirm("The store", store.manifest["model"]["model"], named)
-    trace = store.checkpoint(model, revision, trust=True).trace(text, truncate=truncate)
+    model_label = store.named_model
+    if model is None and model_label is not None and not yes:
+        confirm("The store", store.manifest["model"]["model"], model_label)
+    with suggest_truncate_option():
+        trace = store.checkpoint(model, revision, trust=True).trace(text, truncate=truncate)
     with terminal_bar("Preparing", "vectors") as progress:
-        return NearestContexts(**asked).of(store, trace, progress)
+        return NearestContexts(**arguments).of(store, trace, progress)

@@ -1,4 +1,4 @@
-"""What the commands that ask a store share."""
+"""The argument and options that commands on a store share."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.options import written_out
+from bert_probe.cli.options import output_options
 from bert_probe.corpus.store import open_corpus
 
 
-def asking_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """STORE, opened, and where the answer goes."""
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add STORE, which is passed opened as ``store``, and the options of the output."""
 
     @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
-    @written_out
+    @output_options
     @functools.wraps(command)
-    def run(folder: Path, **given: Any) -> Any:
-        return command(store=open_corpus(folder), **given)
+    def run(folder: Path, **values: Any) -> Any:
+        return command(store=open_corpus(folder), **values)
 
     return run

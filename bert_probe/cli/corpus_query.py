@@ -1,10 +1,10 @@
-"""The command that asks a store in SQL."""
+"""The command that runs SQL on a store."""
 
 from __future__ import annotations
 
 import click
 
-from bert_probe.cli.corpus_options import asking_a_store
+from bert_probe.cli.corpus_options import store_options
 from bert_probe.core.result import Result
 from bert_probe.corpus.query import SqlQuery
 from bert_probe.corpus.sql import DEFAULT_SECONDS
@@ -12,19 +12,19 @@ from bert_probe.corpus.store import Store
 
 
 @click.command()
-@asking_a_store
+@store_options
 @click.argument("sql")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
     default=DEFAULT_SECONDS,
     show_default=True,
-    help="The longest that it may take.",
+    help="Time limit of the query, in seconds.",
 )
 def query(store: Store, sql: str, seconds: float) -> Result:
-    """Answer SQL over the tables of STORE, by DuckDB.
+    """Run a SQL query over the tables of STORE with DuckDB.
 
-    Nothing but these can be read, and nothing can be written. DESCRIBE rows tells the columns of a table,
-    SHOW TABLES which there are.
+    A query can read these tables only, and cannot write. SHOW TABLES lists the tables, DESCRIBE rows the
+    columns of the table rows.
     """
     return SqlQuery(sql).of(store, seconds)

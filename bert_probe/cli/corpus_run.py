@@ -11,8 +11,15 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.logs import lines_of_json
-from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
+from bert_probe.cli.logs import open_log
+from bert_probe.cli.options import (
+    MODEL_HELP,
+    REVISION_HELP,
+    OutputPath,
+    as_named_option,
+    open_checkpoint,
+    question_options,
+)
 from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
 from bert_probe.corpus.chunks import SHARD_ROWS
 from bert_probe.corpus.ingest import IngestConfig
@@ -26,62 +33,82 @@ from bert_probe.runtime.interrupt import exit_on_sigterm
 from bert_probe.runtime.progress import terminal_bar
 
 
-def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Open the model that the options name, once the store is reserved."""
+def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name the model, which is opened after the store is reserved."""
 
-    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
-    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
+    @click.option("--revision", metavar="REV", help=REVISION_HELP)
     @click.option(
         "--dtype",
         type=click.Choice(["float32", "float16", "bfloat16", "float64"]),
         default="float32",
-        help="What the model computes in.",
+        show_default=True,
+        help="Data type of the weights and the computation.",
     )
     @functools.wraps(command)
-    def run(model: str | None, revision: str | None, dtype: str, out: Path, **given: Any) -> Any:
+    def run(model: str | None, revision: str | None, dtype: str, out: Path, **values: Any) -> Any:
         with exit_on_sigterm(), reserved_store(out):
-            return command(checkpoint=opened(model, revision, dtype), out=out, **given)
+            return command(checkpoint=open_checkpoint(model, revision, dtype), out=out, **values)
 
     return run
 
 
 @click.command()
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
-@click.option("--out", type=OutputPath(), metavar="STORE", required=True, help="The folder of the store.")
-@click.option("--text-column", "column", metavar="NAME", help="Of tables, JSON lines and Parquet.")
+@click.option("--out", type=OutputPath(), metavar="STORE", required=True, help="Folder of the store.")
+@click.option(
+    "--text-column",
+    "column",
+    metavar="NAME",
+    help="Column or key of the text in tables, JSON lines and Parquet.",
+)
 @click.option(
     "--shard-rows",
     type=click.IntRange(1),
     default=SHARD_ROWS,
     show_default=True,
     metavar="N",
-    help="Rows that are written together: what is lost when a run is ended.",
+    help="Sentences per shard; an interrupted run loses at most the shards in progress.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Shards at once."
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of shards that are processed in parallel.",
 )
 @click.option(
     "--on",
     type=click.Choice(["local", "ray"]),
     default="local",
     show_default=True,
-    help="Who works: threads of this process, or processes of Ray.",
+    help="Workers: threads of this process, or Ray actors.",
 )
-@click.option("--address", metavar="A", help="Of a cluster of Ray; else this machine alone.")
+@click.option("--address", metavar="A", help="Address of a Ray cluster.  [default: this machine only]")
 @click.option(
     "--num-gpus",
     type=click.FloatRange(0),
     metavar="F",
-    help="Of each of Ray's workers, or a part of one; else one if there is any.",
+    help="GPUs per Ray worker, can be a fraction.  [default: 1 if available]",
 )
-@click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
-@click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON a shard.")
+@click.option(
+    "--truncate",
+    is_flag=True,
+    help="Truncate sentences that are too long for the model instead of refusing them.",
+)
+@click.option(
+    "--log",
+    type=OutputPath(),
+    metavar="FILE",
+    help="Log file, to which a line of JSON is appended for each shard.",
+)
 @as_named_option
-@_opening
-@asking(IngestConfig)
+@_checkpoint_options
+@question_options(IngestConfig)
 def run(
     checkpoint: Checkpoint,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
     inputs: tuple[str, ...],
     out: Path,
     column: str | None,
@@ -94,14 +121,14 @@ def run(
     as_named: bool,
     log: Path | None,
 ) -> None:
-    """Read the sentences of INPUTs into a store: tokens, measures of heads, vectors.
+    """Read the sentences of INPUTs into a store of tokens, head measures and vectors.
 
-    INPUTs are files, folders and patterns: lines of text, CSV, JSON lines, Parquet, CoNLL-U; packed with gzip
-    or zstd. What cannot be read goes to a table of refusals, and the rest goes on. A run that is ended goes
-    on where it was when it is called again.
+    INPUTs are files, folders and glob patterns. Formats are lines of text, CSV, JSON lines, Parquet and
+    CoNLL-U, also compressed with gzip or zstd. Sentences that cannot be read are listed in a table of
+    refusals. The same command continues an interrupted run.
     """
-    question = IngestConfig(truncate=truncate, **asked)
-    with _logging(log) as told, _telling_how_to_go_on(out):
+    question = IngestConfig(truncate=truncate, **arguments)
+    with _log_to(log) as on_shard, _interruption_explained(out):
         store = build_corpus(
             checkpoint,
             question,
@@ -112,39 +139,40 @@ def run(
             shard_rows=shard_rows,
             on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,
-            on_shard=told,
+            on_shard=on_shard,
         )
-    click.echo(terminal.visible(_said(store)), err=True)
+    click.echo(terminal.visible(_summary(store)), err=True)
 
 
 @contextmanager
-def _telling_how_to_go_on(out: Path) -> Iterator[None]:
+def _interruption_explained(out: Path) -> Iterator[None]:
+    """State how many sentences an interrupted run has stored."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = ""
+        stored = ""
         with suppress(ProbeError):
             store = open_corpus(out)
-            kept = f" {store.records:,} of {store.manifest['records']:,} sentences are in {out}."
-        raise KeyboardInterrupt(f"Interrupted.{kept} The same command goes on.") from None
+            stored = f" {store.records:,} of {store.manifest['records']:,} sentences are in {out}."
+        raise KeyboardInterrupt(f"Interrupted.{stored} Run the same command to continue.") from None
 
 
 def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) -> ShardRunner:
     if on == "ray":
         return RayRunner(address, workers, num_gpus)
     if address is not None or num_gpus is not None:
-        raise SelectionError("--address and --num-gpus are of Ray. Add --on ray, or leave them out.")
+        raise SelectionError("--address and --num-gpus are for Ray. Add --on ray, or leave them out.")
     return ThreadRunner(workers)
 
 
-def _said(store: Store) -> str:
+def _summary(store: Store) -> str:
     refused = f", {store.refusals:,} refused (see {store.folder / 'refusals'})" if store.refusals else ""
     return f"{store.folder} holds {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
 
 
 @contextmanager
-def _logging(file: Path | None) -> Iterator[ShardLog]:
-    """Writes what happens into a file, a line each, with seconds since the beginning."""
-    begun = time.monotonic()
-    with lines_of_json(file, "a") as write:
-        yield lambda event: write({"seconds": round(time.monotonic() - begun, 3), **event})
+def _log_to(file: Path | None) -> Iterator[ShardLog]:
+    """Yield a function that appends an event to a log, with the seconds since the start."""
+    start = time.monotonic()
+    with open_log(file, "a") as write:
+        yield lambda event: write({"seconds": round(time.monotonic() - start, 3), **event})

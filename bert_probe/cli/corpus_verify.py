@@ -1,4 +1,4 @@
-"""The command that compares the files of a store with their digests."""
+"""The command that verifies the digests of a store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bert_probe.runtime.progress import terminal_bar
 @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
 @click.pass_context
 def verify(context: click.Context, folder: Path) -> None:
-    """Compare every file of STORE with its SHA-256.
+    """Compare each file of STORE with its SHA-256 digest.
 
-    A line for each file that differs goes to standard output; the status is 1 if there is any.
+    Prints a row for each file that differs, and exits with status 1 if there are any.
     """
     with terminal_bar("Comparing", "B") as progress:
         verification = verify_corpus(folder, progress)

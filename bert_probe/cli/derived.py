@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
-"""The decorator, name and documentation of a question: parsing whole modules takes a tenth of a second."""
+"""The decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
 
 Command = Callable[..., Any]
 
@@ -30,9 +30,9 @@ class DerivedCommand(NamedTuple):
     """A question whose command is derived from it.
 
     Attributes:
-        module: where its class is defined, within this package.
-        class_name: its public name.
-        summary: the first sentence of its documentation.
+        module: name of the module of its class, without "bert_probe.".
+        class_name: name of its class.
+        summary: first paragraph of its docstring.
     """
 
     module: str
@@ -44,7 +44,7 @@ class DerivedCommand(NamedTuple):
 def derived_commands() -> Mapping[str, DerivedCommand]:
     """Return all public questions by the name of their command.
 
-    The beginnings of the classes are parsed and nothing is imported, as most analyses need torch.
+    The source of the classes is parsed instead of imported, because most analyses import torch.
     """
     stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     commands: dict[str, DerivedCommand] = {}
@@ -63,7 +63,7 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
 
 
 def _command_name(node: ast.stmt) -> str | None:
-    """Return the command in the decorator of a question; None for anything else."""
+    """Return the command that a decorator `question` names; None for other statements."""
     for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
         if (
             isinstance(decorator, ast.Call)
@@ -86,15 +86,16 @@ def command_of(question: type[Question], name: str) -> click.Command:
     """Return the command of a question.
 
     Args:
-        question: a class whose `inputs` are a text, several texts, sentences, files or models.
+        question: a class whose `inputs` are texts, sentences, files or models.
         name: the last word of the command.
     """
-    from bert_probe.cli.options import asking, common, two_models
+    from bert_probe.cli.options import checkpoint_options, question_options, two_checkpoint_options
 
-    def run(asked: dict[str, Any], **values: Any) -> Result:
-        return _ask(question(**asked), values)
+    def run(arguments: dict[str, Any], **values: Any) -> Result:
+        return _answer(question(**arguments), values)
 
-    decorators = [two_models if question.inputs.models > 1 else common, asking(question)]
+    model_decorator = two_checkpoint_options if question.inputs.models > 1 else checkpoint_options
+    decorators = [model_decorator, question_options(question)]
     decorators += _parameters(question.inputs)
     command: Command = functools.reduce(
         lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
@@ -103,7 +104,7 @@ def command_of(question: type[Question], name: str) -> click.Command:
 
 
 def _help(question: type[Question]) -> str:
-    """Return the documentation of a question up to its first section, without the markup of code."""
+    """Return the docstring of a question up to its first section, without backticks."""
     text = getdoc(question) or ""
     for section in ("\n\nAttributes:", "\n\nRaises:", "\n\n>>>"):
         text = text.partition(section)[0]
@@ -116,7 +117,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     from bert_probe.core.inputs import ManyTraces
 
     path = click.Path(path_type=Path)
-    least, most = inputs.texts
+    min_texts, max_texts = inputs.texts
     parameters: list[Callable[[Command], Command]] = []
     if isinstance(inputs, ManyTraces):
         return [
@@ -126,25 +127,25 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
                 multiple=True,
                 required=True,
                 metavar="TEXT",
-                help="A text; two or more.",
+                help="Text; pass the option two or more times.",
             )
         ]
-    if most == 1:
+    if max_texts == 1:
         parameters += [click.argument("text_a", metavar="TEXT"), pair_option]
-    elif most == 2:
+    elif max_texts == 2:
         parameters.append(click.argument("text_a"))
-        parameters.append(click.argument("text_b", required=least == 2))
-        if least == 1:
+        parameters.append(click.argument("text_b", required=min_texts == 2))
+        if min_texts == 1:
             parameters.append(pair_option)
         for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
-            help_line = f"A second text, in the same input as TEXT_{side.upper()}."
+            help_line = f"Second text, in the same input of the model as TEXT_{side.upper()}."
             parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
     if inputs.has_sentences:
         labeled = getattr(inputs, "labeled_option", "")
         parameters.append(click.argument("file", type=path, required=not labeled))
         parameters.append(
             click.option(
-                "--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text."
+                "--column", metavar="NAME", help="Column of a .csv or .tsv file.  [default: sentence or text]"
             )
         )
     for name, file in inputs.files.items():
@@ -157,7 +158,7 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     return parameters
 
 
-def _ask(question: Any, values: dict[str, Any]) -> Result:
+def _answer(question: Any, values: dict[str, Any]) -> Result:
     """Read the inputs of a command and return the result."""
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
@@ -186,26 +187,26 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
         return [(text, None, truncate) for text in values["texts"]]
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
-        raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
+        raise SelectionError("TEXT_B and --pair exclude each other. Leave one of them out.")
     pair_a = values.get("pair_a") if pair is None else pair
     pairs = [(text_a, pair_a), (text_b, values.get("pair_b"))]
     return [(text, second, truncate) for text, second in pairs if text is not None]
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
-    """Read the sentences of FILE; return none if another file replaces them."""
+    """Return the sentences of FILE; empty if a file option replaces it."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.sentence_files import read_sentences
 
     options = [file.option for file in inputs.files.values()]
-    given = [file.option for name, file in inputs.files.items() if values[name] is not None]
-    if values["file"] is None and not given:
-        raise SelectionError(f"Give a FILE of sentences, or a table of labeled texts with {options[0]}.")
-    if values["file"] is not None and given:
-        raise SelectionError(f"Both FILE and {given[0]} are given. Leave one of them out.")
-    if given and values["column"] is not None:
-        raise SelectionError("--column goes with FILE. Leave it out.")
-    return () if given else read_sentences(values["file"], values["column"], values["as_named"])
+    passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
+    if values["file"] is None and not passed:
+        raise SelectionError(f"Pass a FILE of sentences, or a table of labeled texts with {options[0]}.")
+    if values["file"] is not None and passed:
+        raise SelectionError(f"FILE and {passed[0]} exclude each other. Leave one of them out.")
+    if passed and values["column"] is not None:
+        raise SelectionError("--column is for FILE. Leave it out.")
+    return () if passed else read_sentences(values["file"], values["column"], values["as_named"])
 
 
 def _rows(file: FileInput, path: Path, as_named: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they are called: most need torch, which alone takes seconds."""
+"""Commands whose modules are imported when they are called: most import torch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LazyCommand(click.Command):
         self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Return the context of the command itself, which is then what runs."""
+        """Import the command and return its context, so that it runs in place of this one."""
         with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")
@@ -35,8 +35,9 @@ class CommandGroup(click.Group):
     """A group of commands, some of which are derived from questions.
 
     Attributes:
-        prefix: the words in front of the names of its derived commands, such as "diff ".
-        has_derived: whether derived commands belong to it.
+        prefix: the group's name and a space, such as "diff ", with which the names of its derived commands
+            start; "" for all commands.
+        has_derived: whether the group contains derived commands.
     """
 
     def __init__(self, *args: Any, prefix: str = "", has_derived: bool = False, **kwargs: Any) -> None:
@@ -44,7 +45,7 @@ class CommandGroup(click.Group):
         self.prefix, self.has_derived = prefix, has_derived
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; a derived one only if none is defined by hand."""
+        """Return a command by its name; hand-written commands precede derived ones."""
         command = super().get_command(ctx, cmd_name)
         if command is None and self.has_derived and cmd_name in self._derived():
             derived = self._derived()[cmd_name]
@@ -56,16 +57,16 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *(self._derived() if self.has_derived else ())})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl+C is reported by `main` alone, where click would write an empty line first."""
+        """Run a command. Ctrl+C is reported by `main`, because click would print an empty line first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise click.Abort(*error.args) from None
 
     def _derived(self) -> Mapping[str, DerivedCommand]:
-        rest = {
+        commands = {
             name.removeprefix(self.prefix): derived
             for name, derived in derived_commands().items()
             if name.startswith(self.prefix)
         }
-        return {name: derived for name, derived in rest.items() if " " not in name}
+        return {name: derived for name, derived in commands.items() if " " not in name}

@@ -1,4 +1,4 @@
-"""What happens during long work, in a file."""
+"""Log files of long commands: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 from bert_probe.errors import ExportError
 
 _LOG_STARTS = (b'{"seconds": ', b'{"step": ')
-"""The first bytes of a log, of a corpus and of a training."""
+"""First bytes of the log of a corpus run and of a training."""
 
 
 @contextmanager
-def lines_of_json(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Writes what it is called with into a file as it comes, a line each; without a file nothing.
+def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes an event to a log at once; without a file it does nothing.
 
     Args:
-        mode: "x" to create the file, "w" to begin a log anew, "a" to append to a log.
+        file: the log.
+        mode: "x" to create the file, "w" to replace a log, "a" to append to a log.
 
     Raises:
-        ExportError: if it cannot be written, exists and must not, or is something else than such lines.
+        ExportError: if the file cannot be written, exists although `mode` is "x", or is not a log.
     """
     if file is None:
         yield lambda _: None
@@ -43,12 +44,12 @@ def lines_of_json(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[st
 
 
 def check_log(file: Path) -> None:
-    """Refuse to write into a file of another kind, for example into the data that are read.
+    """Refuse a file that exists and is not a log, for example the data that the command reads.
 
     Raises:
-        ExportError: if it is one, or cannot be read.
+        ExportError: if it is not a log, or cannot be read.
     """
-    if not file.is_file():  # a new one, a pipe or a device
+    if not file.is_file():  # does not exist, or is a pipe or a device
         return
     try:
         with file.open("rb") as stream:

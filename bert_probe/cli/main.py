@@ -1,8 +1,8 @@
-"""The command line: tables on standard output, or in a file.
+"""The command line, which prints tables to standard output or writes them to a file.
 
-Layers and heads count from 1 here; layer 0 is the output of the embeddings. Bad input is one line on
-standard error and exit status 2; Ctrl+C is one line and status 130, as shells have it. A check that finds
-something ends with status 1.
+Layers and heads count from 1; layer 0 is the output of the embeddings. Invalid input prints one line to
+standard error and exits with status 2; Ctrl+C prints one line and exits with 130, as in shells. A
+verification that finds differences exits with 1.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
-    "ask": ("reports", "Ask again what a view file asks."),
+    "ask": ("reports", "Compute the view of a view file again, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "corpus": ("corpus", "Read many sentences once into a store of tables, and ask it."),
-    "evaluate": ("evaluate", "How well the trained head of the model in FOLDER answers the texts of DATA."),
+    "corpus": ("corpus", "Read many sentences once into a store of tables, and query it."),
+    "evaluate": ("evaluate", "How well the trained head of a model predicts the labels of DATA."),
     "faithfulness": (
         "why",
-        "How well each attribution method predicts what removing words of TEXT does to the answer.",
+        "How well each attribution method predicts the effect of removing words of TEXT on the prediction.",
     ),
-    "find": ("attention", "Heads that attend most from one word to another, best first."),
+    "find": (
+        "attention",
+        "Heads ranked by how much they attend from one word to another, averaged over the pairs of words.",
+    ),
     "head-attribution": (
         "why",
-        "How one number of the model's answer for TEXT changes without each head, or each layer's heads.",
+        "How one number of the model's prediction for TEXT changes without each head, or each layer's heads.",
     ),
     "lens": (
         "lens",
@@ -43,47 +46,53 @@ COMMANDS = {
         "mcp",
         "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
     ),
-    "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
-    "predict": ("predict", "What the model's trained head answers for TEXT."),
-    "report": ("reports", "Make a report of VIEWs: pictures, tables, notes and code, in one page or a ZIP."),
+    "parameters": (
+        "parameters",
+        "The parameters of a model: name, group, shape, count, data type and bytes.",
+    ),
+    "predict": ("predict", "What the model's trained head predicts for TEXT."),
+    "report": (
+        "reports",
+        "Make a report of VIEWs with pictures, tables, notes and code: an HTML page or a ZIP.",
+    ),
     "rollout": (
         "attention",
-        "How much of each token reaches each other one through all layers of attention.",
+        "Attention rollout: how much of each token reaches every other token through all layers.",
     ),
-    "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
-    "train": ("train", "Teach a model a task on DATA, and save it in a folder that every command opens."),
+    "tokens": ("tokens", "The tokens of TEXT with their ID, segment, word and character offsets."),
+    "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
     "tune-lens": ("lens", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
-    "verify": ("reports", "Compute every number of a REPORT again, and say which differ and by how much."),
-    "why": ("why", "Which tokens or words one number of the model's answer for TEXT depends on."),
+    "verify": ("reports", "Compute every number of a REPORT again, and list the differences."),
+    "why": ("why", "How much one number of the model's prediction for TEXT depends on each token or word."),
 }
-"""Name of a hand-written command → its module and its first sentence. The others are derived, see `derived`.
+"""Name of a hand-written command → its module and its first sentence. The others are derived; see `derived`.
 
-A module is imported when one of its commands is called: most need torch, which alone takes seconds.
+A module is imported when one of its commands is called, because most import torch, which takes seconds.
 """
 
 _DIFF = CommandGroup(
     "diff",
     prefix="diff ",
     has_derived=True,
-    help="Compare two models: heads, vectors, answers or tokens of a TEXT, layers over a FILE, parameters.",
+    help="Compare two models: heads, vectors, predictions and tokens of a text, layers, and parameters.",
 )
 
 
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    commands=[*(LazyCommand(name, *about) for name, about in COMMANDS.items()), _DIFF],
+    commands=[*(LazyCommand(name, *source) for name, source in COMMANDS.items()), _DIFF],
     has_derived=True,
 )
 def commands() -> None:
-    """Open a transformer encoder and see what it does with your text.
+    """Look inside transformer encoders: attention, vectors, predictions and training.
 
-    Tables go to standard output as CSV, or to a file with --out.
+    Tables are printed to standard output as CSV, or written to a file with --out.
     """
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run a command; every failure that a person can mend is one line and status 2."""
+    """Run a command; an error that the user can fix prints one line and exits with status 2."""
     with terminal.streams():
         sys.exit(_status(arguments))
 
@@ -93,32 +102,32 @@ def _status(arguments: list[str] | None) -> int:
         with extras.required():
             return _run(arguments)
     except ProbeError as error:
-        return _told(str(error))
+        return _print_error(str(error))
     except click.NoSuchOption as error:
-        return _told(
+        return _print_error(
             f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help."
         )
     except click.ClickException as error:
-        return _told(f"{_sentence(error)} See bert-probe --help.")
+        return _print_error(f"{_sentence(error)} See bert-probe --help.")
     except (click.Abort, KeyboardInterrupt) as error:
-        return _told(str(error) or "Interrupted.", INTERRUPTED)
+        return _print_error(str(error) or "Interrupted.", INTERRUPTED)
 
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        ended = commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
+        status = commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return ended if isinstance(ended, int) else 0  # the status that a command ended with by itself
+    return status if isinstance(status, int) else 0  # a command may exit with a status of its own
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click lists choices one a line
+    message = error.format_message().replace("\n\t", " ")  # click lists choices on separate lines
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
-def _told(message: str, status: int = 2) -> int:
+def _print_error(message: str, status: int = 2) -> int:
     if sys.stderr is not None:
         sys.stderr.write(f"bert-probe: {terminal.visible(message)}\n")
         sys.stderr.flush()

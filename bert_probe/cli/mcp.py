@@ -1,4 +1,4 @@
-"""The command for agents."""
+"""The command that serves questions to agents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("mcp")
-@click.option("--only", multiple=True, metavar="NAME", help="Offer this question alone; may be given again.")
+@click.option("--only", multiple=True, metavar="NAME", help="Offer only this question; can be repeated.")
 def mcp(only: tuple[str, ...]) -> None:
     """Serve all questions as tools for agents (Model Context Protocol) over standard input and output.
 
-    It needs no network and opens no port; the agent's program starts it and ends it.
+    The server does not use the network; the agent's program starts and stops it.
     """
     if find_spec("mcp") is None:
-        raise UnavailableError('Agents need the package mcp. Install it with pip install "bert-probe[mcp]".')
+        raise UnavailableError(
+            'This command requires the package mcp. Install it with pip install "bert-probe[mcp]".'
+        )
     incoming, outgoing = _take_streams()
     with long_lived_imports():
         import anyio
@@ -38,16 +40,16 @@ def mcp(only: tuple[str, ...]) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # what is buffered is flushed at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # the buffer is flushed at exit
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
 
 
 def _take_streams() -> tuple[BinaryIO, TextIOWrapper]:
-    """Return standard input and output; everything else that reads or writes them no longer reaches them.
+    """Take over standard input and output, so that no other code can read from or write to them.
 
     Raises:
-        ExportError: one of them is closed.
+        ExportError: if one of them is closed.
     """
     try:
         incoming = os.fdopen(os.dup(0), "rb")

@@ -1,4 +1,4 @@
-"""What the commands share: opening the model, the options of a question, texts, printing the answer."""
+"""Decorators that the commands share: opening models, options of questions, texts, and output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.core.field_types_of_lists import ListOf
 from bert_probe.core.question import Question, field_type, option_name
 from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
-from bert_probe.errors import ExportError, SelectionError, UnavailableError
+from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal
 from bert_probe.runtime.interrupt import exit_on_sigterm
@@ -28,9 +28,12 @@ from bert_probe.views.page import EXTENSIONS, Page, is_view_file
 
 Command = Callable[..., Any]
 
+MODEL_HELP = "Hub ID or local folder.  [default: the built-in model]"
+REVISION_HELP = "Branch, tag or commit on the Hub."
+
 
 @contextmanager
-def reserving(files: Iterable[Path], force: bool) -> Iterator[None]:
+def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
     """Reserve output files until the block ends, however it ends; see `reserved`.
 
     Raises:
@@ -50,10 +53,12 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         return
     for parameter in context.command.params:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
-        for written in value if isinstance(value, tuple) else (value,):
-            for output in outputs if isinstance(written, str | Path) else ():
+        for argument in value if isinstance(value, tuple) else (value,):
+            for output in outputs if isinstance(argument, str | Path) else ():
                 with suppress(OSError, ValueError):  # a text, or a file that does not exist
-                    if output.is_file() and (output.samefile(written) or _belongs_to(output, Path(written))):
+                    if output.is_file() and (
+                        output.samefile(argument) or _belongs_to(output, Path(argument))
+                    ):
                         raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
 
@@ -74,107 +79,121 @@ class OutputPath(click.Path):
         return super().convert(os.path.expanduser(value), param, ctx)  # noqa: PTH111 - keeps ~ of an unknown user
 
 
-def common(command: Command) -> Command:
-    """Options that every command takes: open the model first, write the table of the answer last."""
-
-    @naming_a_model
-    @functools.wraps(command)
-    def run(model: str | None, revision: str | None, dtype: str, **given: Any) -> Any:
-        return command(checkpoint=opened(model, revision, dtype), **given)
-
-    return run
-
-
-def opened(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
-    """The model that the options name; see `load`. A download is seen on the terminal."""
-    # What a model runs in takes seconds to import, which a command that runs none should not wait for.
+def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
+    """Open the model that the options name; see `load`. A download draws its progress on the terminal."""
+    # Imported here because it takes seconds, for which a command that opens no model should not wait.
     from bert_probe.model.loading import load
 
     with terminal_bar("Downloading", "B") as progress:
         return load(model, revision, dtype=dtype, progress=progress)
 
 
-def naming_a_model(command: Command) -> Command:
-    """The same options for a command that opens the model itself, if it needs it; it returns an answer or a
-    table, and is told the file that this goes to, if any."""
+def checkpoint_options(command: Command) -> Command:
+    """Add the options that name one model, and all options of its answer; pass it as ``checkpoint``."""
 
-    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
-    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
-    @answering
+    @model_options
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
-        return command(**given)
+    def run(model: str | None, revision: str | None, dtype: str, **values: Any) -> Any:
+        return command(checkpoint=open_checkpoint(model, revision, dtype), **values)
 
     return run
 
 
-def two_models(command: Command) -> Command:
-    """MODEL_A and MODEL_B, opened as ``checkpoint`` and ``other``, and the options of every command."""
+def model_options(command: Command) -> Command:
+    """Add the options of `checkpoint_options` for a command that opens the model itself, if it needs it."""
+
+    @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
+    @click.option("--revision", metavar="REV", help=REVISION_HELP)
+    @_answer_options
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        return command(**values)
+
+    return run
+
+
+def two_checkpoint_options(command: Command) -> Command:
+    """Add MODEL_A and MODEL_B, and all options of an answer; pass them as ``checkpoint`` and ``other``."""
 
     @click.argument("model_a")
     @click.argument("model_b")
-    @click.option("--revision-a", metavar="REV", help="Branch, tag or commit of MODEL_A on the hub.")
-    @click.option("--revision-b", metavar="REV", help="Branch, tag or commit of MODEL_B on the hub.")
-    @answering
+    @click.option("--revision-a", metavar="REV", help="Branch, tag or commit of MODEL_A on the Hub.")
+    @click.option("--revision-b", metavar="REV", help="Branch, tag or commit of MODEL_B on the Hub.")
+    @_answer_options
     @functools.wraps(command)
     def run(
-        model_a: str, model_b: str, revision_a: str | None, revision_b: str | None, dtype: str, **given: Any
+        model_a: str, model_b: str, revision_a: str | None, revision_b: str | None, dtype: str, **values: Any
     ) -> Any:
-        checkpoint, other = opened(model_a, revision_a, dtype), opened(model_b, revision_b, dtype)
-        return command(checkpoint=checkpoint, other=other, **given)
+        checkpoint = open_checkpoint(model_a, revision_a, dtype)
+        return command(checkpoint=checkpoint, other=open_checkpoint(model_b, revision_b, dtype), **values)
 
     return run
 
 
-def answering(command: Command) -> Command:
-    """The options of every command that answers, whatever models it opens: what these compute in, and where
-    the answer goes."""
+def _answer_options(command: Command) -> Command:
+    """Add --dtype, --truncate, and the options of `output_options`."""
 
     @click.option(
         "--dtype",
         type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
         default="auto",
-        help="What the model computes in; auto is float32.",
+        show_default=True,
+        help="Data type of the weights and the computation; auto is float32.",
     )
-    @click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
-    @written_out
+    @click.option("--truncate", is_flag=True, help="Truncate a text that is too long for the model.")
+    @output_options
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
-        return command(**given)
+    def run(**values: Any) -> Any:
+        with suggest_truncate_option():
+            return command(**values)
 
     return run
 
 
-def written_out(command: Command) -> Command:
-    """Where an answer goes: standard output, or a file; and the file by which it is asked again."""
+@contextmanager
+def suggest_truncate_option() -> Iterator[None]:
+    """Name the option --truncate in the error of a text that is too long."""
+    try:
+        yield
+    except TooLongError as error:
+        raise TooLongError(str(error).replace("turn on truncation", "add --truncate")) from None
+
+
+def output_options(command: Command) -> Command:
+    """Add the options that say where the result goes: standard output, a file, or a view file.
+
+    The command returns a `Result`, a table, or a `Page`, which is a picture.
+    """
 
     @click.option(
         "--out",
         type=OutputPath(),
         metavar="FILE",
-        help="Write to a .csv, .json, .npz or .parquet file; the picture to .html, .svg or .png.",
+        help="Write the table to a .csv, .json, .npz or .parquet file, or the picture to a .html, .svg or "
+        ".png file.",
     )
-    @click.option("--force", is_flag=True, help="Replace files that are there.")
+    @click.option("--force", is_flag=True, help="Overwrite existing files.")
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
     @click.option(
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Write what was asked, and of whom, to a view file: for ask, report, and the app's --view.",
+        help="Also write the question, the model and the texts to a view file, which ask, report and app "
+        "--view open.",
     )
     @functools.wraps(command)
-    def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **given: Any) -> None:
-        own = out is not None and out.suffix.lower() == getattr(command, "writes", None)
-        _check(out, force, csv_safe, save_view)
-        with reserving(_outputs(out, own, save_view), force):
-            result = command(**given)
+    def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
+        has_own_format = out is not None and out.suffix.lower() == getattr(command, "own_extension", None)
+        _check_output_options(out, force, csv_safe, save_view)
+        with reserve_outputs(_output_files(out, has_own_format, save_view), force):
+            result = command(**values)
             if save_view is not None:
                 _save_view(result, save_view, force)
-            if out is not None and own:
+            if out is not None and has_own_format:
                 result.save(out, overwrite=force)
-                out = None  # the table goes where it does without
+                out = None  # the table is printed as well
             if out is not None and is_view_file(out):
-                _drawn(result).save(out, overwrite=force)
+                _to_page(result).save(out, overwrite=force)
                 return
             table = result.table() if isinstance(result, Result) else result
             if out is not None:
@@ -188,156 +207,157 @@ def written_out(command: Command) -> Command:
 def _save_view(result: Any, file: Path, force: bool) -> None:
     if not isinstance(result, Result):
         raise UnavailableError(
-            "There is no view file of this picture. Leave --save-view out, or ask for the table."
+            "This picture cannot be saved as a view file. Leave out --save-view, or write the table."
         )
     from bert_probe.reports.view_files import ViewFile
 
     write({file: ViewFile.of(result).to_bytes()}, overwrite=force)
 
 
-def writing(ending: str) -> Callable[[Command], Command]:
-    """For a command whose answers can be written in a way of their own; stands next to its function."""
+def own_extension(extension: str) -> Callable[[Command], Command]:
+    """Mark a command whose result writes files of this extension itself; the innermost decorator."""
 
     def decorate(command: Command) -> Command:
-        command.writes = ending  # type: ignore[attr-defined]
+        command.own_extension = extension  # type: ignore[attr-defined]
         return command
 
     return decorate
 
 
-def _check(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
+def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
     """Refuse options that do not fit together, before anything is computed."""
     if out is None and force and save_view is None:
-        raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
+        raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
-        raise SelectionError(f"--csv-safe is for CSV; {out.name} holds text exactly. Leave it out.")
+        raise SelectionError(
+            f"--csv-safe applies to CSV files only; {out.name} holds text unchanged. Leave it out."
+        )
 
 
-def _outputs(out: Path | None, own: bool, save_view: Path | None) -> list[Path]:
+def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None) -> list[Path]:
     """Return all files that a command writes."""
     views = [] if save_view is None else [save_view]
     if out is None:
         return views
-    if own:
+    if has_own_format:
         return [*files.described(out), *views]
-    return [*([out] if is_view_file(out) else _places(out)), *views]
-
-
-def _places(out: Path) -> list[Path]:
-    """The files of a table; an unknown ending is told with those of pictures."""
+    if is_view_file(out):
+        return [out, *views]
     try:
-        return files.places(out)
-    except ExportError as error:
+        return [*files.places(out), *views]
+    except ExportError as error:  # the extensions of pictures are allowed too
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
-def picture_asked() -> bool:
-    """Whether the command that runs is to write a picture."""
+def is_picture_requested() -> bool:
+    """Return whether the running command writes a picture."""
     out = click.get_current_context().params["out"]
     return out is not None and is_view_file(out)
 
 
-def _drawn(result: Any) -> Page:
-    """The picture of what a command returns, which may be a page already."""
+def _to_page(result: Any) -> Page:
+    """Return the picture of what a command returned."""
     if isinstance(result, Page):
         return result
     if not isinstance(result, Result):
-        raise UnavailableError("There is no picture of this table. Give --out another ending, such as .csv.")
-    # Not above: a command that draws nothing needs few of the analyses.
+        raise UnavailableError(
+            "This table cannot be drawn as a picture. Choose another extension for --out, such as .csv."
+        )
+    # Imported here because it imports many analyses, which only a picture needs.
     from bert_probe.views import pictures
 
     return pictures.page(result)
 
 
-def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
-    """Options for the fields of a question, but for some; stands between `common` and the texts.
+def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
+    """Add an option for each field of a question; stands between the options of the model and the texts.
 
-    The command gets what was given as its argument ``param``: arguments for the question, or for another
-    one that has such fields too. They are read against its checkpoint, or against its store.
+    The options given are passed as the dict ``arguments``, field name → value, read against the command's
+    checkpoint or store. Several decorators on one command fill the same dict.
+
+    Args:
+        cls: the question.
+        excluded: names of the fields that the command reads itself.
     """
-    taken = [field for field in fields(cls) if option_name(field) and field.name not in left_out]
+    included = [field for field in fields(cls) if option_name(field) and field.name not in excluded]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def run(**given: Any) -> Any:
-            sizes = given["store"].sizes if "store" in given else given["checkpoint"].description
-            values = given.pop("asked", {})  # of another question of the same command
-            for one in taken:
-                written = given.pop(_parameter(one))
-                if written not in (None, False, ()):
-                    values[one.name] = _value(one, written, sizes)
-            return command(asked=values, **given)
+        def run(**values: Any) -> Any:
+            sizes = values["store"].sizes if "store" in values else values["checkpoint"].description
+            arguments = values.pop("arguments", {})  # from the options of another question
+            for field in included:
+                text = values.pop(_parameter_name(field))
+                if text not in (None, False, ()):
+                    arguments[field.name] = _read_value(field, text, sizes)
+            return command(arguments=arguments, **values)
 
         decorated: Command = run
-        for one in reversed(taken):
-            decorated = _option(one)(decorated)
+        for field in reversed(included):
+            decorated = _option(field)(decorated)
         return decorated
 
     return decorate
 
 
-def _parameter(one: Field[Any]) -> str:
-    """Name that click gives the option's value; no argument of a command is called so."""
-    return f"asked_{one.name}"
+def _parameter_name(field: Field[Any]) -> str:
+    """Return the name of an option's value, which differs from the names of all arguments of commands."""
+    return f"field_{field.name}"
 
 
-def _option(one: Field[Any]) -> Callable[[Command], Command]:
-    kind, about = field_type(one), one.metadata["about"]
-    names = (_parameter(one), option_name(one))
+def _option(field: Field[Any]) -> Callable[[Command], Command]:
+    kind, help_text = field_type(field), field.metadata["about"]
+    names = (_parameter_name(field), option_name(field))
     if isinstance(kind, Flag):
-        return click.option(*names, is_flag=True, help=about)
-    needed = one.default is MISSING
+        return click.option(*names, is_flag=True, help=help_text)
+    is_required = field.default is MISSING
     if isinstance(kind, Choice):
-        # No default of click's own: what is not given is left to the question.
-        more = "" if needed else f"  [default: {one.default}]"
-        return click.option(*names, type=click.Choice(kind.words), help=about + more, required=needed)
-    several = isinstance(kind, ListOf)
-    return click.option(*names, metavar=kind.metavar, help=about, required=needed, multiple=several)
+        # The default is not passed to click: the question supplies it.
+        default = "" if is_required else f"  [default: {field.default}]"
+        return click.option(
+            *names, type=click.Choice(kind.words), help=help_text + default, required=is_required
+        )
+    is_list = isinstance(kind, ListOf)
+    return click.option(*names, metavar=kind.metavar, help=help_text, required=is_required, multiple=is_list)
 
 
-def _value(one: Field[Any], written: Any, sizes: Dimensions) -> Any:
-    kind = field_type(one)
+def _read_value(field: Field[Any], text: Any, sizes: Dimensions) -> Any:
+    kind = field_type(field)
     if isinstance(kind, Flag):
-        return not one.default
+        return not field.default
     if isinstance(kind, ListOf):
-        return tuple(kind.kind.read(one.name, text, sizes) for text in written)
-    return kind.read(one.name, written, sizes)
+        return tuple(kind.kind.read(field.name, element, sizes) for element in text)
+    return kind.read(field.name, text, sizes)
 
 
-def one_text(command: Command) -> Command:
-    """TEXT and --pair; the command gets their ``trace``."""
+def text_options(command: Command) -> Command:
+    """Add TEXT and --pair; pass them as ``trace``."""
 
     @click.argument("text")
     @pair_option
     @functools.wraps(command)
-    def run(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool, **given: Any) -> Any:
-        return command(trace=checkpoint.trace(text, pair, truncate), **given)
-
-    return run
-
-
-def two_texts(command: Command) -> Command:
-    """TEXT_A and TEXT_B, each read by itself; the command gets their traces ``a`` and ``b``."""
-
-    @click.argument("text_a")
-    @click.argument("text_b")
-    @functools.wraps(command)
-    def run(checkpoint: Checkpoint, text_a: str, text_b: str, truncate: bool, **given: Any) -> Any:
-        a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
-        return command(a=a, b=b, **given)
+    def run(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool, **values: Any) -> Any:
+        return command(trace=checkpoint.trace(text, pair, truncate), **values)
 
     return run
 
 
 def print_bytes(content: bytes) -> None:
-    """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
+    """Write bytes to standard output: tokens can be any Unicode, which the terminal may not encode."""
     if sys.stdout is None:
-        raise ExportError("Standard output is closed. Give a file with --out.")
-    assert isinstance(sys.stdout, terminal.SafeStream)  # made so by `main`
+        raise ExportError("Standard output is closed. Pass a file with --out.")
+    assert isinstance(sys.stdout, terminal.SafeStream)  # replaced in `main`
     sys.stdout.write_bytes(content)
 
 
-pair_option = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
+def print_message(message: str) -> None:
+    """Write a line to standard error, apart from the table."""
+    click.echo(f"bert-probe: {terminal.visible(message)}", err=True)
+
+
+pair_option = click.option("--pair", metavar="TEXT", help="Second text, in the same input of the model.")
 as_named_option = click.option(
-    "--as-named", is_flag=True, help="Read files as their endings say, even if they look like another format."
+    "--as-named",
+    is_flag=True,
+    help="Read files in the format of their extension, even if they look like another format.",
 )

@@ -1,4 +1,4 @@
-"""The command on a model's parameters."""
+"""The command that lists the parameters of a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from bert_probe.analyses.weights.model_sizes import ModelSizes
 from bert_probe.analyses.weights.parameters import Parameters
-from bert_probe.cli.options import naming_a_model, opened
+from bert_probe.cli.options import model_options, open_checkpoint
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.config_alone import PUBLISHED, open_config
@@ -14,15 +14,15 @@ from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()
-@naming_a_model
-@click.option("--all-columns", is_flag=True, help="Also part, kind, share, and what a tensor is tied to.")
+@model_options
+@click.option("--all-columns", is_flag=True, help="Also print part, kind, share and tied parameter.")
 @click.option(
     "--config",
     "configs",
     multiple=True,
     metavar="FILE|NAME",
-    help=f"The size of a model by its config alone: {', '.join(PUBLISHED)}, a config.json, a folder, or a "
-    "hub id, which may end in @REV. Give it again for another.",
+    help=f"Print the size of a model from its config: {', '.join(PUBLISHED)}, a config.json, a folder, or a "
+    "Hub ID, with @REV for a revision; can be repeated.",
 )
 def parameters(
     model: str | None,
@@ -30,17 +30,17 @@ def parameters(
     dtype: str,
     all_columns: bool,
     configs: tuple[str, ...],
-    truncate: bool,  # noqa: ARG001 - an option of all commands
+    truncate: bool,  # noqa: ARG001 - all commands have this option
 ) -> Result:
-    """Every parameter of the model: name, group, shape, count, type, bytes.
+    """The parameters of a model: name, group, shape, count, data type and bytes.
 
-    With --config instead a row for each model: layers, heads, dimensions, parameters by part, and the
-    memory of the weights; no weights are read. --model then puts an opened model beside them.
+    With --config, prints one row for each model instead: layers, heads, dimensions, parameters by part, and
+    memory of the weights. No weights are read. --model adds a row for an opened model.
     """
     if not configs:
-        return Parameters("all" if all_columns else "main").of(opened(model, revision, dtype))
+        return Parameters("all" if all_columns else "main").of(open_checkpoint(model, revision, dtype))
     if all_columns:
-        raise SelectionError("--all-columns is for the tensors of one model. Leave it out, or --config.")
+        raise SelectionError("--all-columns and --config exclude each other. Leave one of them out.")
     with terminal_bar("Downloading", "B") as progress:
-        found = [open_config(name, progress) for name in configs]
-    return ModelSizes().of(*found, *([opened(model, revision, dtype)] if model else []))
+        models = [open_config(name, progress) for name in configs]
+    return ModelSizes().of(*models, *([open_checkpoint(model, revision, dtype)] if model else []))

@@ -1,4 +1,4 @@
-"""Commands on view files and reports: a view asked again, several made into a report, a report checked."""
+"""Commands on view files and reports: compute a view again, make a report, verify a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 import click
 
 from bert_probe.cli.consent import YES, confirm
-from bert_probe.cli.options import OutputPath, opened, print_bytes, reserving, written_out
+from bert_probe.cli.options import (
+    OutputPath,
+    open_checkpoint,
+    output_options,
+    print_bytes,
+    print_message,
+    reserve_outputs,
+)
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError
@@ -20,14 +27,13 @@ from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report, check_ending
-from bert_probe.reports.verification import verify as verified
+from bert_probe.reports.verification import verify as verify_report
 from bert_probe.reports.view_files import ModelReference, read_view_file
-from bert_probe.runtime import terminal
 from bert_probe.runtime.progress import terminal_bar
 
 _FILE = click.Path(path_type=Path)
 _MODEL = click.option(
-    "--model", metavar="ID_OR_FOLDER", help="Open this one instead of the model that the file names."
+    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the file names."
 )
 
 
@@ -35,54 +41,61 @@ _MODEL = click.option(
 @click.argument("view", type=_FILE)
 @_MODEL
 @YES
-@written_out
+@output_options
 def ask(view: Path, model: str | None, yes: bool) -> Result:
-    """Ask again what a view file asks.
+    """Compute the view of a view file again, and print its table.
 
-    The app and every command write such files (--save-view); they hold the question, the texts and the name
-    of the model, and no numbers. A model that is not the built-in is opened only with your consent.
+    The app and most commands (--save-view) write view files. They contain the question, the texts and the
+    name of the model, and no numbers. Any other model than the built-in one is opened only after you agree.
     """
-    asked = read_view_file(view)
-    checkpoints = NamedModels(_opener(model, yes)).of(asked)
-    for name, checkpoint in zip(asked.models, checkpoints, strict=True):
-        if not name.fits(checkpoint):
-            _say(f"The view was made with other weights of {name.shown}: {name.weights_sha256[:12]}….")
-    with terminal_bar("Asking", "steps") as progress:
-        return asked.answer(*checkpoints, progress=progress).result
+    view_file = read_view_file(view)
+    checkpoints = NamedModels(_opener(model, yes)).of(view_file)
+    for reference, checkpoint in zip(view_file.models, checkpoints, strict=True):
+        if not reference.fits(checkpoint):
+            print_message(
+                f"The view was made with other weights of {reference.shown}: "
+                f"{reference.weights_sha256[:12]}…."
+            )
+    with terminal_bar("Computing", "steps") as progress:
+        return view_file.answer(*checkpoints, progress=progress).result
 
 
 @click.command()
 @click.argument("views", nargs=-1, required=True, type=_FILE, metavar="VIEW...")
 @click.option(
-    "--out", required=True, type=OutputPath(), metavar="FILE", help="A .html page, or a .zip of files."
+    "--out",
+    required=True,
+    type=OutputPath(),
+    metavar="FILE",
+    help="The report: a .html page, or a .zip of files.",
 )
-@click.option("--title", metavar="TEXT", help="Of the report.")
+@click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(
     "--note",
-    "noted",
+    "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="A note on the Nth view; {{3, weight}} is the number in row 3 of its table's column weight.",
+    help="Note on the Nth view; {{3, weight}} is replaced by row 3, column weight, of its table.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES
 def report(
-    views: tuple[Path, ...], out: Path, title: str | None, noted: tuple[str, ...], force: bool, yes: bool
+    views: tuple[Path, ...], out: Path, title: str | None, notes: tuple[str, ...], force: bool, yes: bool
 ) -> None:
-    """Make a report of VIEWs: pictures, tables, notes and code, in one page or a ZIP.
+    """Make a report of VIEWs with pictures, tables, notes and code: an HTML page or a ZIP.
 
-    A VIEW is a view file, or a tray file of the app, which holds several with their notes. The page opens
-    from a disk without a network; a ZIP holds it, and beside it data (Parquet), pictures (SVG) and a
-    manifest with SHA-256 and versions.
+    A VIEW is a view file, or a draft of a report saved in the app. The page opens from disk without a
+    network. A ZIP contains the page, data (Parquet), pictures (SVG), and a manifest with SHA-256 digests and
+    versions.
     """
     check_ending(out)
-    with reserving([out], force):
-        tray = _noted(_tray(views), noted)
-        tray = replace(tray, title=title) if title is not None else tray
+    with reserve_outputs([out], force):
+        draft = _add_notes(_read_draft(views), notes)
+        draft = replace(draft, title=title) if title is not None else draft
         with terminal_bar("Computing", "views") as progress:
-            made = Report.of(tray, NamedModels(_opener(None, yes)), progress)
-        made.save(out, overwrite=force)
-    _say(f"{len(made.items)} views in {out}.")
+            content = Report.of(draft, NamedModels(_opener(None, yes)), progress)
+        content.save(out, overwrite=force)
+    print_message(f"Saved {_count(len(content.items), 'view')} in {out}.")
 
 
 @click.command()
@@ -91,78 +104,79 @@ def report(
 @YES
 @click.pass_context
 def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> None:
-    """Compute every number of a REPORT again, and say which differ and by how much.
+    """Compute every number of a REPORT again, and list the differences.
 
-    A line for each difference goes to standard output; the status is 1 if there is any. Tolerances are
-    worked out from the model's own float32 error; see docs/report.md.
+    Prints a row for each difference, and exits with status 1 if there are any. Tolerances are derived from
+    the model's float32 rounding error; see docs/report.md.
     """
-    stated = read_report(file)
+    report = read_report(file)
     with terminal_bar("Computing", "views") as progress:
-        verdict = verified(stated, NamedModels(_opener(model, yes)), progress)
-    print_bytes(files.to_bytes(verdict.frame(), "csv"))
-    for remark in verdict.remarks:
-        _say(remark)
-    found = len(verdict.differences)
-    _say(
-        f"{len(stated.views)} views, {verdict.numbers:,} numbers computed again: "
-        + (f"{found:,} differences." if found else "nothing differs.")
+        verification = verify_report(report, NamedModels(_opener(model, yes)), progress)
+    print_bytes(files.to_bytes(verification.frame(), "csv"))
+    for remark in verification.remarks:
+        print_message(remark)
+    differences = len(verification.differences)
+    print_message(
+        f"Computed {_count(len(report.views), 'view')} and {_count(verification.numbers, 'number')} again: "
+        f"{_count(differences, 'difference') if differences else 'no differences'}."
     )
-    if found:
+    if differences:
         context.exit(1)
 
 
-def _tray(places: tuple[Path, ...]) -> Draft:
-    """View files and trays, in their order."""
+def _read_draft(paths: tuple[Path, ...]) -> Draft:
+    """Return a draft of all views of view files and drafts, in order; its title is the first that exists."""
     title = ""
     entries: list[DraftEntry] = []
-    for place in places:
-        held = read_any(read_bytes(place, MAX_BYTES), place.name)
-        if isinstance(held, Draft):
-            title, entries = title or held.title, [*entries, *held.entries]
+    for path in paths:
+        content = read_any(read_bytes(path, MAX_BYTES), path.name)
+        if isinstance(content, Draft):
+            title, entries = title or content.title, [*entries, *content.entries]
         else:
-            entries.append(DraftEntry(held))
+            entries.append(DraftEntry(content))
     return Draft(title, tuple(entries))
 
 
-def _noted(tray: Draft, noted: tuple[str, ...]) -> Draft:
-    entries = list(tray.entries)
-    for one in noted:
-        number, colon, note = one.partition(":")
+def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
+    entries = list(draft.entries)
+    for argument in notes:
+        number, colon, note = argument.partition(":")
         if not colon or not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= len(entries):
             raise SelectionError(
-                f"--note {one[:40]!r} names no view. Write the number of one, 1 to {len(entries)}, a colon "
-                "and the text."
+                f"--note must be the number of a view, 1 to {len(entries)}, a colon and the text, not "
+                f"{argument[:40]!r}."
             )
         entries[int(number) - 1] = replace(entries[int(number) - 1], note=note.strip())
-    return replace(tray, entries=tuple(entries))
+    return replace(draft, entries=tuple(entries))
 
 
-def _opener(instead: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
-    """What opens the models that a file names: it may be a stranger's, so nothing but the built-in is opened
-    without the reader's consent.
+def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
+    """Return a function that opens the models that a file names.
+
+    The file may be untrusted, so any other model than the built-in one is opened only after confirmation.
 
     Args:
-        instead: the model that the reader names.
+        replacement: the model to open instead, from --model.
+        yes: open models without confirmation.
     """
 
-    taken: set[str] = set()
+    replaced: set[str] = set()
 
-    def open_named(named: ModelReference) -> Checkpoint:
-        if instead is not None:
-            taken.add(named.weights_sha256)
-            if len(taken) > 1:
-                raise SelectionError("The file names two models, and --model only one. Leave it out.")
-            return opened(instead, None, named.dtype)
-        if not (named.is_built_in or yes):
-            confirm("The file", named.name, named.shown)
+    def open_reference(reference: ModelReference) -> Checkpoint:
+        if replacement is not None:
+            replaced.add(reference.weights_sha256)
+            if len(replaced) > 1:
+                raise SelectionError("--model replaces a single model, but the file names two. Leave it out.")
+            return open_checkpoint(replacement, None, reference.dtype)
+        if not (reference.is_built_in or yes):
+            confirm("The file", reference.name, reference.shown)
         try:
-            return opened(named.name or None, named.revision or None, named.dtype)
+            return open_checkpoint(reference.name or None, reference.revision or None, reference.dtype)
         except ProbeError as error:
-            raise type(error)(f"{error} With --model you can name it where it is here.") from None
+            raise type(error)(f"{error} Pass its folder on this machine with --model.") from None
 
-    return open_named
+    return open_reference
 
 
-def _say(sentence: str) -> None:
-    """A line beside the table."""
-    click.echo(f"bert-probe: {terminal.visible(sentence)}", err=True)
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The command on a text's tokens, which opens a model only where it must."""
+"""The command that lists tokens, which opens a model only if a file is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bert_probe.analyses.vocabulary.tokens import Tokens, TokensResult, token_table
-from bert_probe.cli.options import naming_a_model, opened, pair_option
+from bert_probe.cli.options import model_options, open_checkpoint, pair_option
 from bert_probe.model.tokens_alone import encode_without_model
 from bert_probe.runtime.progress import terminal_bar
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@naming_a_model
+@model_options
 @click.argument("text")
 @pair_option
 @click.pass_context
@@ -29,11 +29,11 @@ def tokens(
     pair: str | None,
     truncate: bool,
 ) -> TokensResult | pd.DataFrame:
-    """Tokens of TEXT: id, segment, word, place in the text."""
-    # A file says of which model they are, and on what it runs.
+    """The tokens of TEXT with their ID, segment, word and character offsets."""
+    # The provenance in a file needs the model.
     if not (context.params["out"] or context.params["save_view"]):
         with terminal_bar("Downloading", "B") as progress:
-            alone = encode_without_model(model, revision, text, pair, progress)
-        if alone is not None:
-            return token_table(alone)
-    return Tokens().of(opened(model, revision, dtype).trace(text, pair, truncate))
+            encoding = encode_without_model(model, revision, text, pair, progress)
+        if encoding is not None:
+            return token_table(encoding)
+    return Tokens().of(open_checkpoint(model, revision, dtype).trace(text, pair, truncate))

@@ -1,4 +1,4 @@
-"""The command that teaches a model a task."""
+"""The command that fine-tunes a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.logs import check_log, lines_of_json
-from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
+from bert_probe.cli.logs import check_log, open_log
+from bert_probe.cli.options import (
+    MODEL_HELP,
+    REVISION_HELP,
+    OutputPath,
+    as_named_option,
+    open_checkpoint,
+    print_bytes,
+    question_options,
+    reserve_outputs,
+)
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
@@ -30,44 +39,61 @@ from bert_probe.training.saving import check_space, find_leftovers, reserve_fold
 from bert_probe.training.train import Train
 from bert_probe.training.training_loop import OnEvaluation
 
-_PLACE = click.Path(path_type=Path)
-_SPARE = 1.2
-"""Times the weights that must be free on the disk: a folder also holds a tokenizer, and an adapter."""
+_DISK_SPACE_FACTOR = 1.2
+"""Free disk space required, as a multiple of the weights: the folder also holds the tokenizer and adapter."""
 
 
-def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Open the model that the options name, once it is plain that the new one can be written."""
+def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the model, which is opened after the outputs are reserved."""
 
-    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
-    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
-    @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", help="Of weights.")
-    @click.option("--out", type=OutputPath(), metavar="FOLDER", required=True, help="The model.")
-    @click.option("--force", is_flag=True, help="Replace a model that was saved here, and the log.")
+    @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
+    @click.option("--revision", metavar="REV", help=REVISION_HELP)
+    @click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float64"]),
+        default="float32",
+        show_default=True,
+        help="Data type of the weights and the computation.",
+    )
+    @click.option(
+        "--out", type=OutputPath(), metavar="FOLDER", required=True, help="Folder to save the model in."
+    )
+    @click.option("--force", is_flag=True, help="Replace a model that BERT Probe saved there, and the log.")
     @functools.wraps(command)
-    def run(model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **given: Any) -> Any:
-        logs = _logs(given["log"], out)
-        with reserving(logs, force), reserve_folder(out, force):
+    def run(
+        model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **values: Any
+    ) -> Any:
+        logs = _log_files(values["log"], out)
+        with reserve_outputs(logs, force), reserve_folder(out, force):
             for log in logs:
                 check_log(log)
-            for sentence in find_leftovers(out):
-                _say(sentence)
-            return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
+            for message in find_leftovers(out):
+                _print(message)
+            return command(checkpoint=open_checkpoint(model, revision, dtype), out=out, force=force, **values)
 
     return run
 
 
 @click.command()
-@click.argument("data", type=_PLACE)
-@click.option("--task", type=click.Choice(TASKS), help="What is taught; else told by the ending of DATA.")
-@click.option("--labels", "kind", type=click.Choice(KINDS), help="What the labels of a table are.")
-@click.option("--held-out", metavar="FILE|SHARE", help="What is asked for, not taught.  [default: 0.2]")
-@click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON an evaluation.")
-@_opening
-@asking(Train)
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--task", type=click.Choice(TASKS), help="Task to train.  [default: by the extension of DATA]")
+@click.option(
+    "--labels", "kind", type=click.Choice(KINDS), help="Type of the labels in a table.  [default: detected]"
+)
+@click.option(
+    "--held-out",
+    metavar="FILE|SHARE",
+    help="Share of DATA, or a file, that is held out for evaluation.  [default: 0.2]",
+)
+@click.option(
+    "--log", type=OutputPath(), metavar="FILE", help="Log file, with a line of JSON for each evaluation."
+)
+@_checkpoint_options
+@question_options(Train)
 @as_named_option
 def train(
     checkpoint: Checkpoint,
-    asked: dict[str, Any],
+    arguments: dict[str, Any],
     out: Path,
     force: bool,
     data: Path,
@@ -77,37 +103,37 @@ def train(
     log: Path | None,
     as_named: bool,
 ) -> None:
-    """Teach a model a task on DATA, and save it in a folder that every command opens.
+    """Fine-tune a model on DATA, and save it in a folder.
 
     DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; a .conll
     or .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
-    words are masked. The loss and the score on what is held out go to standard output. Ctrl+C ends the
-    training and keeps the best so far.
+    words are masked. Prints the loss and the score on the held-out split after each evaluation. Ctrl+C stops
+    the training and saves the best weights so far.
     """
-    share, others = _share(held_out)
-    question = Train(**asked | ({} if share is None else {"held_out": share}))
-    read = partial(_reading(data, task, kind), as_named=as_named)
-    plan = question.plan(checkpoint, read(data), None if others is None else read(others))
-    check_space(out, int(_SPARE * plan.bytes))
-    for sentence in (str(plan), *(f"Warning: {warning}" for warning in plan.warnings), *plan.notes):
-        _say(sentence)
+    share, held_out_file = _parse_held_out(held_out)
+    question = Train(**arguments | ({} if share is None else {"held_out": share}))
+    read = partial(_reader(data, task, kind), as_named=as_named)
+    plan = question.plan(checkpoint, read(data), None if held_out_file is None else read(held_out_file))
+    check_space(out, int(_DISK_SPACE_FACTOR * plan.bytes))
+    for message in (str(plan), *(f"Warning: {warning}" for warning in plan.warnings), *plan.notes):
+        _print(message)
     with (
-        _logging(log, force) as told,
+        _log_to(log, force) as on_evaluation,
         terminal_bar("Training", "steps") as bar,
-        cancel_on_interrupt(bar) as report,
+        cancel_on_interrupt(bar) as progress,
     ):
         try:
-            taught = plan.run(report, told)
+            result = plan.run(progress, on_evaluation)
         except Cancelled:
             raise click.Abort from None
-    taught.save_model(out, replace=force)
-    for sentence in (*taught.notes[len(plan.notes) :], f"Saved in {out}."):
-        _say(sentence)
-    print_bytes(files.to_bytes(taught.table(), "csv"))
+    result.save_model(out, replace=force)
+    for message in (*result.notes[len(plan.notes) :], f"Saved in {out}."):
+        _print(message)
+    print_bytes(files.to_bytes(result.table(), "csv"))
 
 
-def _logs(log: Path | None, out: Path) -> list[Path]:
-    """Return the log if it is a file to reserve, and not a pipe or a device.
+def _log_files(log: Path | None, out: Path) -> list[Path]:
+    """Return the log if it is a file, which can be reserved, and not a pipe or a device.
 
     Raises:
         SelectionError: if it is in the folder of the model.
@@ -121,38 +147,35 @@ def _logs(log: Path | None, out: Path) -> list[Path]:
     return [log]
 
 
-def _reading(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
-    """How files are read for a task."""
+def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
+    """Return the function that reads files for a task, by default the task of the extension."""
     name = data.name.lower().removesuffix(".gz")
-    told = (
-        TEXT_CLASSIFICATION
-        if is_table(name)
-        else TOKEN_CLASSIFICATION
-        if name.endswith((".conll", ".conllu"))
-        else FILL_MASK
-    )
-    if kind is not None and (task or told) != TEXT_CLASSIFICATION:
+    if task is None and is_table(name):
+        task = TEXT_CLASSIFICATION
+    elif task is None:
+        task = TOKEN_CLASSIFICATION if name.endswith((".conll", ".conllu")) else FILL_MASK
+    if kind is not None and task != TEXT_CLASSIFICATION:
         raise SelectionError(f"--labels is for {TEXT_CLASSIFICATION}. Leave it out.")
-    if (task or told) == TEXT_CLASSIFICATION:
+    if task == TEXT_CLASSIFICATION:
         return partial(read_labeled_texts, kind=kind)
-    return read_tagged_sentences if (task or told) == TOKEN_CLASSIFICATION else read_sentences
+    return read_tagged_sentences if task == TOKEN_CLASSIFICATION else read_sentences
 
 
-def _share(given: str | None) -> tuple[float | None, Path | None]:
-    """What --held-out means: a share, or a file."""
-    if given is None:
+def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
+    """Return the value of --held-out as a share or a file."""
+    if text is None:
         return None, None
-    number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", given, re.IGNORECASE)
-    return (float(given), None) if number and not Path(given).exists() else (None, Path(given))
+    is_number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE)
+    return (float(text), None) if is_number and not Path(text).exists() else (None, Path(text))
 
 
-def _say(sentence: str) -> None:
-    """A line beside the table."""
-    click.echo(terminal.visible(sentence), err=True)
+def _print(message: str) -> None:
+    """Write a line to standard error, apart from the table."""
+    click.echo(terminal.visible(message), err=True)
 
 
 @contextmanager
-def _logging(file: Path | None, force: bool) -> Iterator[OnEvaluation]:
-    """Writes each evaluation into a file, as it comes."""
-    with lines_of_json(file, "w" if force else "x") as write:
+def _log_to(file: Path | None, force: bool) -> Iterator[OnEvaluation]:
+    """Yield a function that writes an evaluation to a log."""
+    with open_log(file, "w" if force else "x") as write:
         yield lambda evaluation: write(evaluation.to_json())

@@ -65,7 +65,7 @@ class AttentionSearch(Question):
         """Return the pairs, sorted by decreasing weight, then in the order of the store.
 
         Args:
-            store: with neighbors and tags.
+            store: a store with neighbors and tags.
             progress: called with the number of seconds that the query has been running.
 
         Raises:

@@ -53,9 +53,9 @@ def build_corpus(
         checkpoint: the model.
         question: what to extract from each sentence.
         inputs: files, folders and patterns, see `find_inputs`.
-        folder: of the store; it is created, or continued.
-        column: of tables, JSON lines and Parquet; None for the only column, or the one named sentence or
-            text.
+        folder: the folder of the store, which is created or continued.
+        column: the text column of tables, JSON lines and Parquet; None for the only column, or the one named
+            sentence or text.
         as_named: read files as their endings say, even if they look like another format.
         shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.

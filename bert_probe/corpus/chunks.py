@@ -42,7 +42,7 @@ def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iter
     """Split records into chunks, the same records always in the same way.
 
     Args:
-        records: in input order.
+        records: the records in input order.
         max_records: maximum number of records in a chunk.
         max_bytes: maximum bytes of UTF-8 in a chunk; a longer record is a chunk of its own.
     """

@@ -43,7 +43,7 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
     """Return one measure of some heads for every row, float32 [head, row], rows in the order of the store.
 
     Args:
-        store: with profiles.
+        store: a store with profiles.
         measure: one of the measures of `Heads`.
         heads: layer × heads per layer + head, both from 0.
         progress: called with the number of shards read and their total.

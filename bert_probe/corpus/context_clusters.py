@@ -57,8 +57,8 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     """Project and cluster contexts.
 
     Args:
-        store: with vectors.
-        layer: of the vectors, from 0, which is the output of the embeddings.
+        store: a store with vectors.
+        layer: the layer of the vectors, from 0, which is the output of the embeddings.
         places: (row, position) of each context, from 1.
 
     Raises:
@@ -127,8 +127,8 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
     Special tokens are left out.
 
     Args:
-        store: with vectors.
-        layer: of the vectors, from 0, which is the output of the embeddings.
+        store: a store with vectors.
+        layer: the layer of the vectors, from 0, which is the output of the embeddings.
 
     Returns:
         None if the store has too few words.

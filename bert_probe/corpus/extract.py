@@ -218,8 +218,8 @@ class _Predictions:
         Args:
             group: indices of the sentences.
             members: the sentences.
-            inputs: of the model.
-            output: of the encoder.
+            inputs: the inputs of the model.
+            output: the output of the encoder.
 
         Raises:
             UnavailableError: logits are not finite.

@@ -1,4 +1,4 @@
-"""Read the rows of input files one after another, whatever the size of the file.
+"""Read the rows of input files one after another, without reading complete files into memory.
 
 A reader takes the lines of a file, the file's name for error messages, and a column name, and yields rows.
 Blank lines are not rows. A row that cannot be read has a problem instead of a text, and reading continues
@@ -384,9 +384,9 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
     """Yield the rows of a file; one with an unknown ending has a sentence per line.
 
     Args:
-        path: of the file.
-        name: of the file, for error messages.
-        column: of a table; None for the only column, or the one named sentence or text.
+        path: the path of the file.
+        name: the name of the file, for error messages.
+        column: the text column of a table; None for the only column, or the one named sentence or text.
 
     Raises:
         TextError: the file cannot be opened, or its header cannot be read.

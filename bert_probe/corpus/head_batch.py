@@ -135,14 +135,14 @@ class AttentionBlock:
         texts: which texts of the batch.
         queries: which of their tokens are queries.
         rows: the units that these tokens form.
-        units: of these texts.
+        units: the units of these texts.
         like: a tensor of the model, for its type and device.
 
     Attributes:
         texts: which texts of the batch.
         rows: which of their units are queries.
-        units: of these texts, on the model's device.
-        dtype: of the computation, float64 or float32.
+        units: the units of these texts, on the model's device.
+        dtype: the dtype of the computation, float64 or float32.
     """
 
     def __init__(self, texts: slice, queries: slice, rows: slice, units: Units, like: torch.Tensor) -> None:
@@ -234,7 +234,7 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 
     Args:
         layer: any layer of the model.
-        units: of the batch.
+        units: the units of the batch.
     """
     like = layer if isinstance(layer, torch.Tensor) else layer.query
     is_cpu = like.device.type == "cpu"

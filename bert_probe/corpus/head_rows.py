@@ -65,7 +65,7 @@ class HeadExamples(Question):
         """Return the rows; rows with equal values are ranked in the order of the store.
 
         Args:
-            store: with profiles.
+            store: a store with profiles.
             progress: called with the number of shards read and their total.
 
         Raises:
@@ -108,8 +108,8 @@ class HeadExamplesResult(Result):
 
     Attributes:
         sentences: the rows, in rank order.
-        values: of the measure, [row].
-        median: of the measure over all rows of the store.
+        values: the values of the measure, [row].
+        median: the median of the measure over all rows of the store.
         among: number of rows that were ranked: all, or those in the requested bin.
         links: URL of each row's head view within the app; "" for a model in memory.
     """

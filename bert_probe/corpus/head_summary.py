@@ -50,7 +50,7 @@ class HeadStatistics(Question):
         """Return means, confidence intervals, quantiles, minima and maxima.
 
         Args:
-            store: with profiles.
+            store: a store with profiles.
             progress: called with the number of shards read, over all measures, and their total.
 
         Raises:

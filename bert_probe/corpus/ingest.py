@@ -29,7 +29,7 @@ class IngestConfig(Question):
             "neighbours", the token that each token attends to most, for every head; "answers", the
             predictions of the model's classification or token classification head.
         words: merge the tokens of each word before computing any of these tables.
-        dtype: in which vectors are stored; float16 has 11 significant bits and takes half the space.
+        dtype: the data type of stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: truncate sentences that are too long instead of refusing them.
     """
 

@@ -56,7 +56,7 @@ class InputFile(MatchedFile):
     """An input file, with what is needed to notice that it changed.
 
     Attributes:
-        size: in bytes.
+        size: the size in bytes.
         sha256: digest of its bytes, without decompression.
         stamp: inode, size and times, which change with the content and are cheap to read.
     """
@@ -88,7 +88,7 @@ class Record:
 
 
 def find_inputs(
-    given: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
+    inputs: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
 ) -> tuple[MatchedFile, ...]:
     """Return the input files without duplicates, in the given order; within a folder or pattern by name.
 
@@ -97,8 +97,8 @@ def find_inputs(
     have any ending; if it is unknown, the file is text with a sentence per line.
 
     Args:
-        given: files, folders and patterns.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        inputs: files, folders and patterns.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
         as_named: read files as their endings say, even if they look like another format.
 
     Raises:
@@ -106,7 +106,7 @@ def find_inputs(
         EmptyTextError: nothing matches.
         SelectionError: a table has no such column, or several and none is named.
     """
-    sources = [given] if isinstance(given, (str, Path)) else given
+    sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
     if not files:
         raise EmptyTextError("There are no inputs. Give files, folders or patterns.")
@@ -291,7 +291,7 @@ def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator
 
     Args:
         files: from `find_inputs`.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
     """
     number = 0
     for file in files:
@@ -315,7 +315,7 @@ def count_records(
 
     Args:
         files: from `find_inputs`.
-        column: of the tables among them; None for the only column, or the one named sentence or text.
+        column: the text column of tables; None for the only column, or the one named sentence or text.
         progress: called now and then with the number of counted records, and 0 for the unknown total.
     """
     number = 0

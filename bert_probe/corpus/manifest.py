@@ -1,4 +1,4 @@
-"""Read and check the JSON files of a store. A store may come from a stranger, so no value is trusted."""
+"""Read and check the JSON files of a store. A store may be untrusted, so every value is checked."""
 
 from __future__ import annotations
 

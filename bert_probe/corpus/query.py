@@ -43,7 +43,7 @@ class SqlQuery(Question):
         """Return the rows that the query selects.
 
         Args:
-            store: with the tables.
+            store: a store with the tables.
             seconds: time limit.
             progress: called with the number of seconds that the query has been running.
 

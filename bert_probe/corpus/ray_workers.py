@@ -48,7 +48,7 @@ class RayRunner:
     """Runs the jobs of a corpus run in Ray actors.
 
     Attributes:
-        address: of a cluster, as ``ray.init`` takes it; None starts and stops Ray on this machine. If the
+        address: the address of a cluster, see ``ray.init``; None starts and stops Ray on this machine. If the
             program has already started Ray, that instance is used.
         workers: number of actors, each with one shard at a time. On this machine they share its cores; on a
             cluster each has one core.
@@ -122,10 +122,10 @@ class RayActor:
     """The class whose instances process chunks in Ray; it loads the model with the first chunk.
 
     Attributes:
-        folder: of the store, the same path on all machines.
+        folder: the folder of the store, the same path on all machines.
         question: resolved, see `IngestConfig.of`.
-        model: as `load` takes it.
-        revision: as `load` takes it.
+        model: the model, see `load`.
+        revision: the revision, see `load`.
         provenance: expected values of `_COMPARED`.
         threads: number of torch threads.
     """

@@ -55,7 +55,7 @@ class StoreTables:
         """Return the answer to a single SELECT.
 
         Args:
-            sql: in DuckDB's dialect.
+            sql: a query in DuckDB's dialect.
             seconds: time limit; None for no limit.
             progress: called with the number of seconds that the query has been running; an exception that it
                 raises ends the query.

@@ -23,7 +23,7 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
 
     Args:
         measure: one of `MEASURES`.
-        max_tokens: of the model, see `Description`.
+        max_tokens: the maximum number of tokens of the model, see `Description`.
     """
     longest = max_input_tokens(max_tokens)
     if measure == "entropy_bits":
@@ -38,7 +38,7 @@ def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any
 
     Args:
         profiles: measures of every head, float32 [sentence, layer, head, measure].
-        max_tokens: of the model, see `Description`.
+        max_tokens: the maximum number of tokens of the model, see `Description`.
     """
     count, layers, heads, _ = profiles.shape
     grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]

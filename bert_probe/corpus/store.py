@@ -175,7 +175,7 @@ class Store:
     def named_model(self) -> str | None:
         """The model that the manifest names, or None if the built-in model made the store.
 
-        A manifest may come from a stranger, so `checkpoint` opens this model only with the user's consent.
+        A manifest is untrusted, so `checkpoint` opens this model only with the user's consent.
         """
         model = self.manifest["model"]
         if model["weights_sha256"] == built_in_digest():
@@ -207,7 +207,7 @@ class Store:
             if not trust:
                 raise CheckpointError(
                     f"{self.folder.name} names the model {self.named_model}, which is opened only if "
-                    "you agree, as a store may be a stranger's. Name a model yourself, or pass trust=True."
+                    "you agree, because the store may be untrusted. Pass another model, or trust=True."
                 )
             model, revision = model_record["model"], model_record["revision"]
         from bert_probe.model.loading import load

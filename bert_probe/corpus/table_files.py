@@ -115,7 +115,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 def store_errors(name: str) -> Iterator[None]:
     """Turn errors while reading tables that contradict each other into a `StoreError`.
 
-    Opening a store checks the columns of its tables but not their values, which may come from a stranger.
+    Opening a store checks the columns of its tables but not their values, which are untrusted.
 
     Args:
         name: the store, for the message.

@@ -70,7 +70,7 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
     index that differs can be deleted; it is rebuilt when it is needed.
 
     Args:
-        folder: of the store.
+        folder: the folder of the store.
         progress: called with the number of compared bytes and their total.
 
     Raises:

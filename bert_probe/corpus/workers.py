@@ -32,7 +32,7 @@ class PendingChunks:
 
     Attributes:
         files: the inputs.
-        column: of tables among the files.
+        column: the text column of tables among the files.
         shard_rows: maximum number of records in a chunk, see `chunked`.
         shard_bytes: maximum bytes of UTF-8 in a chunk, see `chunked`.
         done: indices of the shards that exist.
@@ -57,7 +57,7 @@ class ShardJob:
     """What is done with every chunk, in any thread or process.
 
     Attributes:
-        folder: of the store.
+        folder: the folder of the store.
         checkpoint: the model.
         question: resolved, see `IngestConfig.of`.
         progress_of: shard index → progress callback for its records.

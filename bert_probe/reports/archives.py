@@ -33,8 +33,8 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
     name once, one file after the other, and no other bytes.
 
     Args:
-        content: of the ZIP.
-        name: of the ZIP, for error messages.
+        content: the content of the ZIP.
+        name: the name of the ZIP, for error messages.
 
     Raises:
         ReportError: the ZIP is damaged, is too large for a report, or has anything else.

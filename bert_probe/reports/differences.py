@@ -58,7 +58,7 @@ def note_difference(
     Args:
         actual: text in the report.
         expected: text that the note should have.
-        segments: of the expected text.
+        segments: the segments of the expected text.
 
     Returns:
         The cell that is referenced there, or "", and both texts around the difference.

@@ -43,8 +43,8 @@ class Draft:
         """Parse the content of a draft's file.
 
         Args:
-            content: of the file.
-            name: of the file, for error messages.
+            content: the content of the file.
+            name: the name of the file, for error messages.
 
         Raises:
             ReportError: the file is not a draft.
@@ -63,8 +63,8 @@ def read_any(content: bytes, name: str) -> ViewFile | Draft:
     """Parse the content of a view file or of a draft's file.
 
     Args:
-        content: of the file.
-        name: of the file, for error messages.
+        content: the content of the file.
+        name: the name of the file, for error messages.
 
     Raises:
         ReportError: the file is neither.

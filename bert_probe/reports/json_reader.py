@@ -77,8 +77,8 @@ def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
     """Yield a JSON object whose keys must all be read within the block.
 
     Args:
-        value: of a JSON document.
-        description: of the object, for error messages.
+        value: a value of a JSON document.
+        description: the description of the object, for error messages.
 
     Raises:
         ReportError: the value is not an object, or has unknown keys, which would otherwise be ignored
@@ -195,7 +195,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
 
     Args:
         content: the JSON document.
-        name: of the file, for error messages.
+        name: the name of the file, for error messages.
         key: identifies the kind of file; its value is the format.
         max_format: newest format that can be read.
 
@@ -228,7 +228,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
     return value
 
 
-def read_bytes(path: Path, most: int) -> bytes:
+def read_bytes(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file, up to one byte more than the limit, so that a caller notices an excess.
 
     Raises:
@@ -238,7 +238,7 @@ def read_bytes(path: Path, most: int) -> bytes:
         with path.open("rb") as stream:
             # A single read would allocate memory for the limit.
             blocks = iter(lambda: stream.read(_BLOCK), b"")
-            return b"".join(islice(blocks, most // _BLOCK + 1))[: most + 1]
+            return b"".join(islice(blocks, max_bytes // _BLOCK + 1))[: max_bytes + 1]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ReportError(f"{path} cannot be read: {reason}. Check the path.") from None

@@ -35,9 +35,9 @@ class NoteSegment:
     """A segment of a note: the author's words, or a referenced cell.
 
     Attributes:
-        text: as it is displayed.
-        row: of the referenced cell, from 0; None for the author's words.
-        column: of the referenced cell, from 0; None for the author's words.
+        text: the text as it is displayed.
+        row: the row of the referenced cell, from 0; None for the author's words.
+        column: the column of the referenced cell, from 0; None for the author's words.
     """
 
     text: str

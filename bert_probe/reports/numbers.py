@@ -69,8 +69,8 @@ class ViewNumbers:
     """All numbers of a view.
 
     Attributes:
-        result: of its question.
-        table: of the result.
+        result: the result of the question.
+        table: the table of the result.
         provenance: texts and numbers of the provenance, by path, without what depends on the machine.
         picture: None if the view has no picture.
     """
@@ -128,9 +128,9 @@ class ViewTolerances:
     """The tolerances of a view's numbers.
 
     Attributes:
-        table: of each column, or of the matrix.
-        provenance: of each float in the provenance.
-        payloads: of the arrays and leaves of each payload of the picture.
+        table: the tolerance of each column, or of the matrix.
+        provenance: the tolerance of each float in the provenance.
+        payloads: the tolerances of the arrays and leaves of each payload of the picture.
     """
 
     table: tuple[Tolerance, ...] = ()

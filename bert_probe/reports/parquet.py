@@ -49,7 +49,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
     """Decode a Parquet file.
 
     Args:
-        content: of the untrusted file.
+        content: the content of the untrusted file.
         expected: content of the expected file.
 
     Returns:

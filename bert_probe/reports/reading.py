@@ -38,14 +38,14 @@ class StatedView:
 
     Attributes:
         view: question, models and inputs.
-        title: of the view.
-        table: of the result.
+        title: the title of the view.
+        table: the table of the result.
         note: the note as "written", and as "shown" with its references resolved.
-        provenance: of the result.
+        provenance: the provenance of the result.
         code: in "python" and "shell".
-        tolerances: of the numbers.
+        tolerances: the tolerances of the numbers.
         picture: "component", "caveat" and "start".
-        payloads: of the picture, still encoded; None for an invalid one.
+        payloads: the payloads of the picture, still encoded; None for an invalid one.
         sha256: part → digest; "payloads" → list of digests.
         marks: checksums of the "rows" and "columns" of the table.
         raw: the parsed JSON of all of this.
@@ -99,7 +99,7 @@ class ReportFile:
     """A report that was read from a file.
 
     Attributes:
-        title: of the report.
+        title: the title of the report.
         made_with: library → version.
         views: data of its views.
         page: bytes of the page.

@@ -51,7 +51,7 @@ class Item:
     Attributes:
         entry: the view and its note.
         numbers: all numbers of the view.
-        tolerances: of the numbers.
+        tolerances: the tolerances of the numbers.
     """
 
     entry: DraftEntry
@@ -61,14 +61,14 @@ class Item:
     @property
     def title(self) -> str:
         """The caption of the picture, or else the name of the analysis."""
-        drawn = self.entry.view.drawn
-        if self.numbers.picture is not None and not drawn:
+        view_parameters = self.entry.view.drawn
+        if self.numbers.picture is not None and not view_parameters:
             captions = [payload.leaves.get("caption", "") for payload in self.numbers.payloads()]
             if captions and captions[0]:
                 return str(captions[0])
         analysis = self.numbers.result.question.analysis
         titles = {"lines": "Attention, token to token", "model": "Attention of all heads"}
-        return titles.get(drawn.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
+        return titles.get(view_parameters.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
 
     @cached_property
     def parts(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Report:
         """Write the report to a .html or .zip file.
 
         Args:
-            path: of the file.
+            path: the path of the file.
             overwrite: replace an existing file.
 
         Raises:
@@ -245,7 +245,7 @@ def manifest_of(title: str, made_with: Mapping[str, str], sha256: Mapping[str, s
     """Return the manifest of a ZIP.
 
     Args:
-        title: of the report.
+        title: the title of the report.
         made_with: library → version.
         sha256: file name → digest, for all other files.
     """
@@ -261,7 +261,7 @@ def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the text files of a view in a ZIP, which follow from the data of the report.
 
     Args:
-        view: of the report.
+        view: the view of the report.
         parts: data of the view, see `Item.parts`.
     """
     code, note = parts["code"], parts["note"]["shown"]

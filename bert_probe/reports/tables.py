@@ -33,8 +33,8 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: of the column.
-        kind: of its cells: a "number" is measured, with the error of float32; an "integer" is exact.
+        name: the name of the column.
+        kind: the kind of its cells: a "number" is measured, with the error of float32; an "integer" is exact.
         cells: Python values; None for a missing value.
     """
 

@@ -74,8 +74,8 @@ def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
     """Return the tolerance of each number column, or of a matrix as a whole.
 
     Args:
-        single: as requested, usually computed in float32.
-        double: computed in float64.
+        single: the table as requested, computed in float32 by default.
+        double: the table computed in float64.
     """
     rows = match_rows(single, double)
     double_columns = {column.name: column for column in double.columns}

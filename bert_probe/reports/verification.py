@@ -1,9 +1,9 @@
 """Verify a report: compute all its numbers again with the models that it names.
 
 Three comparisons find every change. Stated numbers are compared with those that the model gives here, which
-finds wrong numbers whatever else was changed to match. Stated data are compared with their SHA-256 digests,
-which finds any changed character. The page, and each file of a ZIP, is compared with what is rendered from
-the stated data, so markup, styles and scripts must be those of this program.
+finds wrong numbers even if everything else was changed to match. Stated data are compared with their SHA-256
+digests, which finds any changed character. The page, and each file of a ZIP, is compared with what is
+rendered from the stated data, so markup, styles and scripts must be those of this program.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class PageChange:
     Attributes:
         part: a cell of a table, a note, the data, the digest of the page, or anything else.
         view: number of the view, from 1; 0 outside of views.
-        row: of a cell, from 0, which is the header.
-        column: of a cell, from 0.
+        row: the row of a cell, from 0, which is the header.
+        column: the column of a cell, from 0.
         stated: text of the part in the page.
         rendered: text of the part in the rendered page.
     """

@@ -47,7 +47,7 @@ class ViewCheck:
     """Checks one view of a report, part by part.
 
     Attributes:
-        number: of the view, from 1.
+        number: the number of the view, from 1.
         stated: data of the view in the report.
         numbers: count of numbers that were compared.
         remarks: sentences for the user about what was not checked.

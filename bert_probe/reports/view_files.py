@@ -1,6 +1,6 @@
 """View files: the question, models, inputs and page of a view in JSON, from which it can be computed again.
 
-A view file has no results. It may come from a stranger: reading it checks everything and opens no model.
+A view file has no results. It may be untrusted: reading it checks everything and opens no model.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class AnsweredView:
     """The answer to a view's question.
 
     Attributes:
-        result: of the question.
-        traces: of the view's texts; empty for other inputs.
+        result: the result of the question.
+        traces: the traces of the view's texts; empty for other inputs.
     """
 
     result: Result
@@ -141,7 +141,7 @@ class ViewFile:
         """Create the view file of a result, from which the result can be computed again.
 
         Args:
-            result: of a question.
+            result: the result of a question.
             data: argument name → sentences or files that the question was asked about, if the result itself
                 does not have them.
 
@@ -273,12 +273,12 @@ class ViewFile:
 
     def _fits(self, inputs: Inputs) -> bool:
         """Return whether the view names what a question with these inputs needs, and nothing else."""
-        least, most = inputs.texts
+        min_texts, max_texts = inputs.texts
         required = {name for name, file in inputs.files.items() if file.is_required}
         has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
         return (
             len(self.models) == inputs.models
-            and least <= len(self.texts) <= (len(self.texts) if most is None else most)
+            and min_texts <= len(self.texts) <= (len(self.texts) if max_texts is None else max_texts)
             and required <= self.files.keys() <= inputs.files.keys()
             and has_rows
         )
@@ -296,8 +296,8 @@ def read(content: bytes, name: str = "The file") -> ViewFile:
     """Parse the content of a view file.
 
     Args:
-        content: of the file.
-        name: of the file, for error messages.
+        content: the content of the file.
+        name: the name of the file, for error messages.
 
     Raises:
         ReportError: the file is not a view file, is too large, or has a later format.

@@ -34,7 +34,7 @@ def file_differences(
     """Compare the files of a view in a ZIP with those that follow from the report's data.
 
     Args:
-        check: of the view; gets the digests that the manifest must state.
+        check: the check of the view, which gets the digests that the manifest must state.
         files: name → bytes, of the ZIP.
         actual: computed here.
     """
@@ -184,11 +184,11 @@ def _is_same_tag(stated: str, expected: str) -> bool:
     if stated == expected:
         return True
     (tag, end, text), (other_tag, other_end, other_text) = stated.partition(">"), expected.partition(">")
-    numbers, others = _DECIMAL.findall(tag), _DECIMAL.findall(other_tag)
+    numbers, other_numbers = _DECIMAL.findall(tag), _DECIMAL.findall(other_tag)
     return (
         (end, text) == (other_end, other_text)
         and _DECIMAL.sub("#", tag) == _DECIMAL.sub("#", other_tag)
-        and all(map(_is_rounding, numbers, others))
+        and all(map(_is_rounding, numbers, other_numbers))
     )
 
 

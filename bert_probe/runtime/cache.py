@@ -32,8 +32,8 @@ class Cache(Generic[K, V]):
         made: number of computed values.
     """
 
-    def __init__(self, most: float, size: Callable[[V], float] = lambda _: 1) -> None:
-        self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(most, getsizeof=size)
+    def __init__(self, max_size: float, size: Callable[[V], float] = lambda _: 1) -> None:
+        self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(max_size, getsizeof=size)
         self._pending: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
         self.asked = self.made = 0
@@ -116,8 +116,8 @@ class ResultCache:
             hold it: it takes long, proceeds in small steps, and its jobs have their own limit.
     """
 
-    def __init__(self, most: float, slots: AbstractContextManager[Any] | None = None) -> None:
-        self.cache: Cache[tuple[Hashable, ...], Any] = Cache(most, lambda result: max(1, result.nbytes))
+    def __init__(self, max_bytes: float, slots: AbstractContextManager[Any] | None = None) -> None:
+        self.cache: Cache[tuple[Hashable, ...], Any] = Cache(max_bytes, lambda result: max(1, result.nbytes))
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
     def forget(self) -> None:

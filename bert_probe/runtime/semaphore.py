@@ -32,11 +32,11 @@ class Semaphore:
         waited: total waiting time of all threads, in seconds.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.most = limit
         self.taken = self.waiting = 0
         self.waited = 0.0
-        self._semaphore = threading.BoundedSemaphore(most)
+        self._semaphore = threading.BoundedSemaphore(limit)
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:

@@ -18,14 +18,14 @@ _CONTROL_CHARACTERS = re.compile(
 """C0, DEL and C1 controls, line separators, bidirectional controls, surrogates."""
 
 
-def visible(text: str, kept: str = "") -> str:
+def visible(text: str, allowed: str = "") -> str:
     r"""Escape control characters, as in ``\x1b``; the result is one line.
 
     Args:
-        kept: characters that are not escaped.
+        allowed: characters that are not escaped.
     """
     return _CONTROL_CHARACTERS.sub(
-        lambda match: match[0] if match[0] in kept else match[0].encode("unicode_escape").decode(), text
+        lambda match: match[0] if match[0] in allowed else match[0].encode("unicode_escape").decode(), text
     )
 
 
@@ -53,7 +53,7 @@ class SafeStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write text; line ends and tabs are not escaped."""
         encoding = self.direct.encoding or "utf-8"
-        escaped = visible(text, kept="\n\t").encode(encoding, "backslashreplace").decode(encoding)
+        escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
         if escaped:  # click tests streams by writing "" and ignores errors of that
             with self._write_errors():
                 self.direct.write(escaped)

@@ -34,7 +34,7 @@ class TrainingExample:
 
     Attributes:
         inputs: model inputs, name → [token].
-        target: in the format of the objective.
+        target: the target in the format of the objective.
         line: line number in the file.
     """
 
@@ -235,7 +235,7 @@ class TokenObjective(Objective):
 MASKED_SHARE = 0.15
 """Share of the tokens of a text to predict; at least one."""
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-"""Of these tokens, the shares that are replaced by the mask and by a random token; the others are
+"""Shares of the tokens to predict that are replaced by the mask and by a random token; the others are
 unchanged.
 """
 
@@ -243,7 +243,7 @@ unchanged.
 class MaskedLmObjective(Objective):
     """Masked-language modeling, BERT's own objective (Devlin et al. 2019).
 
-    Masks are drawn anew each time that a text is used for training, but only once for held-out texts. The
+    Masks are sampled again each time that a text is used for training, but only once for held-out texts. The
     target of an example is the word index of each token, -1 for special tokens.
 
     Args:

@@ -30,14 +30,14 @@ from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""Of a folder's name that its temporary neighbors repeat: they must not be too long themselves."""
+"""Maximum length of the part of a folder's name that the names of temporary folders repeat."""
 
 
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
     """Reserve a folder until the block ends; `write_folder` in the block writes it.
 
-    Enter this before training: whatever keeps the folder from being written is an error at once.
+    Enter this before training, so that a folder that cannot be written is an error at once.
 
     Raises:
         ExportError: if another command writes this folder, it cannot be written, or it exists and must not be
@@ -63,10 +63,10 @@ def _locked(target_folder: Path, replaces: bool, reserve: bool) -> Iterator[Path
 
 
 def check_space(target_folder: Path, size: int) -> None:
-    """Check that a disk has room for a folder of about so many bytes.
+    """Check that the disk has enough free space for a folder of about `size` bytes.
 
     Raises:
-        ExportError: if it has not.
+        ExportError: if it does not.
     """
     with _system_errors(target_folder):
         free = shutil.disk_usage(_target(target_folder).parent).free

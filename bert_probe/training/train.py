@@ -65,7 +65,7 @@ class Train(Question):
         seed: random seed of the split, the order, new weights, dropout and masks.
         held_out: share of the data that is held out, if no held-out data are given.
         max_tokens: longer texts are truncated; None for the model's own limit.
-        whole_words: for masked-language modeling, mask all tokens of a word or none.
+        whole_words: whether masked-language modeling masks all tokens of a word or none.
     """
 
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
@@ -173,7 +173,7 @@ class TrainingPlan:
     """A training that is ready to run.
 
     Attributes:
-        question: with the default number of epochs and learning rate filled in.
+        question: the question with the default number of epochs and learning rate filled in.
         material: encoded texts with targets.
         pace: the training schedule.
         trainable, parameters: number of updated and of all parameters.

@@ -31,9 +31,9 @@ class TrainingResult(Result):
     """A trained checkpoint.
 
     Attributes:
-        question: with the number of epochs and the learning rate that were used.
+        question: the question with the number of epochs and the learning rate that were used.
         task: name of the task in transformers.
-        labels: of the head.
+        labels: the labels of the head.
         measure: name of the measure that selected the best checkpoint.
         history: all evaluations.
         best: the evaluation of the returned checkpoint.

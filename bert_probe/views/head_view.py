@@ -93,8 +93,8 @@ class HeadViewData:
         return units_of(self.trace, self.words)
 
 
-def _answer(of: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
-    return of(trace)
+def _answer(method: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
+    return method(trace)
 
 
 def payload(
@@ -182,7 +182,7 @@ OVERFLOW_OPTIONS: Final = ("several", "layout", "direction", "fit", "lines")
 
 def announced(
     trace: Trace,
-    shown: VersionedView,
+    versioned: VersionedView,
     *,
     offer: ToolbarOptions | None = None,
     source: str = "",
@@ -192,15 +192,17 @@ def announced(
 
     Args:
         trace: The text and its attention.
-        shown: The initial view.
+        versioned: The initial view.
         offer: Options of the toolbar; by default those that need only the payloads of the layers with `both`.
         source: URL prefix of the layers.
         reason: Why the app selected a head.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
-    options = offer or ToolbarOptions.of(trace, shown.view, OVERFLOW_OPTIONS, several=True, words=has_pieces)
+    options = offer or ToolbarOptions.of(
+        trace, versioned.view, OVERFLOW_OPTIONS, several=True, words=has_pieces
+    )
     return {
-        "selection": view_to_json(shown),
+        "selection": view_to_json(versioned),
         "offer": asdict(options),
         "source": source,
         "reason": None if reason is None else asdict(reason),

@@ -287,7 +287,7 @@ def token_pair_heatmap(
 
 
 def cosine_heatmap(
-    values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, whole: bool = False
+    values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, show_all: bool = False
 ) -> Heatmap:
     """Return a heatmap of the cosines of every two named items.
 
@@ -297,14 +297,14 @@ def cosine_heatmap(
         axis: Title of both axes.
         caption: Title of the heatmap.
         file_name: Name of saved files, without extension.
-        whole: Whether all cells are visible at first, however small.
+        show_all: Whether all cells are visible at first, however small.
     """
     drawing = HeatmapSpec(
         scale=COSINES,
         row_axis=axis,
         column_axis=axis,
         value_name="cosine",
-        whole=whole,
+        whole=show_all,
         caption=caption,
         file_name=file_name,
     )

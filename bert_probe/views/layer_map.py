@@ -136,16 +136,16 @@ class MapSelection(TypedDict):
     selected: list[int]
 
 
-def read_selection(state: object, of: str, count: int) -> MapSelection:
+def read_selection(state: object, map_digest: str, count: int) -> MapSelection:
     """Return the selection that the browser reports, or an empty one if the report is invalid or stale.
 
     Args:
         state: The report, which is not trusted.
-        of: `digest` of the current map.
+        map_digest: `digest` of the current map.
         count: Number of tokens.
     """
     report = state.get("selection") if isinstance(state, Mapping) else None
-    if not isinstance(report, Mapping) or report.get("of") != of:
+    if not isinstance(report, Mapping) or report.get("of") != map_digest:
         return {"pinned": None, "selected": []}
     pinned, selected = report.get("pinned"), report.get("selected")
     marks = selected if isinstance(selected, list) else []
@@ -155,10 +155,10 @@ def read_selection(state: object, of: str, count: int) -> MapSelection:
     }
 
 
-def read_view(state: object, of: str, layers: int) -> MapView | None:
+def read_view(state: object, map_digest: str, layers: int) -> MapView | None:
     """Return the view state that the browser reports, or None if the report is invalid or stale."""
     report = state.get("display") if isinstance(state, Mapping) else None
-    if not isinstance(report, Mapping) or report.get("of") != of:
+    if not isinstance(report, Mapping) or report.get("of") != map_digest:
         return None
     mode, layer, by = report.get("mode"), report.get("layer"), report.get("by")
     if mode not in MODES or by not in COLORINGS or type(layer) is not int or not 0 <= layer <= layers:

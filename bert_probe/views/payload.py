@@ -97,7 +97,7 @@ MAX_BYTES: Final = 256_000_000
 """Maximum size of a decompressed payload; a short text can decompress to very many bytes."""
 
 
-def decode_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
+def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the payload that `encode_text` encoded.
 
     Refuses everything that a browser might decode differently: foreign characters, bytes after the end, a
@@ -105,7 +105,7 @@ def decode_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
 
     Args:
         embedded: The compressed payload.
-        most: Maximum size of the payload in bytes.
+        max_bytes: Maximum size of the payload in bytes.
 
     Raises:
         ValueError: The text was not written by `encode_text`, or the payload is too large.
@@ -119,11 +119,11 @@ def decode_text(embedded: EmbeddedPayload, most: int = MAX_BYTES) -> bytes:
     compressed = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
-        content = inflate.decompress(compressed[:length], most + 1)
+        content = inflate.decompress(compressed[:length], max_bytes + 1)
     except zlib.error as error:
         raise ValueError(f"Not a valid payload: {error}.") from None
-    if len(content) > most:
-        raise ValueError(f"This payload is larger than {most:,} bytes.")
+    if len(content) > max_bytes:
+        raise ValueError(f"This payload is larger than {max_bytes:,} bytes.")
     if not inflate.eof or inflate.unused_data or any(compressed[length:]) or len(content) % planes:
         raise ValueError("Not a valid payload.")
     return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()

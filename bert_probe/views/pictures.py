@@ -111,12 +111,12 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
     return _HEATMAPS[type(result)](result)
 
 
-def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
+def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> Page:
     """Return a self-contained web page with the heatmaps, or the map, of a result.
 
     Args:
         result: The result.
-        drawn: The output of `heatmaps_of`, if it was computed already.
+        computed_heatmaps: The output of `heatmaps_of`, if it was computed already.
 
     Raises:
         UnavailableError: The result has no visualization.
@@ -131,7 +131,7 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     if isinstance(result, TokenMapResult):
         return layer_map.page(result, title)
     return matrix.page(
-        heatmaps_of(result) if drawn is None else drawn,
+        heatmaps_of(result) if computed_heatmaps is None else computed_heatmaps,
         title,
         CAVEAT if isinstance(result, _ATTENTION_RESULTS) else "",
     )

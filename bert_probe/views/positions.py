@@ -14,7 +14,7 @@ from bert_probe.views.steps import strips
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     """Return the heatmaps of the position embeddings and of sinusoids to compare with.
 
-    The list is empty if the question asks for a line chart.
+    The list is empty if the view of the question is a line chart.
     """
     if result.question.show == BY_COSINE:
         return [

@@ -68,13 +68,13 @@ class ToolbarOptions:
         )
 
 
-def toolbar_data(shown: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
+def toolbar_data(versioned: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
     """Return the data of a separate toolbar as JSON, for the views other than the head view.
 
     Args:
-        shown: The current view.
+        versioned: The current view.
         offer: The choices.
         key: Key of the component.
         source: URL prefix of the layers, from which the browser requests the labels of the heads.
     """
-    return {"key": key, "selection": view_described(shown), "offer": asdict(offer), "source": source}
+    return {"key": key, "selection": view_described(versioned), "offer": asdict(offer), "source": source}

@@ -131,12 +131,12 @@ def digest(units: Sequence[Token | Unit]) -> str:
 # JSON for the browser
 
 
-def view_to_json(shown: VersionedView) -> dict[str, Any]:
+def view_to_json(versioned: VersionedView) -> dict[str, Any]:
     """Return a view as JSON, layers from 1 and heads from 0."""
-    view = shown.view
+    view = versioned.view
     return {
-        "revision": shown.revision,
-        "of": shown.of,
+        "revision": versioned.revision,
+        "of": versioned.of,
         "value": {
             "layer": view.layer,
             "heads": ["mean"] if view.series == "mean" else list(view.series),
@@ -149,18 +149,18 @@ def view_to_json(shown: VersionedView) -> dict[str, Any]:
     }
 
 
-def view_from_json(held: Any, trace: Trace) -> VersionedView | None:
+def view_from_json(report: Any, trace: Trace) -> VersionedView | None:
     """Return the view that a browser reports, or None if it is not a view of this text.
 
     Invalid options become the defaults.
 
     Args:
-        held: The report, which is not trusted.
+        report: The report, which is not trusted.
         trace: The current text.
     """
-    if not isinstance(held, Mapping) or held.get("of") != digest(trace.tokens):
+    if not isinstance(report, Mapping) or report.get("of") != digest(trace.tokens):
         return None
-    revision, fields = held.get("revision"), held.get("value")
+    revision, fields = report.get("revision"), report.get("value")
     if type(revision) is not int or not 0 <= revision < 2**53 or not isinstance(fields, Mapping):
         return None
     layer, heads = fields.get("layer"), fields.get("heads")
@@ -177,7 +177,7 @@ def view_from_json(held: Any, trace: Trace) -> VersionedView | None:
         words,
         _allowed(fields.get("residual"), RESIDUALS, View.residual),
     )
-    return VersionedView(revision, held["of"], view)
+    return VersionedView(revision, report["of"], view)
 
 
 def _options(report: Any) -> Options:
@@ -225,16 +225,16 @@ LayerAndHeads: TypeAlias = tuple[int, Series]
 """A layer, from 1, and heads of it, from 0."""
 
 
-def to_address(view: View, usual: LayerAndHeads | None = None) -> dict[str, str | None]:
+def to_address(view: View, default: LayerAndHeads | None = None) -> dict[str, str | None]:
     """Return a view as URL parameters; None stands for a parameter that is absent.
 
     Args:
         view: The view.
-        usual: Layer and heads that are the default, and so not part of the URL.
+        default: Layer and heads that are the default, and so not part of the URL.
     """
     options, pins, defaults = view.options, ".".join(map(str, view.pins.units)), Options()
     series = () if view.series == "mean" else view.series
-    has_place = (view.layer, view.series) != usual
+    has_place = (view.layer, view.series) != default
     return dict.fromkeys(PARAMETERS) | {
         "layer": str(view.layer) if has_place else None,
         "head": str(series[0] + 1) if has_place and series else None,
@@ -253,62 +253,62 @@ def to_address(view: View, usual: LayerAndHeads | None = None) -> dict[str, str 
     }
 
 
-def has_layer_or_heads(given: Mapping[str, str]) -> bool:
+def has_layer_or_heads(parameters: Mapping[str, str]) -> bool:
     """Return whether URL parameters determine the layer or the heads."""
-    return not given.keys().isdisjoint(("layer", "head", "heads"))
+    return not parameters.keys().isdisjoint(("layer", "head", "heads"))
 
 
 def from_address(
-    given: Mapping[str, str], trace: Trace, usual: Callable[[], LayerAndHeads] | None = None
+    parameters: Mapping[str, str], trace: Trace, default_place: Callable[[], LayerAndHeads] | None = None
 ) -> tuple[View, list[UnknownChoice]]:
     """Return the view of URL parameters, and the parameters whose values do not exist.
 
     Args:
-        given: The parameters.
+        parameters: The parameters.
         trace: The text and its attention.
-        usual: Returns the default layer and heads if the parameters do not determine them; without it the
-            default is the mean over the heads of the last layer.
+        default_place: Returns the default layer and heads if the parameters do not determine them; without
+            it the default is the mean over the heads of the last layer.
     """
     unknown: list[UnknownChoice] = []
 
-    def choose(name: str, allowed: Mapping[str, Any], default: Any, what: str) -> Any:
-        value = given.get(name)
+    def choose(name: str, allowed: Mapping[str, Any], default: Any, field_name: str) -> Any:
+        value = parameters.get(name)
         if value is not None and value not in allowed:
-            unknown.append(UnknownChoice(what, value, str(default)))
+            unknown.append(UnknownChoice(field_name, value, str(default)))
         return default if value is None else allowed.get(value, default)
 
-    if usual is None or has_layer_or_heads(given):
+    if default_place is None or has_layer_or_heads(parameters):
         place: LayerAndHeads = (trace.layers, "mean")
         layers = {str(layer): layer for layer in range(1, trace.layers + 1)}
         heads: dict[str, Any] = {"mean": "mean", **{str(head + 1): head for head in range(trace.heads)}}
         single = choose("head", heads, "mean", "head")
         several = tuple(
-            dict.fromkeys(heads[name] for name in given.get("heads", "").split(".") if name in heads)
+            dict.fromkeys(heads[name] for name in parameters.get("heads", "").split(".") if name in heads)
         )
         # Other pages set only "head"; if it contradicts "heads", it is the newer choice.
-        agrees = "head" not in given or single == next(iter(several), None)
+        agrees = "head" not in parameters or single == next(iter(several), None)
         has_several = agrees and len(several) > 1 and "mean" not in several
         place = (
             choose("layer", layers, trace.layers, "layer"),
             several if has_several else "mean" if single == "mean" else (single,),
         )
     else:
-        place = usual()
-    words = given.get("words") == "1"
+        place = default_place()
+    words = parameters.get("words") == "1"
     residuals = {f"{share:g}": share for share in RESIDUALS}
     options = Options(
-        layout=_allowed(given.get("layout"), LAYOUTS, Options.layout),
-        direction=_allowed(given.get("direction"), DIRECTIONS, Options.direction),
-        specials=given.get("specials") != "0" and given.get("hide") != "specials",
-        fit=given.get("fit") == "1",
-        step=next((step for step in STEPS if str(step) == given.get("lines")), None),
-        renormalise=given.get("renormalise") == "1",
-        root=given.get("root") != "0",
+        layout=_allowed(parameters.get("layout"), LAYOUTS, Options.layout),
+        direction=_allowed(parameters.get("direction"), DIRECTIONS, Options.direction),
+        specials=parameters.get("specials") != "0" and parameters.get("hide") != "specials",
+        fit=parameters.get("fit") == "1",
+        step=next((step for step in STEPS if str(step) == parameters.get("lines")), None),
+        renormalise=parameters.get("renormalise") == "1",
+        root=parameters.get("root") != "0",
     )
     view = View(
         *place,
         options,
-        _parse_pins(given.get("pins", ""), len(units_of(trace, words))),
+        _parse_pins(parameters.get("pins", ""), len(units_of(trace, words))),
         choose("drawn", {name: name for name in measures()}, View.measure, "measure"),
         words,
         choose("residual", residuals, View.residual, "residual share"),

@@ -127,7 +127,7 @@ def test_similarity_equals_cosines_of_ablated_vectors(double_minilm: Checkpoint)
 
 def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    result = HeadAblation([(3, 1), (3, 2)], "mean").of(trace)
+    result = HeadAblation([(3, 1), (3, 2)], "mean", show="tokens").of(trace)
     frame = result.table()
     assert list(frame) == ["position", "token", "change"]
     assert frame["change"].tolist() == result.token_change.tolist()
@@ -159,7 +159,7 @@ def test_tables_of_tokens_pairs_and_set_agree(minilm: Checkpoint) -> None:
         "cls_change": result.cls_change,
         "mean_token_change": result.mean_token_change,
     }
-    (row,) = HeadAblation([(3, 1)], show="set").of(trace).table().to_dict("records")
+    (row,) = HeadAblation([(3, 1)]).of(trace).table().to_dict("records")
     assert (row["layer"], row["head"]) == (4, 2)
 
 
@@ -326,15 +326,16 @@ def test_the_command_line_gives_the_library_s_numbers(
     assert len(rows) == 72
     changes = [float(row["mean_token_change"]) for row in rows]
     assert changes == sorted(changes, reverse=True)
-    rows = lines("ablate", "--heads", "2.5,2.6", "--show", "set")
+    rows = lines("ablate", "--heads", "2.5,2.6")
+    assert rows == lines("ablate", "--heads", "2.5,2.6", "--show", "set")
+    assert list(rows[0]) == ["layer", "head", "cls_change", "mean_token_change"]
     result = HeadAblation([(1, 4), (1, 5)]).of(trace)
     assert [(row["layer"], row["head"]) for row in rows] == [("", "2.5+2.6")]
     assert float(rows[0]["mean_token_change"]) == result.mean_token_change
-    rows = lines("ablate", "--heads", "2", "--show", "set")
+    rows = lines("ablate", "--heads", "2")
     layer = HeadAblation([(1, head) for head in range(12)]).of(trace)
     assert float(rows[0]["mean_token_change"]) == layer.mean_token_change
     rows = lines("ablate", "--heads", "2.5,2.6", "--show", "tokens")
-    assert rows == lines("ablate", "--heads", "2.5,2.6")
     assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
     assert [float(row["change"]) for row in rows] == result.token_change.tolist()
     rows = lines("ablate", "--heads", "2.5", "--show", "after", "--specials", "--replacement", "mean")

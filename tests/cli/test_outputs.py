@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe.cli.logs import lines_of_json
+from bert_probe.cli.logs import open_log
 from bert_probe.core.writing import reserved
 from bert_probe.errors import ExportError
 from tests.helpers.command_line import bert_probe as run
@@ -134,6 +134,6 @@ def test_log_of_a_training_replaces_nothing_but_a_log() -> None:
 def test_log_that_appears_during_a_training_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('{"step": 1}\n')
-    with pytest.raises(ExportError), lines_of_json(log, "x"):
+    with pytest.raises(ExportError), open_log(log, "x"):
         pass
     assert log.read_text() == '{"step": 1}\n'

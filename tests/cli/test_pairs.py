@@ -1,4 +1,4 @@
-"""The commands on texts side by side: their tables, and what they refuse."""
+"""The commands on two or more texts print the tables of the library."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.helpers.command_line import bert_probe
 A, B = "Mehdi poured water until it was full.", "Mehdi poured water until it was empty."
 
 
-def prints(checkpoint: Checkpoint, result: Result, *words: str) -> None:
+def check_output(checkpoint: Checkpoint, result: Result, *words: str) -> None:
     """Check that a command prints the table of a result, to the last digit, and nothing else."""
     ended = bert_probe(*words, built_in=checkpoint)
     assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
 
 
 @pytest.mark.parametrize(("options", "layer"), [([], 6), (["--layer", "last"], 6), (["--layer", "0"], 0)])
-def test_similarity_of_two_texts_of_one_and_of_a_pair(
-    minilm: Checkpoint, options: list[str], layer: int
-) -> None:
+def test_similarity_takes_two_texts_one_or_a_pair(minilm: Checkpoint, options: list[str], layer: int) -> None:
     a, b, pair = minilm.trace(A), minilm.trace(B), minilm.trace(A, B)
-    prints(minilm, Similarity(layer).of(a, b), "similarity", A, B, *options)
-    prints(minilm, Similarity(layer).of(a), "similarity", A, *options)
-    prints(minilm, Similarity(layer).of(pair), "similarity", A, "--pair", B, *options)
-    prints(minilm, Similarity(layer, specials=True).of(a, b), "similarity", A, B, "--specials", *options)
+    check_output(minilm, Similarity(layer).of(a, b), "similarity", A, B, *options)
+    check_output(minilm, Similarity(layer).of(a), "similarity", A, *options)
+    check_output(minilm, Similarity(layer).of(pair), "similarity", A, "--pair", B, *options)
+    check_output(
+        minilm, Similarity(layer, specials=True).of(a, b), "similarity", A, B, "--specials", *options
+    )
 
 
-def test_similarity_has_the_columns_it_had(minilm: Checkpoint) -> None:
+def test_similarity_has_a_column_for_each_token(minilm: Checkpoint) -> None:
     header, *rows = bert_probe("similarity", A, "one word", built_in=minilm).rows
     assert header == ["token", "one", "word"]
     assert [row[0] for row in rows][:3] == ["me", "##hdi", "poured"]
@@ -41,52 +41,52 @@ def test_similarity_has_the_columns_it_had(minilm: Checkpoint) -> None:
     assert rows[0] == ["token", "-", "-", "b"]
 
 
-def test_the_baseline(minilm: Checkpoint) -> None:
-    prints(minilm, SimilarityBaseline().of(minilm), "baseline")
+def test_baseline_equals_that_of_the_library(minilm: Checkpoint) -> None:
+    check_output(minilm, SimilarityBaseline().of(minilm), "baseline")
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_a_minimal_pair_as_heads_as_moved_vectors_and_as_rows(minilm: Checkpoint, words: bool) -> None:
+def test_minimal_pair_has_all_tables(minilm: Checkpoint, words: bool) -> None:
     texts = minilm.trace(A), minilm.trace(B)
-    given = ["compare", A, B, *(["--words"] if words else [])]
+    command = ["compare", A, B, *(["--words"] if words else [])]
     pair = MinimalPair(words).of(*texts)
-    prints(minilm, pair, *given)
-    prints(minilm, pair.showing(by="jensen_shannon"), *given, "--by", "jensen_shannon")
-    prints(minilm, pair.showing(show="moved"), *given, "--show", "moved")
-    given[0] = "compare-row"
-    prints(minilm, MinimalPairRow(words=words).of(*texts), *given)
-    prints(minilm, MinimalPairRow("it", words=words).of(*texts), *given, "--token", "it")
+    check_output(minilm, pair, *command)
+    check_output(minilm, pair.showing(by="jensen_shannon"), *command, "--by", "jensen_shannon")
+    check_output(minilm, pair.showing(show="moved"), *command, "--show", "moved")
+    command[0] = "compare-row"
+    check_output(minilm, MinimalPairRow(words=words).of(*texts), *command)
+    check_output(minilm, MinimalPairRow("it", words=words).of(*texts), *command, "--token", "it")
     row = MinimalPairRow(3, 1, 4, words).of(*texts)
-    prints(minilm, row, *given, "--token", "3", "--layer", "2", "--head", "5")
+    check_output(minilm, row, *command, "--token", "3", "--layer", "2", "--head", "5")
 
 
-def test_compare_has_the_columns_it_had(minilm: Checkpoint) -> None:
+def test_compare_has_a_row_for_each_head(minilm: Checkpoint) -> None:
     rows = bert_probe("compare", A, B, built_in=minilm).records
     pair = MinimalPair().of(minilm.trace(A), minilm.trace(B))
     assert list(rows[0]) == ["layer", "head", "total_variation", "jensen_shannon"]
     assert len(rows) == 72
     for row in rows:
-        place = int(row["layer"]) - 1, int(row["head"]) - 1
-        assert np.float32(row["jensen_shannon"]) == pair.jensen_shannon[place]
+        index = int(row["layer"]) - 1, int(row["head"]) - 1
+        assert np.float32(row["jensen_shannon"]) == pair.jensen_shannon[index]
 
 
-def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> None:
+def test_context_takes_one_word_or_a_word_for_each_text(minilm: Checkpoint) -> None:
     texts = ["The coolest programming language is Python", "Python can be aggressive", "A snake"]
-    given = [word for text in texts for word in ("--in", text)]
+    inputs = [word for text in texts for word in ("--in", text)]
     traces = minilm.traces(texts)
     each = WordInContext(["language", "Python", "snake"]).of(traces)
     words = ["--word", "language", "--word", "Python", "--word", "snake"]
-    prints(minilm, each, "context", *words, *given)
-    prints(minilm, each.showing(layer=2), "context", *given, "--layer", "2", *words)
-    one = ("context", "--word", "python", *given[:4])
-    prints(minilm, WordInContext(["python"]).of(minilm.traces(texts[:2])), *one)
-    header, *rows = bert_probe(*one, built_in=minilm).rows
+    check_output(minilm, each, "context", *words, *inputs)
+    check_output(minilm, each.showing(layer=2), "context", *inputs, "--layer", "2", *words)
+    python = ("context", "--word", "python", *inputs[:4])
+    check_output(minilm, WordInContext(["python"]).of(minilm.traces(texts[:2])), *python)
+    header, *rows = bert_probe(*python, built_in=minilm).rows
     assert header == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
     assert [row[:3] for row in rows] == [[str(layer), "1", "2"] for layer in range(7)]
     numbered = ("context", "--word", "Python:2", "--in", "Python Python", "--in", "a Python python Python")
     assert len(bert_probe(*numbered, built_in=minilm).rows) == 8
     dash = WordInContext(["-"]).of(minilm.traces(["-5", "a - b"]))
-    prints(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--word", "-")
+    check_output(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--word", "-")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,10 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
     [
         (["similarity"], "Missing argument 'TEXT_A'"),
         (["similarity", "a", ""], "The text is empty"),
-        (["similarity", "a", "b", "--pair", "c"], "Both TEXT_B and --pair are given. Leave one of them out."),
+        (
+            ["similarity", "a", "b", "--pair", "c"],
+            "TEXT_B and --pair exclude each other. Leave one of them out.",
+        ),
         (["similarity", "a", "b", "--layer", "7"], "There is no layer 7: this model has layers 0 to 6."),
         (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),
         (["compare", "a"], "Missing argument 'TEXT_B'"),
@@ -127,5 +130,5 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
         (["baseline", "a"], "unexpected extra argument"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line(minilm: Checkpoint, words: list[str], sentence: str) -> None:
+def test_invalid_input_is_refused(minilm: Checkpoint, words: list[str], sentence: str) -> None:
     assert re.search(sentence, bert_probe(*words, built_in=minilm).refusal)

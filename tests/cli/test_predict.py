@@ -1,4 +1,4 @@
-"""The command predict: the columns of each task, what it says beside them, and what it refuses."""
+"""The command predict: its columns for each task, its notes, and its errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(minilm: Checkpoint) -> Run:
         ("next-sentence-prediction", [TEXT, "--pair", PAIR], "label,probability,logit"),
     ],
 )
-def test_the_columns_of_each_task(
+def test_columns_depend_on_the_task(
     run: Run, trained_folder: Folders, task: str, arguments: list[str], columns: str
 ) -> None:
     model = str(trained_folder("bert", task))
@@ -47,7 +47,7 @@ def test_the_columns_of_each_task(
     assert run(*arguments, "--model", model, "--task", task).rows == rows
 
 
-def test_the_built_in_models_answer_is_a_cosine(run: Run) -> None:
+def test_prediction_of_the_built_in_model_is_a_cosine(run: Run) -> None:
     header, values = run("A small boat", "--pair", "The little ship").rows
     assert header == ["cosine"]
     assert 0.5 < float(values[0]) < 0.9
@@ -56,7 +56,7 @@ def test_the_built_in_models_answer_is_a_cosine(run: Run) -> None:
     assert total == pytest.approx(float(values[0]), abs=1e-6)
 
 
-def test_notes_stand_beside_the_table(run: Run, trained_folder: Folders) -> None:
+def test_notes_are_printed_to_standard_error(run: Run, trained_folder: Folders) -> None:
     model = str(trained_folder("bert", "fill-mask"))
     ended = run("[MASK] and [MASK]", "--targets", "unknown,river", "--model", model)
     assert ended.status == 0
@@ -67,41 +67,41 @@ def test_notes_stand_beside_the_table(run: Run, trained_folder: Folders) -> None
     ]
 
 
-def test_a_word_to_mask_and_how_many(run: Run, trained_folder: Folders) -> None:
+def test_mask_option_replaces_a_word(run: Run, trained_folder: Folders) -> None:
     model = str(trained_folder("bert", "fill-mask"))
     rows = run("The unknown river", "--mask", "unknown", "--top", "7", "--model", model).rows
     assert len(rows) == 8
     assert run("The [MASK] river", "--top", "7", "--model", model).rows == rows
 
 
-def test_a_long_context_needs_no_option(run: Run, trained_folder: Folders) -> None:
+def test_long_context_is_read_in_windows(run: Run, trained_folder: Folders) -> None:
     ended = run(PAIR, "--pair", f"{TEXT} " * 30, "--model", str(trained_folder("bert", "question-answering")))
     assert ended.status == 0
     assert "overlapping windows" in ended.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (["a"], "How alike two texts are is asked of two. Give the second with --pair."),
+        (["a"], "Sentence similarity requires two texts. Pass the second with --pair."),
         (
             ["a", "--task", "fill-mask"],
             "no trained head for fill-mask. It has one for sen",
         ),
         (
             ["a", "--pair", "b", "--aggregation", "max"],
-            "--aggregation has no meaning for sentence-similarity.",
+            "--aggregation does not apply to sentence-similarity.",
         ),
-        (["a", "--pair", "b", "--targets", "c"], "--targets has no meaning for sentence-similarity."),
+        (["a", "--pair", "b", "--targets", "c"], "--targets does not apply to sentence-similarity."),
         (["a", "--task", "guessing"], "guessing"),
         (["a", "--task", "fill-mask", "--top", "0"], "top is 0; 1 or more can be given."),
         (["a", "--task", "fill-mask", "--targets", ","], "must be a list of words"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(run: Run, arguments: list[str], says: str) -> None:
-    assert says in run(*arguments).refusal
+def test_invalid_input_is_refused(run: Run, arguments: list[str], message: str) -> None:
+    assert message in run(*arguments).refusal
 
 
-def test_an_encoder_alone_has_no_answer(run: Run, family_folder: Callable[[str], Path]) -> None:
-    says = run("a", "--model", str(family_folder("bert"))).refusal
-    assert "has no trained head: it is an encoder alone." in says
+def test_encoder_without_a_head_is_refused(run: Run, family_folder: Callable[[str], Path]) -> None:
+    refusal = run("a", "--model", str(family_folder("bert"))).refusal
+    assert "has no trained head. Open a model that was trained for a task." in refusal

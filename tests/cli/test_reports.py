@@ -20,55 +20,57 @@ Run = Callable[..., tuple[int, str, str]]
 def run(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """Status, standard output and standard error of a command, in an empty folder."""
+    """A function that runs a command in an empty folder and returns its status, output and errors."""
     monkeypatch.chdir(tmp_path)
 
-    def ran(*arguments: str) -> tuple[int, str, str]:
+    def run_command(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([*arguments])
         return int(str(ended.value.code)), *capfd.readouterr()
 
-    return ran
+    return run_command
 
 
 @pytest.fixture
-def viewed(run: Run, family_folder: Callable[[str], Path]) -> str:
-    """A view file of a tiny model, and the table that it was written with."""
-    asked = ("heads", "--model", str(family_folder("bert")), "--save-view", "a.json", TEXT)
-    status, out, _ = run(*asked)
+def view_table(run: Run, family_folder: Callable[[str], Path]) -> str:
+    """The table of the view that is saved in a.json, of a tiny model."""
+    words = ("heads", "--model", str(family_folder("bert")), "--save-view", "a.json", TEXT)
+    status, out, _ = run(*words)
     assert status == 0
     return out
 
 
-def test_a_view_is_written_and_asked_again(run: Run, viewed: str) -> None:
-    assert run("ask", "a.json", "--yes") == (0, viewed, "")
+def test_view_file_gives_the_same_table(run: Run, view_table: str) -> None:
+    assert run("ask", "a.json", "--yes") == (0, view_table, "")
     status, out, error = run("ask", "a.json", "--yes", "--out", "again.csv", "--save-view", "b.json")
     assert (status, out, error) == (0, "", "")
-    assert Path("again.csv").read_text(encoding="utf-8") == viewed
+    assert Path("again.csv").read_text(encoding="utf-8") == view_table
     assert read_view_file(Path("b.json")) == read_view_file(Path("a.json"))
     status, _, error = run("ask", "a.json", "--yes", "--save-view", "b.json")
     assert (status, "b.json is there already" in error) == (2, True)
 
 
-@pytest.mark.usefixtures("viewed")
-def test_a_model_that_a_file_names_is_opened_only_when_the_reader_says_so(
-    run: Run, family_folder: Callable[[str], Path]
-) -> None:
+@pytest.mark.usefixtures("view_table")
+def test_model_of_a_file_is_opened_only_with_consent(run: Run, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder("bert")
     status, out, error = run("ask", "a.json")
     assert (status, out) == (2, "")
-    assert f"names the model {folder}, a folder of this machine" in error
+    assert f"names the model {folder}, a folder on this machine" in error
     status, _, error = run("report", "a.json", "--out", "r.html")
-    assert (status, "Give --yes" in error, Path("r.html").exists()) == (2, True, False)
+    assert (
+        status,
+        "Pass --yes to open it, or another model with --model." in error,
+        Path("r.html").exists(),
+    ) == (2, True, False)
     assert run("ask", "a.json", "--model", str(folder))[0] == 0
     status, _, error = run("ask", "a.json", "--model", str(family_folder("electra")))
     assert (status, "was made with other weights" in error) == (0, True)
 
 
-@pytest.mark.usefixtures("viewed")
-def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], Path]) -> None:
-    made = (
+@pytest.mark.usefixtures("view_table")
+def test_report_is_made_and_verified(run: Run, family_folder: Callable[[str], Path]) -> None:
+    words = (
         "report",
         "a.json",
         "--note",
@@ -79,36 +81,40 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         "--out",
         "r.html",
     )
-    assert run(*made) == (0, "", "bert-probe: 1 views in r.html.\n")
-    assert run(*made)[0] == 2, "it is there already"
+    assert run(*words) == (0, "", "bert-probe: Saved 1 view in r.html.\n")
+    assert run(*words)[0] == 2, "the file exists"
     status, out, error = run("verify", "r.html", "--yes")
     assert (status, out.count("\n")) == (0, 1)
-    assert error.endswith("nothing differs.\n")
+    assert error.endswith("again: no differences.\n")
     page = Path("r.html").read_text(encoding="utf-8")
     Path("r.html").write_text(page.replace(">First ", ">Final ", 1), encoding="utf-8")
     status, out, error = run("verify", "r.html", "--model", str(family_folder("bert")))
     assert status == 1
     assert out.splitlines()[0] == "view,table,row,column,stated,recomputed,difference,tolerance,finding"
     assert out.splitlines()[1].startswith("1,note,")
-    assert error.endswith("1 differences.\n")
+    assert error.endswith("1 difference.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["report", "a.json", "--out", "r.pdf"], "does not end in .html or .zip"),
-        (["report", "a.json", "--out", "r.html", "--note", "2:x"], "names no view"),
+        (
+            ["report", "a.json", "--out", "r.html", "--note", "2:x"],
+            "--note must be the number of a view, 1 to 1, a colon and the text, not '2:x'.",
+        ),
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),
         (["verify", "a.json"], "not a report"),
         (["ask", "page.json"], "has a page but no question"),
         (["app", "--view", "none.json"], "cannot be read"),
-        (["attention", TEXT, "--out", "x.html", "--save-view", "x.json"], "no view file of this picture"),
+        (
+            ["attention", TEXT, "--out", "x.html", "--save-view", "x.json"],
+            "This picture cannot be saved as a view file. Leave out --save-view, or write the table.",
+        ),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
-    arguments: list[str], sentence: str, run: Run, tmp_path: Path
-) -> None:
+def test_invalid_input_is_refused(arguments: list[str], sentence: str, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(ViewFile("Tokens").to_bytes())
     (tmp_path / "page.json").write_bytes(ViewFile(page="tokens", address={"a": TEXT}).to_bytes())
     status, out, error = run(*arguments)
@@ -118,6 +124,6 @@ def test_what_cannot_be_is_one_sentence(
     assert not list(tmp_path.glob("r.*"))
 
 
-def test_tokens_can_be_kept_too(run: Run) -> None:
+def test_tokens_are_saved_as_a_view(run: Run) -> None:
     assert run("tokens", TEXT, "--save-view", "t.json")[0] == 0
     assert json.loads(Path("t.json").read_text(encoding="utf-8"))["question"] == "Tokens"

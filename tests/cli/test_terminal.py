@@ -1,4 +1,4 @@
-"""What a command says when names are hostile, when it is interrupted, and when nobody takes what it says."""
+"""Messages escape control characters; interruptions and output errors print one line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.helpers.command_line import Ended, bert_probe, in_shell
 from tests.helpers.gate import prove_unless
 
 HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
-WRITTEN = r"a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
+ESCAPED = r"a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
 
 
-def test_a_name_in_a_config_does_not_steer_the_terminal(tmp_path: Path) -> None:
+def test_name_in_a_config_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": HOSTILE}), encoding="utf-8")
-    assert f"({WRITTEN}) is not a text encoder" in bert_probe("tokens", "a", "--model", str(tmp_path)).refusal
+    assert f"({ESCAPED}) is not a text encoder" in bert_probe("tokens", "a", "--model", str(tmp_path)).refusal
 
 
-def test_nor_does_the_name_of_a_folder_or_of_a_column(tmp_path: Path, minilm: Checkpoint) -> None:
+def test_name_of_a_folder_or_column_is_escaped(tmp_path: Path, minilm: Checkpoint) -> None:
     folder = tmp_path / "\x1b[31m\u202e\n\udc9b"
     folder.mkdir()
     assert r"\x1b[31m\u202e\n\udc9b has no conf" in bert_probe("tokens", "a", "--model", str(folder)).refusal
@@ -44,23 +44,23 @@ def test_nor_does_the_name_of_a_folder_or_of_a_column(tmp_path: Path, minilm: Ch
         ("tokens", "a", HOSTILE),
     ],
 )
-def test_nor_does_an_argument(arguments: tuple[str, ...], minilm: Checkpoint) -> None:
+def test_argument_is_escaped(arguments: tuple[str, ...], minilm: Checkpoint) -> None:
     refusal = bert_probe(*arguments, built_in=minilm).refusal
     assert not set(HOSTILE) - set("a]0;owned2Jxy") & set(refusal)
     assert r"\x1b" in refusal
 
 
-def test_data_stay_exact(tmp_path: Path, minilm: Checkpoint) -> None:
+def test_data_are_not_escaped(tmp_path: Path, minilm: Checkpoint) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\x1b[2J\ntwo \u202e\n", encoding="utf-8")
     records = bert_probe("sentences", str(file), "--show", "nearest", "--count", "1", built_in=minilm).records
     assert (records[0]["sentence_a"], records[0]["sentence_b"]) == ("one\x1b[2J", "two \u202e")
 
 
-def test_an_interrupt_is_one_line_and_the_status_that_shells_have_for_it(
+def test_interruption_prints_one_line_and_exits_with_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(*_given: object) -> None:
+    def interrupted(*_arguments: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(files, "form_of", interrupted)
@@ -69,7 +69,7 @@ def test_an_interrupt_is_one_line_and_the_status_that_shells_have_for_it(
 
 
 @pytest.mark.parametrize("module", prove_unless({"click", "torch"}, ["click", "pandas", "torch"]))
-def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, tmp_path: Path) -> None:
+def test_interruption_of_an_import_prints_one_line(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
     done = in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
     assert (done.returncode, done.stdout) == (130, b"")
@@ -83,7 +83,7 @@ def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, 
         {"probe --help", "probe tokens a"}, ["probe", "probe --help", "probe tokens -h", "probe tokens a"]
     ),
 )
-def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
+def test_full_output_prints_one_line(command: str) -> None:
     done = in_shell(f"{command} >/dev/full")
     assert done.returncode == 2
     assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
@@ -96,13 +96,13 @@ def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
         ["probe --help", "probe tokens a", "probe attention 'a b' --layout long"],
     ),
 )
-def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
-    # A reader that is gone before the first byte, however much a pipe may hold.
+def test_closed_pipe_is_not_an_error(command: str) -> None:
+    # `true` exits without reading, so even output that fits into the pipe's buffer may fail.
     done = in_shell(f"{command} | true")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_closed_output_is_one_line() -> None:
+def test_closed_output_prints_one_line() -> None:
     done = in_shell("probe tokens a >&-")
     assert done.returncode == 2
-    assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"
+    assert done.stderr == b"bert-probe: Standard output is closed. Pass a file with --out.\n"

@@ -1,4 +1,4 @@
-"""The command that teaches: what it writes, and that Ctrl+C keeps the best."""
+"""The command train: its output, its errors, and interruption."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(file: Path, count: int = 24, seed: int = 0) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family_folder: Callable[[str], Path]) -> Path:
-    """Where one works, with data and a model."""
+    """The current folder, with data and a model."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data.csv")
     (tmp_path / "bert").symlink_to(family_folder("bert"))
@@ -46,46 +46,49 @@ def train(*words: str) -> Ended:
 
 
 @pytest.mark.usefixtures("folder")
-def test_it_prints_the_history_and_saves_the_model() -> None:
+def test_history_is_printed_and_model_is_saved() -> None:
     ended = train("--update", "top:1", "--lr", "1e-3", "--batch", "8", "--seed", "3", "--log", "log.jsonl")
     assert ended.status == 0, ended.err
     rows = list(csv.DictReader(io.StringIO(ended.text)))
     assert [*rows[0]] == ["step", "epoch", "loss", "held_out_loss", "accuracy", "kept"]
-    said = ended.err.splitlines()
-    assert said[0].startswith(
+    messages = ended.err.splitlines()
+    assert messages[0].startswith(
         "20 texts for training, 4 held out. 8,626 of 32,722 parameters are updated in 6 steps of 8"
     )
-    assert said[-1] == "Saved in taught."
+    assert messages[-1] == "Saved in taught."
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
-    assert [str(one["step"]) for one in log] == [row["step"] for row in rows]
+    assert [str(evaluation["step"]) for evaluation in log] == [row["step"] for row in rows]
     assert bert_probe.load("taught").outputs["text-classification"].labels == ("with", "without")
-    asked = Train("top:1", 2, 1e-3, 8, seed=3)
+    question = Train("top:1", 2, 1e-3, 8, seed=3)
     data = bert_probe.read_labeled_texts("data.csv")
-    taught = asked.of(bert_probe.load("bert"), data)
-    assert [one.held_out_loss for one in taught.history] == [float(row["held_out_loss"]) for row in rows]
+    history = question.of(bert_probe.load("bert"), data).history
+    losses = [evaluation.held_out_loss for evaluation in history]
+    assert losses == [float(row["held_out_loss"]) for row in rows]
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("of_a_file", [False, True])
-def test_both_lines_teach_the_same_again(of_a_file: bool) -> None:
-    others = bert_probe.read_labeled_texts(write(Path("held_out.csv"), 8, seed=4)) if of_a_file else None
-    asked = Train(epochs=2, batch=4, seed=1, held_out=0.2 if of_a_file else 0.5)
-    taught = asked.of(bert_probe.load("bert"), bert_probe.read_labeled_texts("data.csv"), others)
-    *lines, last = taught.python.splitlines()
+@pytest.mark.parametrize("has_held_out_file", [False, True])
+def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
+    held_out = (
+        bert_probe.read_labeled_texts(write(Path("held_out.csv"), 8, seed=4)) if has_held_out_file else None
+    )
+    question = Train(epochs=2, batch=4, seed=1, held_out=0.2 if has_held_out_file else 0.5)
+    result = question.of(bert_probe.load("bert"), bert_probe.read_labeled_texts("data.csv"), held_out)
+    *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
     again = eval(last, names)
-    assert again.equals(taught.table())
-    assert again.attrs["provenance"] == json.loads(json.dumps(taught.provenance))
-    ended = run(*shlex.split(taught.shell)[1:])
+    assert again.equals(result.table())
+    assert again.attrs["provenance"] == json.loads(json.dumps(result.provenance))
+    ended = run(*shlex.split(result.shell)[1:])
     assert ended.status == 0, ended.err
     losses = [float(row["held_out_loss"]) for row in csv.DictReader(io.StringIO(ended.text))]
-    assert losses == pytest.approx(taught.table()["held_out_loss"].tolist())
+    assert losses == pytest.approx(result.table()["held_out_loss"].tolist())
     assert bert_probe.load("taught").tasks == ("text-classification",)
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     step = TrainingLoop.step
 
     def interrupted(self: TrainingLoop, done: int, loss: Any) -> bool:
@@ -102,7 +105,7 @@ def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("folder")
-def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_the_first_evaluation_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingLoop, "step", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = train("--epochs", "1")
     assert ended.status == 130
@@ -111,7 +114,7 @@ def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (["--held-out", "0.95"], "held_out is 0.95; 0 to 0.9 can be given"),
         (["--held-out", "none.csv"], "none.csv cannot be opened"),
@@ -123,30 +126,30 @@ def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.Monk
         (["--labels", "number"], "is not a number"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(words: list[str], said: str) -> None:
+def test_invalid_options_are_refused(words: list[str], reason: str) -> None:
     ended = train(*words)
     assert ended.status == 2
-    assert said in ended.err.splitlines()[-1]
+    assert reason in ended.err.splitlines()[-1]
     assert ended.out == b""
     assert not Path("taught").exists()
 
 
 @pytest.mark.usefixtures("folder")
-def test_data_that_no_training_can_begin_with_is_one_sentence() -> None:
+def test_unusable_data_are_refused() -> None:
     with Path("large.csv").open("wb") as large:
         large.truncate(10**9)
     Path("empty.csv").write_text("text,label\n")
-    for name, said in (("large.csv", "larger than 50 MB. Split the file"), ("empty.csv", "has no rows")):
+    for name, reason in (("large.csv", "larger than 50 MB. Split the file"), ("empty.csv", "has no rows")):
         ended = run("train", name, "--model", "bert", "--out", "taught")
         assert (ended.status, ended.out) == (2, b"")
-        assert said in ended.err.splitlines()[-1]
+        assert reason in ended.err.splitlines()[-1]
     assert not Path("taught").exists()
 
 
 @pytest.mark.usefixtures("folder")
-def test_teaching_on_by_another_seed_is_warned_of() -> None:
+def test_training_again_with_another_seed_gives_a_warning() -> None:
     assert train().status == 0
-    ended = run("train", "data.csv", "--model", "taught", "--out", "again", "--epochs", "1", "--seed", "1")
+    ended = run("train", "data.csv", "--model", "taught", "--out", "twice", "--epochs", "1", "--seed", "1")
     assert ended.status == 0, ended.err
     assert ended.err.count("Warning: This model was trained on this data") == 1
     ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
@@ -179,7 +182,7 @@ def test_failed_training_leaves_no_reservation(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("folder")
-def test_force_keeps_a_folder_of_other_things() -> None:
+def test_force_does_not_replace_a_folder_of_other_files() -> None:
     for name, content in (("config.json", "{}"), (".git/HEAD", "ref"), ("thesis.docx", "years")):
         Path("mine", name).parent.mkdir(parents=True, exist_ok=True)
         Path("mine", name).write_text(content)
@@ -224,7 +227,7 @@ def test_quoted_home_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("folder")
-def test_json_lines_are_learned_as_labeled_texts() -> None:
+def test_json_lines_are_read_as_labeled_texts() -> None:
     rows = [json.dumps({"text": row.text, "label": row.label}) for row in texts(24).rows]
     Path("data.jsonl").write_text("\n".join(rows))
     Path("lines.txt").write_text("\n".join(rows))
@@ -232,8 +235,8 @@ def test_json_lines_are_learned_as_labeled_texts() -> None:
     ended = run("train", "data.jsonl", *options, "--out", "taught")
     assert ended.status == 0, ended.err
     assert ended.text == run("train", "data.csv", *options, "--out", "same").text
-    refused = run("train", "lines.txt", *options, "--out", "lines").refusal
-    assert "is read as plain text, but it looks like JSON lines. Rename it to end in .jsonl." in refused
+    refusal = run("train", "lines.txt", *options, "--out", "lines").refusal
+    assert "is read as plain text, but it looks like JSON lines. Rename it to end in .jsonl." in refusal
     assert run("train", "lines.txt", *options, "--out", "lines", "--as-named").status == 0
 
 
@@ -267,7 +270,7 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
         ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is not finite"),
     ],
 )
-def test_data_that_cannot_be_learned_have_a_reason(rows: list[tuple[str, Any]], reason: str) -> None:
+def test_data_that_cannot_be_learned_are_refused(rows: list[tuple[str, Any]], reason: str) -> None:
     with Path("odd.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("text", "label"), *rows])
     assert reason in run("train", "odd.csv", "--model", "bert", "--out", "taught").refusal

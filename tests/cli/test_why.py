@@ -1,4 +1,4 @@
-"""The commands of attribution: the columns of each question, and what they refuse."""
+"""The commands on attribution: their columns, and their errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(minilm: Checkpoint) -> Run:
     return partial(command_line.bert_probe, built_in=minilm)
 
 
-def test_two_texts_have_a_matrix_that_adds_up_to_their_cosine(run: Run) -> None:
+def test_contributions_add_up_to_the_cosine(run: Run) -> None:
     cells = run("why", *BOATS).rows
     total = sum(float(cell) for row in cells[1:] for cell in row[1:])
     header, values = run("predict", *BOATS).rows
@@ -47,7 +47,7 @@ def test_two_texts_have_a_matrix_that_adds_up_to_their_cosine(run: Run) -> None:
         ("head-attribution", ["--show", "importance"], "layer,head,importance"),
     ],
 )
-def test_the_columns(
+def test_columns_depend_on_the_question(
     run: Run, trained_folder: Folders, command: str, options: list[str], columns: str
 ) -> None:
     model = str(trained_folder("bert", "text-classification"))
@@ -56,7 +56,7 @@ def test_the_columns(
     assert len(rows) > 3
 
 
-def test_faithfulness_of_a_text_and_of_a_file_and_pruning(
+def test_faithfulness_and_pruning_read_texts_and_files(
     run: Run, trained_folder: Folders, tmp_path: Path
 ) -> None:
     model = ("--model", str(trained_folder("bert", "text-classification")), "--orders", "2")
@@ -82,9 +82,15 @@ def test_faithfulness_of_a_text_and_of_a_file_and_pruning(
         (("head-attribution",), "Missing argument 'TEXT'"),
         (("faithfulness-summary",), "Missing argument 'FILE'"),
         (("similarity-attribution", "A small boat"), "Missing argument 'TEXT_B'"),
-        (("why", "A small boat"), "Give the second with --pair"),
-        (("faithfulness", "A small boat"), "Give the second with --pair"),
-        (("head-attribution", "A small boat"), "Give the second with --pair"),
+        (("why", "A small boat"), "Sentence similarity requires two texts. Pass the second with --pair."),
+        (
+            ("faithfulness", "A small boat"),
+            "Sentence similarity requires two texts. Pass the second with --pair.",
+        ),
+        (
+            ("head-attribution", "A small boat"),
+            "Sentence similarity requires two texts. Pass the second with --pair.",
+        ),
         (("head-attribution", *BOATS, "--steps", "3"), "No such option '--steps'"),
         (("why", *BOATS, "--orders", "3", "--method", "attention"), "No such option '--orders'"),
         (("why", *BOATS, "--method", "integrated-jacobians"), "is not one of"),
@@ -98,5 +104,5 @@ def test_faithfulness_of_a_text_and_of_a_file_and_pruning(
         (("head-pruning", "nowhere.txt"), "nowhere.txt cannot be opened"),
     ],
 )
-def test_what_is_refused(run: Run, arguments: tuple[str, ...], reason: str) -> None:
+def test_invalid_input_is_refused(run: Run, arguments: tuple[str, ...], reason: str) -> None:
     assert reason in run(*arguments).refusal

@@ -153,7 +153,7 @@ def test_control_c_explains_how_to_continue(
     stored = open_corpus(out).records
     assert ended.err == (
         f"bert-probe: Interrupted. {stored} of {len(LINES) + 1} sentences are in {out}. "
-        "The same command goes on.\n"
+        "Run the same command to continue.\n"
     )
     assert stored >= (12 if count == 1 else 6)
     assert threading.active_count() == running_now  # no worker is still writing

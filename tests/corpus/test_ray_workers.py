@@ -166,4 +166,4 @@ def test_ray_options_without_ray_are_refused(inputs: list[Path], tmp_path: Path)
         "--address",
         "10.0.0.1:6379",
     ]
-    assert "are of Ray. Add --on ray" in command(*arguments).refusal
+    assert "are for Ray. Add --on ray" in command(*arguments).refusal

@@ -184,7 +184,7 @@ class Example:
     files: dict[str, str] = field(default_factory=dict)
 
 
-_ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
+_ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "tokens", "specials": True}
 _SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
 _OTHER_ANSWERS = {"top": 2, "longest": 3, "overlap": 5, "no_answer": True}
 _OTHER_LENS = {

@@ -281,7 +281,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("profiles", bert_probe.Heads(words=True), {"measure": "next"}, ""),
         ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
         ("find", bert_probe.FindHeads([("ground", "it"), ("[CLS]", "we:2")]), {}, ""),
-        ("ablation", bert_probe.HeadAblation([(2, 6), (4, 0)], "mean"), {}, ""),
+        ("ablation", bert_probe.HeadAblation([(2, 6), (4, 0)], "mean", show="tokens"), {}, ""),
         ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Ablate each"),
         ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
     ],
@@ -302,7 +302,8 @@ def test_the_address_holds_the_question_that_is_shown(
 
 def test_a_whole_layer_in_the_address_is_all_of_its_heads() -> None:
     app = part("ablation", off="3.7,5")
-    asked = bert_probe.HeadAblation.from_address({"off": "3.7,5"}, bert_probe.load().description)
+    address = {"off": "3.7,5", "ablation_table": "tokens"}
+    asked = bert_probe.HeadAblation.from_address(address, bert_probe.load().description)
     assert len(asked.heads) == 13
     assert f"bert_probe.{asked!r}.of(trace)" in app.get("code")[0].value
 

@@ -142,14 +142,23 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (("attention", TEXT, "--out", "a.gif"), "does not end in .html, .htm, .svg, .png, .csv"),
-        (("attention", TEXT, "--picture", "lines"), "--picture goes with --out"),
-        (("attention", TEXT, "--layout", "long", "--out", "a.svg"), "--layout long is of tables"),
+        (
+            ("attention", TEXT, "--picture", "lines"),
+            "--picture requires --out FILE.html, .svg or .png. Add it, or leave out --picture.",
+        ),
+        (
+            ("attention", TEXT, "--layout", "long", "--out", "a.svg"),
+            "--layout long is for tables. Leave it out, or write a table: --out FILE.csv.",
+        ),
         (
             ("attention", TEXT, "--renormalise", "--picture", "lines", "--out", "a.svg"),
             "--renormalise is for the heatmap",
         ),
         (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
-        (("attention", TEXT, "--csv-safe", "--out", "a.svg"), "--csv-safe is for CSV"),
+        (
+            ("attention", TEXT, "--csv-safe", "--out", "a.svg"),
+            "--csv-safe applies to CSV files only; a.svg holds text unchanged. Leave it out.",
+        ),
         (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
     ],
 )

@@ -45,19 +45,24 @@ class HeadAblation(Question):
         heads: (layer, head) from 0; negative values count from the end.
         replacement: what replaces a head's output, before the output projection: "zero", or its "mean" over
             the tokens of the text.
-        show: the table: "tokens", a row per token; "set", one row for all heads together; or the cosines
+        show: the table: "set", one row for all heads together; "tokens", a row per token; or the cosines
             between tokens "before", "after", or their "difference", after minus before.
         specials: include special tokens in the cosines.
     """
 
     inputs = OneTrace()
 
-    heads: Sequence[Head] = param(HeadSet(whole_layers=True), key="off")
+    heads: Sequence[Head] = param(
+        HeadSet(whole_layers=True),
+        key="off",
+        about="Heads to switch off, such as 2.3,4.9; 2 is all heads of layer 2.",
+    )
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
     show: str = param(
-        Choice(("tokens", "set", *SIMILARITIES)),
-        default="tokens",
+        Choice(("set", "tokens", *SIMILARITIES)),
+        default="set",
         key="ablation_table",
+        about="Table: one row for all heads, one row per token, or the cosines between tokens.",
         display_only=True,
     )
     specials: bool = param(
@@ -180,15 +185,15 @@ class HeadAblationResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        "tokens": position, token, change; "set": layer, head, cls_change, mean_token_change, where several
-        heads have no layer and are written as 8.10+3.2; the cosines: a row and a column per token.
+        "set": layer, head, cls_change, mean_token_change, where several heads have no layer and are written
+        as 8.10+3.2; "tokens": position, token, change; the cosines: a row and a column per token.
         """
+        if self.question.show == "set":
+            return self._one_row()
         if self.question.show == "tokens":
             positions = [token.position for token in self.tokens]
             names = frames.names(self.tokens)
             return pd.DataFrame({"position": positions, frames.TOKEN: names, "change": self.token_change})
-        if self.question.show == "set":
-            return self._one_row()
         change = self.similarity()
         return frames.matrix(getattr(change, self.question.show), change.tokens, change.tokens)
 

@@ -49,7 +49,13 @@ class MinimalPair(Question):
     inputs = TwoTraces()
 
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
-    show: str = param(Choice(("heads", "moved")), default="heads", key="compare_show", display_only=True)
+    show: str = param(
+        Choice(("heads", "moved")),
+        default="heads",
+        key="compare_show",
+        display_only=True,
+        about="Table: the change of each head, or of the vectors.",
+    )
     by: str = param(
         Choice(CHANGES),
         default="total_variation",

@@ -72,6 +72,7 @@ class Sentences(Question):
         default="cosines",
         display_only=True,
         key="sentences_part",
+        about="Table: matrix of cosines, sentence vectors, or most similar pairs.",
     )
     order: str = param(
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED

@@ -41,7 +41,7 @@ class NearestContexts(Question):
 
     Attributes:
         word: a word of the text as `find_word` takes it: WORD:2 is its second occurrence.
-        layer: of the vectors; 0 is the output of the embeddings, None the last layer that the store has.
+        layer: the layer of the vectors; 0 is the output of the embeddings, None the last layer of the store.
         top: number of contexts.
         every: list all near words of a row; by default, a row is listed once, by its nearest word.
         others: leave out rows with the same text.
@@ -66,7 +66,7 @@ class NearestContexts(Question):
         """Return the nearest contexts.
 
         Args:
-            store: with vectors.
+            store: a store with vectors.
             trace: the text with the word, traced with the store's model.
             progress: called with the number of prepared vectors and their total, the first time that a layer
                 is searched.

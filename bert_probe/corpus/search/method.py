@@ -43,7 +43,7 @@ class LayerSearch:
             }
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function of a count that returns so many nearest neighbors of a vector [hidden]."""
+        """Return a function that returns the `count` nearest neighbors of a vector [hidden]."""
         return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
 
 

@@ -161,7 +161,7 @@ class ExactSearch:
     """A search that compares the query with every vector; its result is exact.
 
     Args:
-        vectors: of a layer.
+        vectors: the vectors of a layer.
         query: [hidden], not all zeros.
     """
 

@@ -50,7 +50,7 @@ class IndexMetadata:
     """The content of the JSON file next to an index.
 
     Attributes:
-        digest: of the store that the index was built from.
+        digest: the digest of the store that the index was built from.
         layer: from 0, which is the output of the embeddings.
         vectors: number of indexed vectors; those without a direction are left out.
         lists: number of lists.
@@ -89,10 +89,10 @@ class VectorIndex:
         """Open the index of a store's layer, or build it if it is missing or outdated.
 
         Args:
-            folder: of the store's indexes.
-            digest: of the store; an index of another state of the store is rebuilt.
+            folder: the folder of the store's indexes.
+            digest: the digest of the store; an index of another state of the store is rebuilt.
             layer: from 0, which is the output of the embeddings.
-            vectors: of this layer.
+            vectors: the vectors of this layer.
             progress: called with the number of processed vectors and their total while the index is built.
 
         Raises:
@@ -114,7 +114,7 @@ class VectorIndex:
         return cls(_open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function of a count that returns about so many nearest neighbors of a vector [hidden]."""
+        """Return a function that returns about `count` nearest neighbors of a vector [hidden]."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
@@ -236,7 +236,7 @@ def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
 
 
 def _sample(vectors: LayerVectors, count: int) -> Array:
-    """Return sorted indices of so many random vectors that have a direction, or of all; the seed is fixed."""
+    """Return sorted indices of `count` random nonzero vectors, or of all; the seed is fixed."""
     scales = np.concatenate([batch.scales for batch in vectors.batches])
     valid = np.flatnonzero(np.isfinite(scales))
     sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)

@@ -54,7 +54,7 @@ def _set(trace: Trace, replacement: str) -> None:
     if not heads:
         blocks.caveat("Select at least one head above. A number without a point stands for a whole layer.")
         return
-    result = shared_cache.answers.of(HeadAblation(heads, replacement).of, trace)
+    result = shared_cache.answers.of(HeadAblation(heads, replacement, show="tokens").of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
         _metric("Tokens, mean change", result.mean_token_change)
         _metric("[CLS], the first token", result.cls_change)

