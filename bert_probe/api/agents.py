@@ -22,8 +22,8 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
 
-USUAL_ROWS: Final = 50
-MOST_CELLS: Final = 20_000
+DEFAULT_ROWS: Final = 50
+MAX_CELLS: Final = 20_000
 """In one answer: an agent reads all of it."""
 
 INSTRUCTIONS: Final = (
@@ -31,13 +31,13 @@ INSTRUCTIONS: Final = (
     "Layers and heads count from 1, tokens from 0. Without a model the built-in all-MiniLM-L6-v2 is asked."
 )
 
-_FIRST: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
-_ROWS: Final[dict[str, Schema]] = {
-    "first_row": _FIRST | {"description": "Of the rows that are told."},
-    "most_rows": _FIRST | {"default": USUAL_ROWS, "description": "How many are told."},
+_POSITIVE_INTEGER: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
+_ROW_ARGUMENTS: Final[dict[str, Schema]] = {
+    "first_row": _POSITIVE_INTEGER | {"description": "Of the rows that are told."},
+    "most_rows": _POSITIVE_INTEGER | {"default": DEFAULT_ROWS, "description": "How many are told."},
     "picture": {"type": "boolean", "default": False, "description": "As PNG too, if there is one."},
 }
-_ANSWER: Final[Schema] = {
+_OUTPUT_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": ["columns", "rows", "first_row", "provenance"],
     "properties": {
@@ -49,7 +49,7 @@ _ANSWER: Final[Schema] = {
 }
 
 
-def chosen(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
+def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
     """The questions of these names; all of them where none is given.
 
     Raises:
@@ -63,25 +63,25 @@ def chosen(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
     return {name: one for name, one in registered_questions().items() if not names or name in names}
 
 
-def arguments_of(one: RegisteredQuestion) -> Schema:
+def input_schema(one: RegisteredQuestion) -> Schema:
     """What a tool takes: the body, and which rows."""
-    taken = schema.of_body(one)
+    taken = schema.body_schema(one)
     # That there is one text or a list of them is told when it is not so: some agents know no choice up here.
     taken.pop("oneOf", None)
-    return {**taken, "properties": {**taken["properties"], **_ROWS}}
+    return {**taken, "properties": {**taken["properties"], **_ROW_ARGUMENTS}}
 
 
-def told(result: Result, first: int, most: int) -> dict[str, Any]:
+def select_rows(result: Result, first: int, most: int) -> dict[str, Any]:
     """The rows of a table that an agent asks for, and how many there are.
 
     Raises:
         SelectionError: it begins behind the last row.
         TooLargeError: see `formats.table_of`.
     """
-    frame = formats.table_of(result)
+    frame = formats.build_table(result)
     if first > max(1, len(frame)):
         raise SelectionError(f"There is no row {first}; the table has {len(frame)}. Begin with one of them.")
-    most = max(1, min(most, MOST_CELLS // max(1, frame.shape[1])))
+    most = max(1, min(most, MAX_CELLS // max(1, frame.shape[1])))
     part: pd.DataFrame = frame.iloc[first - 1 : first - 1 + most]
     part.attrs = frame.attrs
     answer: dict[str, Any] = json.loads(files.to_bytes(part, "json"))
@@ -91,7 +91,7 @@ def told(result: Result, first: int, most: int) -> dict[str, Any]:
     return {"columns": answer["columns"], **counts, **more, "provenance": answer["provenance"]}
 
 
-def answer(
+def call_tool(
     one: RegisteredQuestion, given: dict[str, Any], shared: body.ModelServices, gone: threading.Event
 ) -> types.CallToolResult:
     """What a tool returns; a problem is told as one, so that the agent can mend it."""
@@ -101,30 +101,33 @@ def answer(
             raise Cancelled
 
     try:
-        rows = {name: _taken(name, given.pop(name, taken["default"])) for name, taken in _ROWS.items()}
+        rows = {
+            name: _check_argument(name, given.pop(name, taken["default"]))
+            for name, taken in _ROW_ARGUMENTS.items()
+        }
         # As over HTTP: in JSON 5.0 is 5, and nothing is infinite.
-        result = body.read(one, body.parsed(json.dumps(given).encode())).answer(shared, report)
-        record = told(result, rows["first_row"], rows["most_rows"])
+        result = body.read_body(one, body.parse_json(json.dumps(given).encode())).answer(shared, report)
+        record = select_rows(result, rows["first_row"], rows["most_rows"])
         picture = _picture(result) if rows["picture"] else []
     except Exception as error:
-        problem = errors.of(error)
+        problem = errors.problem_for(error)
         if problem is None:
             raise
-        return types.CallToolResult(content=[_text(problem.detail)], is_error=True)
+        return types.CallToolResult(content=[_text_content(problem.detail)], is_error=True)
     # For clients that know no structured content, too.
     return types.CallToolResult(
-        content=[_text(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
+        content=[_text_content(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
     )
 
 
-def _taken(name: str, given: Any) -> Any:
-    if type(given) is not type(_ROWS[name]["default"]) or (name != "picture" and given < 1):
+def _check_argument(name: str, given: Any) -> Any:
+    if type(given) is not type(_ROW_ARGUMENTS[name]["default"]) or (name != "picture" and given < 1):
         wanted = "true or false" if name == "picture" else "1 or more"
         raise BodyError(f"{name} must be {wanted}, not {given!r}.")
     return given
 
 
-def _text(text: str) -> types.TextContent:
+def _text_content(text: str) -> types.TextContent:
     return types.TextContent(type="text", text=text)
 
 
@@ -137,7 +140,9 @@ def _picture(result: Result) -> list[types.ImageContent]:
     return [types.ImageContent(type="image", data=drawn, mime_type="image/png")]
 
 
-def server(shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str) -> Server[Any]:
+def build_server(
+    shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str
+) -> Server[Any]:
     """The server of these questions."""
 
     async def tools(_context: Any, _asked: Any) -> types.ListToolsResult:
@@ -146,8 +151,8 @@ def server(shared: body.ModelServices, questions: dict[str, RegisteredQuestion],
                 name=name,
                 title=one.question.analysis,
                 description=one.summary,
-                input_schema=arguments_of(one),
-                output_schema=_ANSWER,
+                input_schema=input_schema(one),
+                output_schema=_OUTPUT_SCHEMA,
                 annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
             )
             for name, one in questions.items()
@@ -157,11 +162,11 @@ def server(shared: body.ModelServices, questions: dict[str, RegisteredQuestion],
     async def call(_context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
         if asked.name not in questions:
             sentence = f"There is no tool {asked.name[:100]!r}; there are {', '.join(questions)}."
-            return types.CallToolResult(content=[_text(sentence)], is_error=True)
+            return types.CallToolResult(content=[_text_content(sentence)], is_error=True)
         gone = threading.Event()
         one, given = questions[asked.name], dict(asked.arguments or {})
         try:
-            return await to_thread.run_sync(answer, one, given, shared, gone, abandon_on_cancel=True)
+            return await to_thread.run_sync(call_tool, one, given, shared, gone, abandon_on_cancel=True)
         finally:
             gone.set()
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.api.errors import BodyError
-from bert_probe.api.limits import MOST_BYTES, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
+from bert_probe.api.limits import MAX_BODY_BYTES, MAX_NAME_LENGTH, MAX_SENTENCES, MAX_TEXTS
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core.inputs import InputValues
 from bert_probe.core.result import Result
@@ -32,7 +32,7 @@ from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
-TABLES: Final = (".csv", ".tsv")
+TABLE_SUFFIXES: Final = (".csv", ".tsv")
 """Endings of files with a header and labelled texts; others are CoNLL, or CoNLL-U."""
 
 
@@ -125,7 +125,7 @@ class Body:
             traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]
         else:
             traces = read(checkpoints[0]) if self.texts else []
-        files = {name: _rows(file) for name, file in self.files.items()}
+        files = {name: _parse_file(file) for name, file in self.files.items()}
         return inputs.arguments(InputValues(checkpoints, traces, self.sentences, files, self.truncate))
 
 
@@ -138,8 +138,8 @@ def _takes_long(question: Any, given: Sequence[Any]) -> bool:
     return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
 
 
-def _rows(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
-    if file.name.lower().endswith(TABLES):
+def _parse_file(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
+    if file.name.lower().endswith(TABLE_SUFFIXES):
         return parse_labeled_texts(file.content, file.name, file.kind)
     return parse_tagged_sentences(file.content, file.name)
 
@@ -147,7 +147,7 @@ def _rows(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
 # ---------------------------------------------------------------- reading
 
 
-def parsed(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
     """JSON of a body.
 
     Raises:
@@ -155,30 +155,30 @@ def parsed(content: bytes) -> Any:
     """
     try:
         # In JSON 5.0 is the same number as 5.
-        return strict_json.loads(content, parse_float=_number, parse_constant=_no_number)
+        return strict_json.loads(content, parse_float=_parse_number, parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
         raise BodyError(f"In the body {error}.") from None
     except (ValueError, RecursionError) as error:
         raise BodyError(f"The body is no JSON in UTF-8: {str(error)[:200]}.") from None
 
 
-def _number(written: str) -> int | float:
+def _parse_number(written: str) -> int | float:
     number = float(written)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def _no_number(written: str) -> float:
+def _refuse_constant(written: str) -> float:
     raise ValueError(f"{written} is no number of JSON")
 
 
-def read(served: RegisteredQuestion, given: Any) -> Body:
+def read_body(served: RegisteredQuestion, given: Any) -> Body:
     """The body of a question, as `parsed` gives it.
 
     Raises:
         BodyError: a member that is missing, unknown, or not of its kind.
     """
-    body = _object("The body", given, known=members(served))
-    asked = _object("question", body.get("question", {}))
+    body = _check_object("The body", given, known=allowed_members(served))
+    asked = _check_object("question", body.get("question", {}))
     for name in served.file_fields & asked.keys():
         if asked[name] is not None:
             raise BodyError(
@@ -187,20 +187,20 @@ def read(served: RegisteredQuestion, given: Any) -> Body:
             )
     models = [body]
     if served.inputs.models > 1:
-        _there(body, "other_model")
-        models.append(_object("other_model", body["other_model"], known=("model", "revision")))
+        _require(body, "other_model")
+        models.append(_check_object("other_model", body["other_model"], known=("model", "revision")))
     return Body(
         served,
         asked,
-        tuple((_name(model, "model"), _name(model, "revision")) for model in models),
-        _texts(served, body),
-        _sentences(body) if served.inputs.has_sentences and "files" not in body else (),
-        _files(served, body),
-        _truncates(body),
+        tuple((_read_name(model, "model"), _read_name(model, "revision")) for model in models),
+        _read_texts(served, body),
+        _read_sentences(body) if served.inputs.has_sentences and "files" not in body else (),
+        _read_files(served, body),
+        _read_truncate(body),
     )
 
 
-def members(served: RegisteredQuestion) -> tuple[str, ...]:
+def allowed_members(served: RegisteredQuestion) -> tuple[str, ...]:
     """What the body of a question may hold."""
     least, most = served.inputs.texts
     names = ["question", "model", "revision"]
@@ -212,108 +212,110 @@ def members(served: RegisteredQuestion) -> tuple[str, ...]:
     return (*names, *(["truncate"] if served.inputs.can_truncate else []))
 
 
-def _object(where: str, given: Any, known: Sequence[str] | None = None) -> Mapping[str, Any]:
+def _check_object(where: str, given: Any, known: Sequence[str] | None = None) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise BodyError(f"{where} must be an object, not {_shown(given)}.")
+        raise BodyError(f"{where} must be an object, not {_preview(given)}.")
     for name in given:
         if known is not None and name not in known:
-            raise BodyError(f"{where} has no member {_shown(name)}; it may have {', '.join(known)}.")
+            raise BodyError(f"{where} has no member {_preview(name)}; it may have {', '.join(known)}.")
     return given
 
 
-def _there(body: Mapping[str, Any], name: str) -> None:
+def _require(body: Mapping[str, Any], name: str) -> None:
     if name not in body:
         raise BodyError(f"{name} is missing. Give it.")
 
 
-def _text(where: str, given: Any, most: int = MAX_CHARACTERS) -> str:
+def _check_text(where: str, given: Any, most: int = MAX_CHARACTERS) -> str:
     if not isinstance(given, str):
-        raise BodyError(f"{where} must be a text, not {_shown(given)}.")
+        raise BodyError(f"{where} must be a text, not {_preview(given)}.")
     if len(given) > most:
         raise BodyError(f"{where} has {len(given):,} characters; at most {most:,} are taken.")
     return given
 
 
-def _name(body: Mapping[str, Any], member: str) -> str:
+def _read_name(body: Mapping[str, Any], member: str) -> str:
     given = body.get(member)
-    return "" if given is None else _text(member, given, MOST_NAMED)
+    return "" if given is None else _check_text(member, given, MAX_NAME_LENGTH)
 
 
-def _list(where: str, given: Any, most: int) -> Sequence[Any]:
+def _check_list(where: str, given: Any, most: int) -> Sequence[Any]:
     if not isinstance(given, list):
-        raise BodyError(f"{where} must be a list, not {_shown(given)}.")
+        raise BodyError(f"{where} must be a list, not {_preview(given)}.")
     if len(given) > most:
         raise BodyError(f"{where} holds {len(given):,}; at most {most:,} are taken.")
     return given
 
 
-def _texts(served: RegisteredQuestion, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+def _read_texts(served: RegisteredQuestion, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
     least, most = served.inputs.texts
     if most == 0:
         return ()
     if "texts" not in body:
-        _there(body, "text" if least == 1 else "texts")
-        return (_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
+        _require(body, "text" if least == 1 else "texts")
+        return (_read_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
     if "text" in body or "pair" in body:
         raise BodyError("Both text and texts are given. Give one of them.")
-    listed = _list("texts", body["texts"], MOST_TEXTS if most is None else most)
+    listed = _check_list("texts", body["texts"], MAX_TEXTS if most is None else most)
     if len(listed) < least:
         raise BodyError(f"texts holds {len(listed)}; give {least} or more.")
-    return tuple(_pair(f"texts[{number}]", one) for number, one in enumerate(listed))
+    return tuple(_read_pair(f"texts[{number}]", one) for number, one in enumerate(listed))
 
 
-def _pair(where: str, given: Any) -> tuple[str, str | None]:
+def _read_pair(where: str, given: Any) -> tuple[str, str | None]:
     if isinstance(given, str):
-        return _text(where, given), None
-    member = _object(where, given, known=("text", "pair"))
-    _there(member, "text")
+        return _check_text(where, given), None
+    member = _check_object(where, given, known=("text", "pair"))
+    _require(member, "text")
     pair = member.get("pair")
-    return _text("text", member["text"]), None if pair is None else _text("pair", pair)
+    return _check_text("text", member["text"]), None if pair is None else _check_text("pair", pair)
 
 
-def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
-    _there(body, "sentences")
+def _read_sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
+    _require(body, "sentences")
     given = body["sentences"]
     if isinstance(given, list):
-        listed = tuple(_text(f"sentences[{number}]", one) for number, one in enumerate(given))
+        listed = tuple(_check_text(f"sentences[{number}]", one) for number, one in enumerate(given))
     else:
-        file = _file("sentences", given, known=("file", "content"))
+        file = _read_file("sentences", given, known=("file", "content"))
         listed = parse_sentences(file.content, file.name)
-    _list("sentences", list(listed), MOST_SENTENCES)
+    _check_list("sentences", list(listed), MAX_SENTENCES)
     return listed
 
 
-def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:
+def _read_files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:
     if "files" not in body and not any(file.is_required for file in served.inputs.files.values()):
         return {}
-    _there(body, "files")
-    given = _object("files", body["files"], known=tuple(served.inputs.files))
+    _require(body, "files")
+    given = _check_object("files", body["files"], known=tuple(served.inputs.files))
     for name, file in served.inputs.files.items():
         if file.is_required and name not in given:
             raise BodyError(f"files has no {name}. Give it.")
-    return {name: _file(name, one) for name, one in given.items()}
+    return {name: _read_file(name, one) for name, one in given.items()}
 
 
-def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
-    file = _object(where, given, known)
-    _there(file, "file")
-    _there(file, "content")
+def _read_file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
+    file = _check_object(where, given, known)
+    _require(file, "file")
+    _require(file, "content")
     kind = file.get("kind")
     if kind is not None and kind not in KINDS:
-        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_shown(kind)}.")
-    content = _text(f"content of {where}", file["content"], MOST_BYTES)
+        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_preview(kind)}.")
+    content = _check_text(f"content of {where}", file["content"], MAX_BODY_BYTES)
     return BodyFile(
-        _text(f"file of {where}", file["file"], MOST_NAMED), content.encode("utf-8", "surrogatepass"), kind
+        _check_text(f"file of {where}", file["file"], MAX_NAME_LENGTH),
+        content.encode("utf-8", "surrogatepass"),
+        kind,
     )
 
 
-def _truncates(body: Mapping[str, Any]) -> bool:
+def _read_truncate(body: Mapping[str, Any]) -> bool:
     given = body.get("truncate", False)
     if not isinstance(given, bool):
-        raise BodyError(f"truncate must be true or false, not {_shown(given)}.")
+        raise BodyError(f"truncate must be true or false, not {_preview(given)}.")
     return given
 
 
-def _shown(given: Any) -> str:
+def _preview(given: Any) -> str:
     text = json.dumps(given)
     return text if len(text) <= 60 else f"{text[:60]}…"

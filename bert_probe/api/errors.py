@@ -21,10 +21,10 @@ from bert_probe.errors import (
     UnavailableError,
 )
 
-MEDIA: Final = "application/problem+json"
-MOST_DETAIL: Final = 2_000
+MEDIA_TYPE: Final = "application/problem+json"
+MAX_DETAIL_LENGTH: Final = 2_000
 """Characters of a sentence on what was given."""
-PAGE: Final = "/api"
+API_PAGE: Final = "/api"
 """Where kinds of problems are told, each under its name."""
 
 
@@ -55,57 +55,57 @@ class ProblemType:
     title: str
 
 
-NO_JSON = ProblemType("no-json", 400, "The body is not what this question takes")
-NO_TOKEN = ProblemType("no-token", 401, "A token is needed")
-NOT_FROM_HERE = ProblemType("not-from-here", 403, "This is answered to this machine alone")
-NO_SUCH_THING = ProblemType("no-such-thing", 404, "There is nothing at this address")
-WRONG_METHOD = ProblemType("wrong-method", 405, "Another method is needed")
-NO_SUCH_FORM = ProblemType("no-such-form", 406, "The answer cannot be had in this form")
-LATE_BODY = ProblemType("late-body", 408, "The body did not arrive in time")
+INVALID_BODY = ProblemType("no-json", 400, "The body is not what this question takes")
+TOKEN_REQUIRED = ProblemType("no-token", 401, "A token is needed")
+LOCAL_ONLY = ProblemType("not-from-here", 403, "This is answered to this machine alone")
+NOT_FOUND = ProblemType("no-such-thing", 404, "There is nothing at this address")
+METHOD_NOT_ALLOWED = ProblemType("wrong-method", 405, "Another method is needed")
+NOT_ACCEPTABLE = ProblemType("no-such-form", 406, "The answer cannot be had in this form")
+BODY_TIMEOUT = ProblemType("late-body", 408, "The body did not arrive in time")
 TOO_LARGE = ProblemType("too-large", 413, "Larger than what is taken or sent")
-WRONG_MEDIA = ProblemType("wrong-media", 415, "The body is to be JSON")
-MODEL = ProblemType("model", 422, "The model cannot be opened")
-TEXT = ProblemType("text", 422, "A text cannot be read")
-SELECTION = ProblemType("selection", 422, "The model or the text has no such thing")
+UNSUPPORTED_MEDIA_TYPE = ProblemType("wrong-media", 415, "The body is to be JSON")
+INVALID_MODEL = ProblemType("model", 422, "The model cannot be opened")
+INVALID_TEXT = ProblemType("text", 422, "A text cannot be read")
+INVALID_SELECTION = ProblemType("selection", 422, "The model or the text has no such thing")
 UNAVAILABLE = ProblemType("unavailable", 422, "The model does not have what was asked for")
-FAILED = ProblemType("failed", 500, "This could not be answered")
+INTERNAL_ERROR = ProblemType("failed", 500, "This could not be answered")
 BUSY = ProblemType("busy", 503, "Too many ask at once")
 NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
-TOO_LONG = ProblemType("took-too-long", 504, "The answer took too long")
+ANSWER_TIMEOUT = ProblemType("took-too-long", 504, "The answer took too long")
 
-KINDS: Final = (
-    NO_JSON,
-    NO_TOKEN,
-    NOT_FROM_HERE,
-    NO_SUCH_THING,
-    WRONG_METHOD,
-    NO_SUCH_FORM,
-    LATE_BODY,
+PROBLEM_TYPES: Final = (
+    INVALID_BODY,
+    TOKEN_REQUIRED,
+    LOCAL_ONLY,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    BODY_TIMEOUT,
     TOO_LARGE,
-    WRONG_MEDIA,
-    MODEL,
-    TEXT,
-    SELECTION,
+    UNSUPPORTED_MEDIA_TYPE,
+    INVALID_MODEL,
+    INVALID_TEXT,
+    INVALID_SELECTION,
     UNAVAILABLE,
-    FAILED,
+    INTERNAL_ERROR,
     BUSY,
     NOT_READY,
-    TOO_LONG,
+    ANSWER_TIMEOUT,
 )
 
-_OF_ERRORS: Final[Mapping[type[BaseException], ProblemType]] = {
-    BodyError: NO_JSON,
-    NotAcceptableError: NO_SUCH_FORM,
-    ExportError: NO_SUCH_FORM,
+_TYPES_OF_ERRORS: Final[Mapping[type[BaseException], ProblemType]] = {
+    BodyError: INVALID_BODY,
+    NotAcceptableError: NOT_ACCEPTABLE,
+    ExportError: NOT_ACCEPTABLE,
     TooLargeError: TOO_LARGE,
     OutOfMemoryError: TOO_LARGE,
-    CheckpointError: MODEL,
-    TextError: TEXT,
-    SelectionError: SELECTION,
-    SubjectError: SELECTION,
-    ShapeError: SELECTION,
+    CheckpointError: INVALID_MODEL,
+    TextError: INVALID_TEXT,
+    SelectionError: INVALID_SELECTION,
+    SubjectError: INVALID_SELECTION,
+    ShapeError: INVALID_SELECTION,
     UnavailableError: UNAVAILABLE,
-    StalledError: TOO_LONG,
+    StalledError: ANSWER_TIMEOUT,
 }
 
 
@@ -127,27 +127,27 @@ class Problem:
     def content(self) -> bytes:
         """It as JSON."""
         kind = self.kind
-        record = {"type": f"{PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
+        record = {"type": f"{API_PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
         text = json.dumps({**record, "detail": self.detail, **self.more}, ensure_ascii=False)
         return text.encode("utf-8", "backslashreplace")
 
 
-def of(error: BaseException) -> Problem | None:
+def problem_for(error: BaseException) -> Problem | None:
     """What an error is to whoever asked; None for one that nobody foresaw."""
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
         return Problem(TOO_LARGE, "The machine has too little memory for this. Ask for less.")
     if isinstance(error, RecursionError):
-        return Problem(NO_JSON, "Lists of the body lie within each other too deep. Send it flatter.")
+        return Problem(INVALID_BODY, "Lists of the body lie within each other too deep. Send it flatter.")
     for cls in type(error).__mro__:
-        if cls in _OF_ERRORS:
-            return Problem(_OF_ERRORS[cls], _shortened(str(error)), _faults(error))
+        if cls in _TYPES_OF_ERRORS:
+            return Problem(_TYPES_OF_ERRORS[cls], _shorten(str(error)), _faults(error))
     return None
 
 
-def _shortened(sentence: str) -> str:
+def _shorten(sentence: str) -> str:
     """A sentence that repeats what was given, which may be megabytes; its end is the remedy."""
-    half = MOST_DETAIL // 2
-    return sentence if len(sentence) <= MOST_DETAIL else f"{sentence[:half]} … {sentence[-half:]}"
+    half = MAX_DETAIL_LENGTH // 2
+    return sentence if len(sentence) <= MAX_DETAIL_LENGTH else f"{sentence[:half]} … {sentence[-half:]}"
 
 
 def _faults(error: BaseException) -> dict[str, Any]:

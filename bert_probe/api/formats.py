@@ -9,12 +9,12 @@ from typing import Final
 import pandas as pd
 
 from bert_probe.api.errors import NotAcceptableError, TooLargeError
-from bert_probe.api.limits import MOST_CELLS
+from bert_probe.api.limits import MAX_CELLS
 from bert_probe.core import files
 from bert_probe.core.result import Result
 
 JSON: Final = "application/json"
-FORMS: Final[Mapping[str, str]] = {
+FORMATS: Final[Mapping[str, str]] = {
     JSON: "json",
     "text/csv": "csv",
     "application/vnd.apache.parquet": "parquet",
@@ -23,30 +23,32 @@ FORMS: Final[Mapping[str, str]] = {
 """Media type → form. All but CSV hold the provenance beside the numbers."""
 
 
-def chosen(accept: str) -> str:
+def choose_media_type(accept: str) -> str:
     """The media type that suits a header Accept best; JSON where it says nothing.
 
     Raises:
         NotAcceptableError: none does.
     """
-    wanted = dict(_wished(part) for part in accept.split(",") if part.strip())
+    wanted = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not wanted:
         return JSON
     # Of equal wishes the first of ours.
-    best = max(FORMS, key=lambda media: _wish(wanted, media))
-    if not _wish(wanted, best):
-        raise NotAcceptableError(f"There is no answer as {accept[:100]!r}. Accept one of {', '.join(FORMS)}.")
+    best = max(FORMATS, key=lambda media: _quality(wanted, media))
+    if not _quality(wanted, best):
+        raise NotAcceptableError(
+            f"There is no answer as {accept[:100]!r}. Accept one of {', '.join(FORMATS)}."
+        )
     return best
 
 
-def _wished(written: str) -> tuple[str, float]:
+def _parse_media_range(written: str) -> tuple[str, float]:
     """A media type, or a range of them, and how much it is wanted, 0 to 1."""
     media, *parameters = (part.strip().lower() for part in written.split(";"))
     given = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
     return media, float(given[0]) if given and re.fullmatch(r"[01](\.[0-9]{0,3})?", given[0]) else 1.0
 
 
-def _wish(wanted: Mapping[str, float], media: str) -> float:
+def _quality(wanted: Mapping[str, float], media: str) -> float:
     """How much a media type is wanted, 0 to 1: what is named most exactly counts."""
     for name in (media, f"{media.partition('/')[0]}/*", "*/*"):
         if name in wanted:
@@ -54,18 +56,18 @@ def _wish(wanted: Mapping[str, float], media: str) -> float:
     return 0.0
 
 
-def written(result: Result, media: str) -> bytes:
+def serialize(result: Result, media: str) -> bytes:
     """The table of an answer.
 
     Raises:
         TooLargeError: more than `MOST_CELLS`.
         ExportError: infinite values in JSON.
     """
-    frame, form = table_of(result), FORMS[media]
+    frame, form = build_table(result), FORMATS[media]
     return files.to_arrow(frame) if form == "arrow" else files.to_bytes(frame, form)
 
 
-def table_of(result: Result) -> pd.DataFrame:
+def build_table(result: Result) -> pd.DataFrame:
     """The table, if it is not too large to be sent; its parts are made once, and no more than can be sent.
 
     Raises:
@@ -74,9 +76,9 @@ def table_of(result: Result) -> pd.DataFrame:
     parts: list[pd.DataFrame] = []
     for part in result.parts():
         parts.append(part)
-        if sum(part.size for part in parts) > MOST_CELLS:
+        if sum(part.size for part in parts) > MAX_CELLS:
             raise TooLargeError(
-                f"The table has more than {MOST_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
+                f"The table has more than {MAX_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
                 "use the command line."
             )
     return result.joined(parts)

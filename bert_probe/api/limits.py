@@ -2,23 +2,23 @@
 
 from typing import Final
 
-MOST_BYTES: Final = 5_000_000
+MAX_BODY_BYTES: Final = 5_000_000
 """Of a body, as of a file that is given to a page."""
-BODY_SECONDS: Final = 10.0
+MAX_BODY_SECONDS: Final = 10.0
 """In which a body must arrive; it takes no place among `AT_ONCE` until then."""
-MOST_CLIENT_BYTES: Final = 40_000_000
+MAX_CLIENT_BYTES: Final = 40_000_000
 """Of the bodies that are arriving from one client."""
-MOST_INCOMING_BYTES: Final = 160_000_000
+MAX_INCOMING_BYTES: Final = 160_000_000
 """Of the bodies that are arriving from all clients."""
-MOST_TEXTS: Final = 100
+MAX_TEXTS: Final = 100
 """That are compared with each other."""
-MOST_SENTENCES: Final = 1_000
+MAX_SENTENCES: Final = 1_000
 """As on the pages: the table may be of all with all."""
-MOST_NAMED: Final = 1_000
+MAX_NAME_LENGTH: Final = 1_000
 """Characters of the name of a model, a revision or a file."""
-MOST_CELLS: Final = 5_000_000
+MAX_CELLS: Final = 5_000_000
 """Of a table: what is larger belongs into a file, which the command line writes part by part."""
-SECONDS: Final = 120.0
+MAX_ANSWER_SECONDS: Final = 120.0
 """That an answer may take; work that tells how far it is ends then, other work is no longer waited for."""
-AT_ONCE: Final = 32
+MAX_REQUESTS: Final = 32
 """Requests that are being answered, or wait for that; more are told to come again."""

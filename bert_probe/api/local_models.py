@@ -10,16 +10,16 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.cache import Cache, ResultCache
 
-CHECKPOINTS, TRACE_BYTES, ANSWER_BYTES = 2, 300_000_000, 100_000_000
+MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
     """What `Body.answer` asks, without a server's sessions."""
 
     def __init__(self) -> None:
-        self.answers = ResultCache(ANSWER_BYTES)
-        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
-        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
+        self.answers = ResultCache(MAX_ANSWER_BYTES)
+        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(MAX_CHECKPOINTS)
+        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
         """A checkpoint, opened once; "" is the built-in."""

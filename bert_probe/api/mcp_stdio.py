@@ -62,17 +62,17 @@ class _Input:
 
     def _read_line(self) -> bytes:
         """Return the next line; of one that is too long, the first bytes, and the others are dropped."""
-        line = part = self._stream.readline(limits.MOST_BYTES + 1)
-        while len(part) > limits.MOST_BYTES and not part.endswith(b"\n"):
-            part = self._stream.readline(limits.MOST_BYTES + 1)
+        line = part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
+        while len(part) > limits.MAX_BODY_BYTES and not part.endswith(b"\n"):
+            part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
         return line
 
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error that answers a line which is not a message, None for a message."""
-    if len(line) > limits.MOST_BYTES:
+    if len(line) > limits.MAX_BODY_BYTES:
         return _error(
-            INVALID_REQUEST, f"The message has more than {limits.MOST_BYTES:,} bytes. Send a shorter one."
+            INVALID_REQUEST, f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter one."
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)

@@ -12,7 +12,7 @@ import psutil
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 
-MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
 """Labels and value of each."""
@@ -42,7 +42,7 @@ class RequestMetrics:
         yield from _family("api_request_seconds_total", "counter", "Seconds that they took.", spent)
 
 
-def text(asked: RequestMetrics) -> str:
+def render(asked: RequestMetrics) -> str:
     """All of it."""
     return "\n".join([*_queues(), *_caches(), *_memory(), *asked.lines(), ""])
 

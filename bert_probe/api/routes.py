@@ -32,8 +32,8 @@ from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import Job
 
 _STATIC: Final = Path(__file__).with_name("static")
-_UNKEPT: Final = {"Cache-Control": "no-store"}
-_GONE: Final = 499
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+_CLIENT_CLOSED_REQUEST: Final = 499
 """Status that nobody sees: who asked is gone."""
 
 _log = logging.getLogger(__name__)
@@ -60,23 +60,23 @@ class Endpoint:
     async def _answer(self, request: Request) -> Response:
         if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
             refused = Problem(
-                errors.WRONG_METHOD,
+                errors.METHOD_NOT_ALLOWED,
                 f"{request.method[:20]} is not for this address; use {self._method}.",
                 headers={"Allow": self._method},
             )
-            return said(refused)
+            return problem_response(refused)
         refusal = self._authorize(request) if self._authorize else None
-        return said(refusal) if refusal else await self._handler(request)
+        return problem_response(refusal) if refusal else await self._handler(request)
 
 
-def said(problem: Problem) -> Response:
+def problem_response(problem: Problem) -> Response:
     """A problem as an answer, which nobody keeps."""
-    headers = {**_UNKEPT, **problem.headers}
-    return Response(problem.content, problem.kind.status, headers, errors.MEDIA)
+    headers = {**_NO_STORE, **problem.headers}
+    return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
-def _nothing(sentence: str) -> Response:
-    return said(Problem(errors.NO_SUCH_THING, f"{sentence} See {errors.PAGE}."))
+def _not_found(sentence: str) -> Response:
+    return problem_response(Problem(errors.NOT_FOUND, f"{sentence} See {errors.API_PAGE}."))
 
 
 class Api:
@@ -92,12 +92,12 @@ class Api:
     async def ask(self, request: Request) -> Response:
         """One question."""
         name, began = request.path_params["analysis"], time.monotonic()
-        if name not in await _served():
-            return _nothing(f"There is no question {name[:100]!r}.")
+        if name not in await _question_names():
+            return _not_found(f"There is no question {name[:100]!r}.")
         try:
             answer = await self._answer(name, request)
         except ClientDisconnect:
-            answer = Response(status_code=_GONE)
+            answer = Response(status_code=_CLIENT_CLOSED_REQUEST)
         self.asked.note(name, answer.status_code, time.monotonic() - began)
         return answer
 
@@ -109,20 +109,22 @@ class Api:
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" or "content-encoding" in request.headers:
-            wrong = Problem(errors.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
-            return said(wrong)
+            wrong = Problem(
+                errors.UNSUPPORTED_MEDIA_TYPE, "Send JSON as it is, with Content-Type: application/json."
+            )
+            return problem_response(wrong)
         content = await self._bodies.read(request)
         if isinstance(content, Problem):
-            return said(content)
+            return problem_response(content)
         # Work for somebody who is gone, or gave it up, goes on until its next report.
-        if max(self._under_way, self._at_work) >= limits.AT_ONCE:
-            refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
-            return said(Problem(errors.BUSY, refused, headers={"Retry-After": "1"}))
+        if max(self._under_way, self._at_work) >= limits.MAX_REQUESTS:
+            refused = f"{limits.MAX_REQUESTS} questions are being answered already. Ask again in a moment."
+            return problem_response(Problem(errors.BUSY, refused, headers={"Retry-After": "1"}))
         self._under_way += 1
         try:
             accept = ",".join(request.headers.getlist("accept"))
-            work = self._counted(lambda report: _table(name, content, accept, report))
-            return await _computed(work, request)
+            work = self._counted(lambda report: _answer_table(name, content, accept, report))
+            return await _run_until_disconnect(work, request)
         finally:
             self._under_way -= 1
 
@@ -142,32 +144,32 @@ class Api:
         """Whether the built-in model is open; the first who asks has it opened."""
         job = self._opening
         if job is not None and job.state == "done":
-            return JSONResponse({"status": "ready"}, headers=_UNKEPT)
+            return JSONResponse({"status": "ready"}, headers=_NO_STORE)
         detail = "It is being opened. Ask again in a moment."
         if job is not None and job.over:
             detail = f"It was tried, and is tried again: {job.error}"
         if job is None or job.over:
             self._opening = Job("ready", _open_built_in, queued=False)
-        return said(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
+        return problem_response(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
 
     async def metrics(self, _request: Request) -> Response:
         """The numbers."""
-        return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
+        return Response(metrics.render(self.asked), headers=_NO_STORE | {"Content-Type": metrics.MEDIA_TYPE})
 
 
-def _table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
+def _answer_table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
     """In a thread: the question asked, and its table written."""
     from bert_probe.api import body, formats
     from bert_probe.api.registry import registered_questions
 
-    media = formats.chosen(accept)
-    asked = body.read(registered_questions()[name], body.parsed(content))
+    media = formats.choose_media_type(accept)
+    asked = body.read_body(registered_questions()[name], body.parse_json(content))
     result = asked.answer(shared_cache, progress)
     progress(0, 0)
-    return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
+    return Response(formats.serialize(result, media), headers=_NO_STORE, media_type=media)
 
 
-async def _computed(work: Work, request: Request) -> Response:
+async def _run_until_disconnect(work: Work, request: Request) -> Response:
     """What a thread makes of it, for as long as somebody waits for it."""
     loop = asyncio.get_running_loop()
     over, left = loop.create_future(), asyncio.ensure_future(_disconnected(request))
@@ -178,7 +180,9 @@ async def _computed(work: Work, request: Request) -> Response:
 
     job = Job(request.scope["path"], work, queued=False, ended=ended)
     try:
-        await asyncio.wait([over, left], timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [over, left], timeout=limits.MAX_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
     finally:
         gone = left.done()
         left.cancel()
@@ -186,13 +190,20 @@ async def _computed(work: Work, request: Request) -> Response:
     if job.state == "done":
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
-        late = f"It took more than {limits.SECONDS:.0f} seconds. Ask for less, or use the command line."
-        return Response(status_code=_GONE) if gone else said(Problem(errors.TOO_LONG, late))
-    problem = errors.of(job.error)
+        late = (
+            f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. "
+            "Ask for less, or use the command line."
+        )
+        return (
+            Response(status_code=_CLIENT_CLOSED_REQUEST)
+            if gone
+            else problem_response(Problem(errors.ANSWER_TIMEOUT, late))
+        )
+    problem = errors.problem_for(job.error)
     if problem is None:
         _log.error("A question could not be answered.", exc_info=job.error)
-        problem = Problem(errors.FAILED, "This is a mistake of the app; the reason is in its log.")
-    return said(problem)
+        problem = Problem(errors.INTERNAL_ERROR, "This is a mistake of the app; the reason is in its log.")
+    return problem_response(problem)
 
 
 async def _disconnected(request: Request) -> None:
@@ -201,17 +212,21 @@ async def _disconnected(request: Request) -> None:
 
 
 def _open_built_in(progress: Progress) -> None:
-    _imported()
+    _import_questions()
     shared_cache.open_checkpoint("", "", progress)
 
 
-async def _served() -> Any:
+async def _question_names() -> Any:
     """Names of all questions; the first time what they are made of is imported, which takes seconds."""
-    return _imported() if _imported.cache_info().currsize else await run_in_threadpool(_imported)
+    return (
+        _import_questions()
+        if _import_questions.cache_info().currsize
+        else await run_in_threadpool(_import_questions)
+    )
 
 
 @cache
-def _imported() -> frozenset[str]:
+def _import_questions() -> frozenset[str]:
     with long_lived_imports():
         from bert_probe.api.registry import registered_questions
     return frozenset(registered_questions())
@@ -219,7 +234,7 @@ def _imported() -> frozenset[str]:
 
 @cache
 def _openapi(version: str) -> bytes:
-    _imported()
+    _import_questions()
     from bert_probe.api import openapi
 
     return json.dumps(openapi.document(version), ensure_ascii=False).encode()
@@ -230,7 +245,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
     api = Api()
 
     async def healthz(_request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": version}, headers=_UNKEPT)
+        return JSONResponse({"status": "ok", "version": version}, headers=_NO_STORE)
 
     async def document(_request: Request) -> Response:
         content = await run_in_threadpool(_openapi, version)
@@ -245,7 +260,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
 
     async def missing(request: Request) -> Response:
-        return _nothing(f"Nothing is at {request.url.path[:100]!r}.")
+        return _not_found(f"Nothing is at {request.url.path[:100]!r}.")
 
     return [
         Route("/healthz", Endpoint("GET", healthz)),

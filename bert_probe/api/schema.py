@@ -18,7 +18,7 @@ from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
-OTHER: Final = "The small boat crosses the wide valley at dawn."
+OTHER_TEXT: Final = "The small boat crosses the wide valley at dawn."
 _TREEBANK: Final = "1\tBoats\tboat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tsink\tsink\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 
 _EXAMPLES: Final[Mapping[type, Any]] = {
@@ -30,22 +30,24 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
 }
 """Kind of a field that must be given → what could be given for `TEXT`."""
 
-_TOLD: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
+_COMMAND_LINE_HELP: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
 """What only the command line's help has to say."""
 
 
-def of_question(served: RegisteredQuestion) -> Schema:
+def question_schema(served: RegisteredQuestion) -> Schema:
     """The fields of a question; what is left out is as usual."""
     properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
     needed = []
     for field in fields(served.question):
-        properties[field.name] = _field(field) if field.name not in served.file_fields else {"type": "null"}
+        properties[field.name] = (
+            _field_schema(field) if field.name not in served.file_fields else {"type": "null"}
+        )
         needed += [field.name] if field.default is MISSING else []
-    return _object(properties, needed)
+    return _object_schema(properties, needed)
 
 
-def _field(one: Field[Any]) -> Schema:
-    kind, about = field_type(one), _TOLD.sub("", one.metadata["about"])
+def _field_schema(one: Field[Any]) -> Schema:
+    kind, about = field_type(one), _COMMAND_LINE_HELP.sub("", one.metadata["about"])
     if one.default is True and about:
         about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
     about = about[:1].upper() + about[1:]
@@ -53,52 +55,59 @@ def _field(one: Field[Any]) -> Schema:
     return {**kind.schema, **usual, **({"description": about} if about else {})}
 
 
-def of_body(served: RegisteredQuestion) -> Schema:
+def body_schema(served: RegisteredQuestion) -> Schema:
     """The body of a question."""
     least, most = served.inputs.texts
-    every = _members(served)
-    properties = {name: every[name] for name in body.members(served)}
-    needed = ["question"] if of_question(served).get("required") else []
+    every = _member_schemas(served)
+    properties = {name: every[name] for name in body.allowed_members(served)}
+    needed = ["question"] if question_schema(served).get("required") else []
     needed += ["other_model"] if served.inputs.models > 1 else []
     needed += ["sentences"] if served.inputs.has_sentences and not served.inputs.files else []
     needed += ["files"] if any(file.is_required for file in served.inputs.files.values()) else []
     if most == 0 or least != 1:
         needed += ["texts"] if most != 0 else []
-        return _object(properties, needed)
+        return _object_schema(properties, needed)
     if most == 1:
-        return _object(properties, [*needed, "text"])
+        return _object_schema(properties, [*needed, "text"])
     # One text, which may have a pair, or a list of them.
     alone = dict.fromkeys(("text", "pair"), False)
     either = [
         {"required": ["text"], "properties": {"texts": False}},
         {"required": ["texts"], "properties": alone},
     ]
-    return {**_object(properties, needed), "oneOf": either}
+    return {**_object_schema(properties, needed), "oneOf": either}
 
 
-def _members(served: RegisteredQuestion) -> dict[str, Schema]:
+def _member_schemas(served: RegisteredQuestion) -> dict[str, Schema]:
     least, most = served.inputs.texts
-    one = {"anyOf": [_text("A text."), _object({"text": _text(), "pair": _pair()}, ["text"])]}
-    listed = _list(one, max(1, least), limits.MOST_TEXTS if most is None else most)
-    sentence = _list(_text(), 0, limits.MOST_SENTENCES)
+    one = {
+        "anyOf": [
+            _text_schema("A text."),
+            _object_schema({"text": _text_schema(), "pair": _pair_schema()}, ["text"]),
+        ]
+    }
+    listed = _list_schema(one, max(1, least), limits.MAX_TEXTS if most is None else most)
+    sentence = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
     return {
-        "question": of_question(served),
-        "model": _name("Folder or hub id of the model; the built-in one unless given."),
-        "revision": _name("Branch, tag or commit on the hub; the newest unless given."),
+        "question": question_schema(served),
+        "model": _name_schema("Folder or hub id of the model; the built-in one unless given."),
+        "revision": _name_schema("Branch, tag or commit on the hub; the newest unless given."),
         "other_model": {
-            **_object({"model": _name("Folder or hub id."), "revision": _name("On the hub.")}),
+            **_object_schema(
+                {"model": _name_schema("Folder or hub id."), "revision": _name_schema("On the hub.")}
+            ),
             "description": "The second of the two models that are compared.",
         },
-        "text": _text("What the model reads."),
-        "pair": _pair(),
+        "text": _text_schema("What the model reads."),
+        "pair": _pair_schema(),
         "texts": {**listed, "description": "Texts, each read by itself; one with a pair is an object."},
         "sentences": {
-            "anyOf": [sentence, _file("One a line, or a table with a header.")],
+            "anyOf": [sentence, _file_schema("One a line, or a table with a header.")],
             "description": "Sentences, each read by itself.",
         },
-        "files": _object(
+        "files": _object_schema(
             {
-                name: _file("CoNLL, CoNLL-U, or a table with labels.", labelled=True)
+                name: _file_schema("CoNLL, CoNLL-U, or a table with labels.", labelled=True)
                 for name in served.inputs.files
             },
             [name for name, file in served.inputs.files.items() if file.is_required],
@@ -107,33 +116,33 @@ def _members(served: RegisteredQuestion) -> dict[str, Schema]:
     }
 
 
-def _text(about: str = "", most: int = MAX_CHARACTERS) -> Schema:
+def _text_schema(about: str = "", most: int = MAX_CHARACTERS) -> Schema:
     return {"type": "string", "maxLength": most, **({"description": about} if about else {})}
 
 
-def _name(about: str) -> Schema:
-    named = _text(most=limits.MOST_NAMED)
+def _name_schema(about: str) -> Schema:
+    named = _text_schema(most=limits.MAX_NAME_LENGTH)
     return {"anyOf": [named, {"type": "null"}], "default": None, "description": about}
 
 
-def _pair() -> Schema:
+def _pair_schema() -> Schema:
     about = "A second text of the same input, after [SEP]."
-    return {"anyOf": [_text(), {"type": "null"}], "default": None, "description": about}
+    return {"anyOf": [_text_schema(), {"type": "null"}], "default": None, "description": about}
 
 
-def _list(items: Schema, least: int, most: int) -> Schema:
+def _list_schema(items: Schema, least: int, most: int) -> Schema:
     return {"type": "array", "items": items, "minItems": least, "maxItems": most}
 
 
-def _file(about: str, labelled: bool = False) -> Schema:
+def _file_schema(about: str, labelled: bool = False) -> Schema:
     kind = {"enum": [*KINDS, None], "default": None, "description": "Of the labels of a table."}
-    content = _text("What is in it.", limits.MOST_BYTES)
-    named = _text("Its name; the ending says what it is.", limits.MOST_NAMED)
+    content = _text_schema("What is in it.", limits.MAX_BODY_BYTES)
+    named = _text_schema("Its name; the ending says what it is.", limits.MAX_NAME_LENGTH)
     properties = {"file": named, "content": content, **({"kind": kind} if labelled else {})}
-    return {**_object(properties, ["file", "content"]), "description": about}
+    return {**_object_schema(properties, ["file", "content"]), "description": about}
 
 
-def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> Schema:
+def _object_schema(properties: Mapping[str, Any], needed: list[str] | None = None) -> Schema:
     required = {"required": needed} if needed else {}
     return {"type": "object", "properties": dict(properties), **required, "additionalProperties": False}
 
@@ -151,9 +160,11 @@ def example(served: RegisteredQuestion) -> dict[str, Any]:
     if most == 1:
         given["text"] = TEXT
     elif most != 0:
-        given["texts"] = [TEXT, OTHER]
+        given["texts"] = [TEXT, OTHER_TEXT]
     given |= (
-        {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.inputs.has_sentences else {}
+        {"sentences": [TEXT, OTHER_TEXT, "Nobody can read a map at night."]}
+        if served.inputs.has_sentences
+        else {}
     )
     if any(file.is_required for file in served.inputs.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}

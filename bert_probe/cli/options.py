@@ -155,7 +155,7 @@ def written_out(command: Command) -> Command:
         help="Write to a .csv, .json, .npz or .parquet file; the picture to .html, .svg or .png.",
     )
     @click.option("--force", is_flag=True, help="Replace files that are there.")
-    @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
+    @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE_HELP)
     @click.option(
         "--save-view",
         type=OutputPath(),
@@ -219,14 +219,14 @@ def _outputs(out: Path | None, own: bool, save_view: Path | None) -> list[Path]:
     if out is None:
         return views
     if own:
-        return [*files.described(out), *views]
+        return [*files.with_metadata_file(out), *views]
     return [*([out] if is_view_file(out) else _places(out)), *views]
 
 
 def _places(out: Path) -> list[Path]:
     """The files of a table; an unknown ending is told with those of pictures."""
     try:
-        return files.places(out)
+        return files.output_paths(out)
     except ExportError as error:
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 

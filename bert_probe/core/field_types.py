@@ -18,9 +18,9 @@ from bert_probe.text.truncation import truncate_text
 Schema: TypeAlias = dict[str, Any]
 """What JSON may hold, as JSON Schema 2020-12 says it."""
 
-MOST = 999_999_999_999
+MAX_NUMBER = 999_999_999_999
 """The largest number that is read: a larger one was not meant, nor can everything compute with it."""
-_PLACES = 999_999_999
+_MAX_INDEX = 999_999_999
 
 
 class Dimensions(Protocol):
@@ -100,7 +100,7 @@ class FileName(FieldType):
     metavar = "FILE"
 
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 
 
 class Number(FieldType):
@@ -126,27 +126,27 @@ class Number(FieldType):
 
     def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """Digits alone: int() would also read 1_0."""
-        if not _NUMBER.fullmatch(text):
+        if not _NUMBER_PATTERN.fullmatch(text):
             raise SelectionError(f"{name} is {truncate_text(text)!r}, which is no number.")
         if self.whole and not re.fullmatch("[+-]?[0-9]+", text):
             raise SelectionError(
                 f"{name} is {truncate_text(text)}; a whole number in digits can be given, {self._bounds}."
             )
-        if not abs(float(text)) <= MOST:  # more than can be meant, even where there is no bound
+        if not abs(float(text)) <= MAX_NUMBER:  # more than can be meant, even where there is no bound
             raise SelectionError(f"{name} is {truncate_text(text)}; {self._bounds} can be given.")
         return self.check(name, int(text) if self.whole else float(text))
 
     @property
     def schema(self) -> Schema:
         """Its bounds."""
-        bounds = {"minimum": self.least, "maximum": min(self.most, MOST)}
+        bounds = {"minimum": self.least, "maximum": min(self.most, MAX_NUMBER)}
         return {"type": "integer" if self.whole else "number", **bounds}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """A number that is not too large to be meant."""
         number = self.check(name, value)
-        if number > MOST:
-            raise SelectionError(f"{name} is larger than {MOST}. Give a smaller number.")
+        if number > MAX_NUMBER:
+            raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Give a smaller number.")
         return number
 
     def write(self, value: Any) -> str:
@@ -192,7 +192,7 @@ class Index(FieldType):
     def schema(self) -> Schema:
         """A number as people count, or a word for it."""
         word = "^(last(-[0-9]{1,9})?|mean)$" if self.mean else "^last(-[0-9]{1,9})?$"
-        number = {"type": "integer", "minimum": self.first, "maximum": _PLACES}
+        number = {"type": "integer", "minimum": self.first, "maximum": _MAX_INDEX}
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:

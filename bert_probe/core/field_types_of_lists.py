@@ -10,7 +10,7 @@ from bert_probe.core.field_types import Choice, Dimensions, FieldType, Index, Sc
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
-_PLACE = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
+_INDEX_PATTERN = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
 class ListOf(FieldType):
@@ -197,7 +197,11 @@ class HeadSet(FieldType):
 
     @property
     def _pattern(self) -> str:
-        return rf"^{_PLACE}(\.{_PLACE})?$" if self.whole_layers else rf"^{_PLACE}\.{_PLACE}$"
+        return (
+            rf"^{_INDEX_PATTERN}(\.{_INDEX_PATTERN})?$"
+            if self.whole_layers
+            else rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"
+        )
 
     def write(self, value: Any) -> str:
         """With commas between."""
@@ -242,7 +246,7 @@ class OneHead(FieldType):
     @property
     def schema(self) -> Schema:
         """Its name."""
-        return {"type": "string", "pattern": rf"^{_PLACE}\.{_PLACE}$"}
+        return {"type": "string", "pattern": rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
         """It is there."""

@@ -27,11 +27,11 @@ from bert_probe.errors import ExportError
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
-CSV_SAFE = (
+CSV_SAFE_HELP = (
     "In CSV, a ' precedes text that begins with = + - @ ', also after a ; tab or line end: no formula runs."
 )
 """What ``csv_safe`` does, for those who choose it."""
-_FORMULAS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
 # A spreadsheet whose separator is not a comma splits cells at these, also within quotation marks.
 _CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
@@ -46,28 +46,28 @@ def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrit
         ExportError: an unknown ending, a place that cannot be written, or one that is taken.
     """
     path = Path(path)
-    form = form_of(path)
+    form = format_of(path)
     contents = [to_bytes(frame, form, csv_safe)]
-    contents += [_meta(frame, csv_safe)] if form == "csv" else []
-    writing.write(dict(zip(places(path), contents, strict=True)), overwrite)
-    return places(path)
+    contents += [_metadata_json(frame, csv_safe)] if form == "csv" else []
+    writing.write(dict(zip(output_paths(path), contents, strict=True)), overwrite)
+    return output_paths(path)
 
 
-def places(path: Path) -> list[Path]:
+def output_paths(path: Path) -> list[Path]:
     """The files that a table is written to; the first has its numbers.
 
     Raises:
         ExportError: an unknown ending.
     """
-    return described(path) if form_of(path) == "csv" else [path]
+    return with_metadata_file(path) if format_of(path) == "csv" else [path]
 
 
-def described(path: Path) -> list[Path]:
+def with_metadata_file(path: Path) -> list[Path]:
     """Return a file and the JSON file next to it that describes it."""
     return [path, path.with_name(f"{path.name}.meta.json")]
 
 
-def form_of(path: Path) -> str:
+def format_of(path: Path) -> str:
     """The format that a file's ending names.
 
     Raises:
@@ -102,7 +102,7 @@ def to_csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=indexed, lineterminator="\r\n") if "\r" in text else text
 
 
-def defused(frame: pd.DataFrame) -> pd.DataFrame:
+def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """A table in which no text is a formula to a spreadsheet; numbers stay as they are.
 
     A ' is added to names and cells of text where a formula, or a ' of their own, begins: at their start and
@@ -111,25 +111,27 @@ def defused(frame: pd.DataFrame) -> pd.DataFrame:
     safe = frame.copy(deep=False)
     for place, (_, column) in enumerate(frame.items()):
         if not isinstance(column.dtype, np.dtype) or column.dtype == object:
-            cells = [_defused(cell) for cell in column]
+            cells = [_escape_cell(cell) for cell in column]
             safe.isetitem(place, pd.Series(cells, dtype=column.dtype).array)
-    safe.columns = pd.Index([_defused(name) for name in frame.columns], dtype=object)
+    safe.columns = pd.Index([_escape_cell(name) for name in frame.columns], dtype=object)
     if frame.index.name is not None:
-        names = [_defused(name) for name in frame.index]
-        safe.index = pd.Index(names, name=_defused(frame.index.name), dtype=object)
+        names = [_escape_cell(name) for name in frame.index]
+        safe.index = pd.Index(names, name=_escape_cell(frame.index.name), dtype=object)
     return safe
 
 
-def _defused(cell: Any) -> Any:
+def _escape_cell(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     text = _CELL_START.sub(r"\1'", cell)
-    return f"'{text}" if text.startswith(_FORMULAS) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:
     """A ZIP of ``name.csv`` and its ``name.csv.meta.json``."""
-    return _zip({f"{name}.csv": _csv(frame, csv_safe), f"{name}.csv.meta.json": _meta(frame, csv_safe)})
+    return _zip(
+        {f"{name}.csv": _csv(frame, csv_safe), f"{name}.csv.meta.json": _metadata_json(frame, csv_safe)}
+    )
 
 
 def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
@@ -140,9 +142,9 @@ def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) 
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open(f"{name}.csv", "w", force_zip64=True) as stream:
             whole = chain([first], rest)
-            for block in _csv_blocks(map(defused, whole) if csv_safe else whole):
+            for block in _csv_blocks(map(escape_formulas, whole) if csv_safe else whole):
                 stream.write(block)
-        archive.writestr(f"{name}.csv.meta.json", _meta(first, csv_safe))
+        archive.writestr(f"{name}.csv.meta.json", _metadata_json(first, csv_safe))
     return target.getvalue()
 
 
@@ -158,54 +160,56 @@ def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
 
 
 def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
-    return to_csv(defused(frame) if csv_safe else frame).encode("utf-8")
+    return to_csv(escape_formulas(frame) if csv_safe else frame).encode("utf-8")
 
 
 def _json(frame: pd.DataFrame) -> bytes:
     """Provenance, then each column on a line of its own."""
     provenance = _dumps(frame.attrs.get("provenance", {})).replace(b"\n", b"\n ")
-    columns = (b"  %s: %s" % (_dumps(name, indent=None), _listed(cells)) for name, cells in _columns(frame))
+    columns = (
+        b"  %s: %s" % (_dumps(name, indent=None), _json_column(cells)) for name, cells in _columns(frame)
+    )
     return b'{\n "provenance": %s,\n "columns": {\n%s\n }\n}' % (provenance, b",\n".join(columns))
 
 
 def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
     """Those of `plain`, which would make a frame for it."""
     if frame.index.name is not None:
-        yield str(frame.index.name), _cells(frame.index)
-    yield from zip(_names(frame), _each(pd.DataFrame(frame)), strict=True)
+        yield str(frame.index.name), _cell_array(frame.index)
+    yield from zip(_column_names(frame), _cells_by_column(pd.DataFrame(frame)), strict=True)
 
 
-def _each(frame: pd.DataFrame) -> Iterable[Any]:
+def _cells_by_column(frame: pd.DataFrame) -> Iterable[Any]:
     """The cells of each column; those of a matrix at once, for pandas takes longer to hand one out than to
     write it."""
     types = set(frame.dtypes)
     if len(types) == 1 and isinstance(types.pop(), np.dtype):
         return frame.to_numpy().T
-    return (_cells(series) for _, series in frame.items())
+    return (_cell_array(series) for _, series in frame.items())
 
 
-def _listed(cells: Any) -> bytes:
+def _json_column(cells: Any) -> bytes:
     """A column as JSON has it; null where it is missing or not a number.
 
     Raises:
         ExportError: infinite values.
     """
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
-        return _dumps([_value(cell) for cell in cells], indent=None)
+        return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
         raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
     # Of each type the fewest digits that read back as the same number.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _cells(series: pd.Series | pd.Index) -> Any:
+def _cell_array(series: pd.Series | pd.Index) -> Any:
     """The values as they are; those that may be missing as objects, lest they become floats."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
 def to_arrow(frame: pd.DataFrame) -> bytes:
     """A table as a stream of Arrow, with the metadata of a Parquet file: for programs, which keep no file."""
-    table, sink = _columnar(frame), io.BytesIO()
+    table, sink = _arrow_table(frame), io.BytesIO()
     with pyarrow.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
@@ -213,13 +217,13 @@ def to_arrow(frame: pd.DataFrame) -> bytes:
 
 def _parquet(frame: pd.DataFrame) -> bytes:
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(_columnar(frame), sink)
+    pyarrow.parquet.write_table(_arrow_table(frame), sink)
     return sink.getvalue()
 
 
-def _columnar(frame: pd.DataFrame) -> pyarrow.Table:
+def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
     """A table with its provenance in the schema."""
-    table = pyarrow.Table.from_pandas(plain(frame), preserve_index=False)
+    table = pyarrow.Table.from_pandas(flatten_index(frame), preserve_index=False)
     metadata = {PROVENANCE_KEY: json.dumps(frame.attrs.get("provenance", {}))}
     return table.replace_schema_metadata(metadata)
 
@@ -236,7 +240,7 @@ def _npz(frame: pd.DataFrame) -> bytes:
             "columns": np.array(frame.columns, dtype=str),
         }
     else:
-        arrays = {str(name): _column(frame[name]) for name in frame}
+        arrays = {str(name): _npz_column(frame[name]) for name in frame}
     arrays["provenance"] = np.array(json.dumps(frame.attrs.get("provenance", {})))
     sink = io.BytesIO()
     # As `np.savez_compressed` does it, which refuses an array that is called "file".
@@ -247,25 +251,27 @@ def _npz(frame: pd.DataFrame) -> bytes:
     return sink.getvalue()
 
 
-def _column(series: pd.Series) -> Any:
+def _npz_column(series: pd.Series) -> Any:
     """A column without Python objects, so that the file opens without unpickling."""
     if str(series.dtype) == "Int64":
         return series.astype("float64").to_numpy()
     if series.dtype.kind in "biuf":
         return series.to_numpy()
-    return np.array(["" if _value(cell) is None else str(cell) for cell in _cells(series)], dtype=str)
+    return np.array(
+        ["" if _json_value(cell) is None else str(cell) for cell in _cell_array(series)], dtype=str
+    )
 
 
-def plain(frame: pd.DataFrame) -> pd.DataFrame:
+def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
     """The index as a column, and every column's name once: repeated tokens get their position."""
     whole = pd.DataFrame(frame)  # without its attributes, which pandas would copy again for every column
     if frame.index.name is None:
         return whole
-    whole.columns = pd.Index(_names(frame))
+    whole.columns = pd.Index(_column_names(frame))
     return whole.reset_index()
 
 
-def _names(frame: pd.DataFrame) -> list[str]:
+def _column_names(frame: pd.DataFrame) -> list[str]:
     """Of the columns; beside an index each is there once, and none is called as that is."""
     names = [str(name) for name in frame.columns]
     label = frame.index.name
@@ -273,7 +279,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
     return [f"{i} {name}" for i, name in enumerate(names)] if repeated else names
 
 
-def _value(cell: Any) -> Any:
+def _json_value(cell: Any) -> Any:
     """A cell as JSON has it; None where it is missing or not a number."""
     if cell is None or cell is pd.NA:
         return None
@@ -287,7 +293,7 @@ def _value(cell: Any) -> Any:
     return cell.item() if isinstance(cell, np.generic) else cell
 
 
-def _meta(frame: pd.DataFrame, csv_safe: bool) -> bytes:
+def _metadata_json(frame: pd.DataFrame, csv_safe: bool) -> bytes:
     """Provenance of a CSV file, which also says where its text is not exactly that of the table."""
     return _dumps(frame.attrs.get("provenance", {}) | ({"csv_safe": True} if csv_safe else {}))
 

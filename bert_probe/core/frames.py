@@ -13,15 +13,15 @@ from bert_probe.model.trace import Array
 TOKEN = "token"
 
 
-def names(units: Sequence[str]) -> list[str]:
+def plain_strings(units: Sequence[str]) -> list[str]:
     """Tokens or words as plain strings, which a frame can hold and write."""
     return [str(unit) for unit in units]
 
 
 def matrix(values: Array, rows: Sequence[str], columns: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
     """A matrix with names on both axes, ``label`` saying what the rows are; names may repeat."""
-    index = pd.Index(names(rows), name=label, dtype=object)
-    return pd.DataFrame(values, index=index, columns=pd.Index(names(columns), dtype=object))
+    index = pd.Index(plain_strings(rows), name=label, dtype=object)
+    return pd.DataFrame(values, index=index, columns=pd.Index(plain_strings(columns), dtype=object))
 
 
 def vectors(values: Array, rows: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
@@ -40,6 +40,6 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
     return frame
 
 
-def optional(numbers: Sequence[int | None]) -> Any:
+def nullable_integers(numbers: Sequence[int | None]) -> Any:
     """Whole numbers of which some are missing."""
     return pd.array(list(numbers), dtype="Int64")

@@ -16,7 +16,7 @@ from bert_probe.text.labeled_texts import LabeledTexts
 if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
 
-TEXT = ("text", "pair", "tokens", "tokens_dropped")
+TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
 """Of a trace's provenance, what is said of its text; all else is said of the model."""
 
 
@@ -49,15 +49,15 @@ class InputRecord:
             SelectionError: they are of different models, or of attention that was given, which names none.
         """
         about = traces[0].provenance
-        model = {name: value for name, value in about.items() if name not in TEXT}
-        if any(_made_by(trace) != _made_by(traces[0]) for trace in traces):
+        model = {name: value for name, value in about.items() if name not in TEXT_KEYS}
+        if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
             if any(trace.provenance.get("origin") == "given" for trace in traces):
                 raise SelectionError(
                     "Attention that was given does not tell which model it is of, so two texts cannot be "
                     "compared by it. Trace both with one checkpoint."
                 )
             raise SelectionError("The texts were not read by the same model. Trace them with one.")
-        texts = [{name: trace.provenance.get(name) for name in TEXT} for trace in traces]
+        texts = [{name: trace.provenance.get(name) for name in TEXT_KEYS} for trace in traces]
         return cls(model, tuple(texts))
 
     @classmethod
@@ -72,7 +72,7 @@ class InputRecord:
         Args:
             dropped: tokens that were cut off, over all sentences.
         """
-        digest = digest_of(sentences)
+        digest = hash_sentences(sentences)
         about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
@@ -121,20 +121,20 @@ class InputRecord:
 
 def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
     """What is said of a file that was read, its digest among it."""
-    return _labelled(name, rows) if isinstance(rows, LabeledTexts) else _tagged(name, rows)
+    return _describe_labeled(name, rows) if isinstance(rows, LabeledTexts) else _describe_tagged(name, rows)
 
 
-def digest_of(sentences: Sequence[str]) -> str:
+def hash_sentences(sentences: Sequence[str]) -> str:
     """SHA-256 of many sentences, a line each."""
     return hashlib.sha256("".join(f"{sentence}\n" for sentence in sentences).encode()).hexdigest()
 
 
-def _labelled(name: str, rows: LabeledTexts) -> dict[str, Any]:
+def _describe_labeled(name: str, rows: LabeledTexts) -> dict[str, Any]:
     """What is said of a file of labelled texts; the name is one that the lines of a result read."""
     return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 
 
-def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
+def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
     """What is said of a file of tagged sentences; the name is one that the lines of a result read."""
     digest = hashlib.sha256()
     for one in sentences:
@@ -150,8 +150,8 @@ def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
     }
 
 
-def _made_by(trace: Trace) -> tuple[object, ...]:
+def _model_identity(trace: Trace) -> tuple[object, ...]:
     """What makes the numbers of two traces comparable; one folder may have been opened by two names."""
-    named = {"model", "origin", "revision", *TEXT}
+    named = {"model", "origin", "revision", *TEXT_KEYS}
     causes = {name: value for name, value in trace.provenance.items() if name not in named}
     return (causes, trace.layers, trace.heads, *(state.shape[1] for state in trace.states))

@@ -65,7 +65,7 @@ def option_name(one: Field[Any]) -> str:
     return f"--{one.name.replace('_', '-')}" if given is None else given
 
 
-def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
+def _with_type_checks(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
     """Return the method `of`, which refuses a model in place of a text and names an extra that is missing."""
     parameters = signature(of)
     names = list(parameters.parameters)[1:]
@@ -81,7 +81,7 @@ def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[...
                     f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its "
                     "method trace."
                 )
-        with extras.required():
+        with extras.explain_missing():
             return of(*arguments, **keywords)
 
     return checked
@@ -103,7 +103,7 @@ def question(
         whole: Any = dataclass(frozen=True, repr=False)(cls)
         whole.analysis, whole.command = analysis, command or analysis
         whole.has_progress = "progress" in signature(whole.of).parameters
-        whole.of = _checking_types(whole.of, whole.inputs.types)
+        whole.of = _with_type_checks(whole.of, whole.inputs.types)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
         if is_analysis:
             QUESTIONS[analysis] = whole

@@ -21,7 +21,7 @@ from bert_probe.text.truncation import truncate_text
 if TYPE_CHECKING:
     import bert_probe
 
-_SHOWN = 20
+_MAX_NOTEBOOK_CELLS = 20
 """Rows and columns that a notebook shows."""
 
 
@@ -142,7 +142,9 @@ class Result(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays and texts that it holds."""
-        return _bytes(self.inputs.texts) + sum(_bytes(getattr(self, field.name)) for field in fields(self))
+        return _count_bytes(self.inputs.texts) + sum(
+            _count_bytes(getattr(self, field.name)) for field in fields(self)
+        )
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.inputs.texts]
@@ -154,7 +156,7 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         table = self.table()
-        html: str = table.to_html(max_rows=_SHOWN, max_cols=_SHOWN, notebook=True)
+        html: str = table.to_html(max_rows=_MAX_NOTEBOOK_CELLS, max_cols=_MAX_NOTEBOOK_CELLS, notebook=True)
         return html
 
 
@@ -169,11 +171,11 @@ def save(
     return files.save(shown.table() if isinstance(shown, Result) else shown, path, csv_safe, overwrite)
 
 
-def _bytes(value: Any) -> int:
+def _count_bytes(value: Any) -> int:
     if isinstance(value, Array):
         return value.nbytes
     if isinstance(value, str):
         return sys.getsizeof(value)
     if isinstance(value, Mapping):
-        return sum(map(_bytes, value.values()))
-    return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
+        return sum(map(_count_bytes, value.values()))
+    return sum(map(_count_bytes, value)) if isinstance(value, tuple) else 0

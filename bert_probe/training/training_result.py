@@ -162,7 +162,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {inputs.load(self.inputs.model)}",
+                f"checkpoint = {inputs.load_expression(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({arguments}).table()",
             ]

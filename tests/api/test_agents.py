@@ -35,7 +35,7 @@ def with_client(shared: LocalModels, ask: Callable[[Client], Awaitable[Any]], *o
     """What a client in this process gets."""
 
     async def asked() -> Any:
-        async with Client(agents.server(shared, agents.chosen(only), "0")) as client:
+        async with Client(agents.build_server(shared, agents.select_questions(only), "0")) as client:
             return await ask(client)
 
     return asyncio.run(asked())
@@ -68,7 +68,7 @@ def test_each_question_is_a_tool_that_takes_its_fields(shared: LocalModels) -> N
     only = with_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in only] == ["attention", "heads"]
     with pytest.raises(SelectionError, match="There is no question head; there are ablation, "):
-        agents.chosen(["head"])
+        agents.select_questions(["head"])
 
 
 def test_rows_are_told_in_parts_with_their_number(shared: LocalModels, minilm: Checkpoint) -> None:
@@ -87,7 +87,7 @@ def test_rows_are_told_in_parts_with_their_number(shared: LocalModels, minilm: C
 
 def test_a_wide_table_is_told_in_few_rows(shared: LocalModels) -> None:
     told = called(shared, "vectors", {"text": " ".join(["boat"] * 100), "most_rows": 1000}).structured_content
-    assert len(told["columns"]["token"]) == agents.MOST_CELLS // 384
+    assert len(told["columns"]["token"]) == agents.MAX_CELLS // 384
     assert told["rows"] == 102
 
 
@@ -128,7 +128,7 @@ def test_work_that_nobody_waits_for_ends(shared: LocalModels) -> None:
     gone = threading.Event()
     gone.set()
     with pytest.raises(Cancelled):
-        agents.answer(registered_questions()["ablation-of-each-head"], {"text": TEXT}, shared, gone)
+        agents.call_tool(registered_questions()["ablation-of-each-head"], {"text": TEXT}, shared, gone)
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,16 +21,16 @@ def test_each_part_of_a_table_is_made_once(minilm: Checkpoint, monkeypatch: pyte
         return long(shown)
 
     monkeypatch.setattr(AttentionResult, "long", counted)
-    table = formats.table_of(result)
+    table = formats.build_table(result)
     assert len(made) == len(result.chosen) > 1
     pd.testing.assert_frame_equal(table, result.table())
-    monkeypatch.setattr(formats, "MOST_CELLS", table.size - 1)
+    monkeypatch.setattr(formats, "MAX_CELLS", table.size - 1)
     made.clear()
     with pytest.raises(TooLargeError, match="Ask for less of it"):
-        formats.table_of(result)
+        formats.build_table(result)
     assert len(made) == len(result.chosen), "the last part is what is too much"
-    monkeypatch.setattr(formats, "MOST_CELLS", 1)
+    monkeypatch.setattr(formats, "MAX_CELLS", 1)
     made.clear()
     with pytest.raises(TooLargeError):
-        formats.table_of(result)
+        formats.build_table(result)
     assert len(made) == 1, "no more than has to be"

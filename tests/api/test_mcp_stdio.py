@@ -68,7 +68,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 def answers(*lines: bytes) -> list[dict[str, Any]]:
     """What the server writes for lines of its standard input."""
     out = io.StringIO()
-    server = agents.server(LocalModels(), agents.chosen(["tokens"]), "0")
+    server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(mcp_stdio.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 

@@ -63,7 +63,7 @@ def test_an_interrupt_is_one_line_and_the_status_that_shells_have_for_it(
     def interrupted(*_given: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(files, "form_of", interrupted)
+    monkeypatch.setattr(files, "format_of", interrupted)
     ended = bert_probe("tokens", "a", "--out", "a.csv")
     assert ended == Ended(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
 

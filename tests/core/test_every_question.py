@@ -158,7 +158,7 @@ def test_the_http_body_brings_the_same_table(
     texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
     for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
         file["content"] = texts[file["file"]]
-    jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
+    jsonschema.Draft202012Validator(schema.body_schema(one)).validate(body)
     if example.trained:
         shared_cache.register_in_memory(asked(example), body["model"])  # it is open already
     if one.has_progress:
@@ -187,7 +187,7 @@ def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) ->
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    fields_of = schema.of_question(registered_questions()[snippets.url_name(example.asked.analysis)])
+    fields_of = schema.question_schema(registered_questions()[snippets.url_name(example.asked.analysis)])
     for one in (example.asked, answers[repr(example.asked)].question):
         plain = json.loads(json.dumps(one.to_json()))
         jsonschema.Draft202012Validator(fields_of).validate(plain)

@@ -153,7 +153,7 @@ def reserve(path: Path) -> None:
 
 
 def test_table_and_its_description_are_reserved_together(tmp_path: Path) -> None:
-    with writing.reserved(files.places(tmp_path / "x.csv"), overwrite=False):
+    with writing.reserved(files.output_paths(tmp_path / "x.csv"), overwrite=False):
         refused = ThreadPoolExecutor(1).submit(reserve, tmp_path / "x.csv.meta.json")
         with pytest.raises(ExportError, match="is being written by another command"):
             refused.result()

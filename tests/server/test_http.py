@@ -165,7 +165,7 @@ def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) ->
     body = TOKENS | {"question": {"layer": 2, "head": 3}}
     table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
     got = {}
-    for media in formats.FORMS:
+    for media in formats.FORMATS:
         answer = here.post("/api/v1/attention", json=body, headers={"Accept": media})
         assert answer.headers["content-type"].partition(";")[0] == media
         got[media.rpartition(".")[2]] = answer.content
@@ -225,14 +225,14 @@ def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
 
 
 def test_a_table_that_is_too_large_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.api.formats.MOST_CELLS", 50)
+    monkeypatch.setattr("bert_probe.api.formats.MAX_CELLS", 50)
     for name in ("tokens", "attention-in-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem(answer, 413, "too-large")
 
 
 def test_too_many_at_once_are_told_to_come_again(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AT_ONCE", 0)
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
     problem(answer, 503, "busy")
     assert answer.headers["retry-after"] == "1"
@@ -266,7 +266,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
 def test_what_takes_too_long_is_ended(
     here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
@@ -298,7 +298,7 @@ def test_long_work_waits_its_turn_with_that_of_the_pages(
     def taken() -> None:
         pass
 
-    monkeypatch.setattr(limits, "SECONDS", 0.7)
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.7)
     with SLOTS.turn(taken), SLOTS.turn(taken):
         waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)

@@ -17,7 +17,7 @@ ASKED = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", 
 
 def test_no_body_breaks_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the built-in model is asked in earnest takes its time; here it is about what is sent.
-    monkeypatch.setattr("bert_probe.api.limits.SECONDS", 20.0)
+    monkeypatch.setattr("bert_probe.api.limits.MAX_ANSWER_SECONDS", 20.0)
     with asking() as client:
         document = client.get("/api/openapi.json").json()
 

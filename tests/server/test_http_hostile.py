@@ -47,7 +47,7 @@ def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
     given: object, here: TestClient
 ) -> None:
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": given}})
-    assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
+    assert len(problem(answer, 422, "selection")) < errors.MAX_DETAIL_LENGTH + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
     assert answer.json()["detail"].endswith("Give one of them or last.")
 
@@ -64,7 +64,7 @@ def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
 ) -> None:
     monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:
         problem(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
         until(lambda: shared_cache.passes.waiting == 0)
@@ -80,8 +80,8 @@ def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(Body, "answer", silent)
-        patched.setattr(limits, "SECONDS", 0.1)
-        patched.setattr(limits, "AT_ONCE", 1)
+        patched.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
+        patched.setattr(limits, "MAX_REQUESTS", 1)
         problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
         problem(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
         go.set()
@@ -96,7 +96,7 @@ def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
 def test_agents_may_write_whole_numbers_as_json_may() -> None:
     def told(layer: object) -> types.CallToolResult:
         given = {**TOKENS, "question": {"layer": layer}}
-        return agents.answer(registered_questions()["attention"], given, shared, threading.Event())
+        return agents.call_tool(registered_questions()["attention"], given, shared, threading.Event())
 
     shared = LocalModels()
     assert told(2.0).structured_content == told(2).structured_content
@@ -153,7 +153,7 @@ def test_half_sent_bodies_take_no_place_of_other_requests(here: TestClient) -> N
     app = Starlette(routes=asgi.routes())
 
     async def attack() -> int:
-        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.AT_ONCE)]
+        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.MAX_REQUESTS)]
         attacks = [asyncio.create_task(half()) for half in halves]
         await asyncio.gather(*(half.waits.wait() for half in halves))
         other = Sender(app, json.dumps(TOKENS).encode(), whole=True)
@@ -171,7 +171,7 @@ def test_late_body_is_refused_and_its_connection_closed(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "MAX_BODY_SECONDS", 0.05)
     half = Sender(Starlette(routes=asgi.routes()), b'{"text": ')
     asyncio.run(half())
     assert (half.status, half.headers[b"connection"]) == (408, b"close")
@@ -184,8 +184,8 @@ def test_bodies_on_their_way_are_bounded_per_client_and_together(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "MOST_CLIENT_BYTES", 25)
-    monkeypatch.setattr(limits, "MOST_INCOMING_BYTES", 45)
+    monkeypatch.setattr(limits, "MAX_CLIENT_BYTES", 25)
+    monkeypatch.setattr(limits, "MAX_INCOMING_BYTES", 45)
     app = Starlette(routes=asgi.routes(token="sesame-opens-all-of-it"))
 
     async def attack() -> list[int]:

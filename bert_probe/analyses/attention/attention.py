@@ -189,7 +189,9 @@ class AttentionResult(Result):
 
         Columns: layer, head, query_position, query_token, key_position, key_token, weight.
         """
-        queries, keys = (np.array(frames.names(side), dtype=object) for side in (self.queries, self.keys))
+        queries, keys = (
+            np.array(frames.plain_strings(side), dtype=object) for side in (self.queries, self.keys)
+        )
         rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
         return pd.DataFrame(
             {

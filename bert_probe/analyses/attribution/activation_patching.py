@@ -228,7 +228,7 @@ class ActivationPatchingResult(Result):
             {
                 "layer": np.repeat(np.arange(layers), count),
                 "position": [token.position for token in self.tokens_a] * layers,
-                frames.TOKEN: frames.names(self.tokens_a) * layers,
+                frames.TOKEN: frames.plain_strings(self.tokens_a) * layers,
                 "recovered": self.recovered.ravel(),
             }
         )

@@ -252,7 +252,7 @@ class TuneLensResult(Result):
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
             return super().save(path, csv_safe, overwrite)
-        paths = files.described(path)
+        paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
         # backslashreplace: an undecodable folder name contains lone surrogates, which UTF-8 cannot encode.

@@ -16,7 +16,7 @@ from bert_probe.analyses.probing.linear import ProbeSpace, fit, fit_online, log_
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import HELD_OUT, FileInput, Files
+from bert_probe.core.inputs import HELD_OUT_HELP, FileInput, Files
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
@@ -55,7 +55,7 @@ class Probe(Question):
     """
 
     inputs = Files(
-        {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT)}
+        {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT_HELP)}
     )
 
     label: str | None = param(Optional(FieldType()), default=None, about=LABEL_HELP)

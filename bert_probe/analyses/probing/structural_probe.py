@@ -25,7 +25,7 @@ from bert_probe.analyses.probing.tree_map import (
 )
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import HELD_OUT, TAGGED, FileInput, Files
+from bert_probe.core.inputs import HELD_OUT_HELP, TAGGED, FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -60,7 +60,7 @@ class StructuralProbe(Question):
     inputs = Files(
         {
             "data": FileInput(formats=(TAGGED,)),
-            "held_out": FileInput("--held-out", False, (TAGGED,), HELD_OUT),
+            "held_out": FileInput("--held-out", False, (TAGGED,), HELD_OUT_HELP),
         }
     )
 

@@ -121,7 +121,7 @@ class Sentences(Question):
         return SentencesResult(
             self,
             InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
-            tuple(frames.names(sentences)),
+            tuple(frames.plain_strings(sentences)),
             PairwiseCosines(read_only(np.stack([vector_of[key] for key in ids]))),
             config,
             tuple(len(text) for text in inputs),
