@@ -1,4 +1,4 @@
-"""The whole API as OpenAPI 3.1."""
+"""The API as an OpenAPI 3.1 document."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bert_probe.api.formats import FORMATS, JSON
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
 
 _DESCRIPTION: Final = (
-    "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
-    "Models are opened by folder or hub id, as on the pages; texts stay on the machine that answers."
+    "The questions of BERT Probe about texts and models. Layers and heads count from 1, tokens from 0. "
+    "Models are opened by folder or hub id, as on the pages. Texts stay on the computer that runs the app."
 )
 _QUESTION_PROBLEMS: Final = tuple(
     kind for kind in errors.PROBLEM_TYPES if kind not in (errors.NOT_FOUND, errors.NOT_READY)
@@ -24,31 +24,34 @@ _TEXT: Final = "text/plain"
 
 @cache
 def document(version: str) -> dict[str, Any]:
-    """It as JSON has it."""
+    """Return the document as JSON-compatible data."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "BERT Probe", "version": version, "description": _DESCRIPTION},
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
         "paths": {
-            f"/api/v1/{name}": {"post": _question_operation(one)}
-            for name, one in registered_questions().items()
+            f"/api/v1/{name}": {"post": _question_operation(question)}
+            for name, question in registered_questions().items()
         }
         | {
             "/healthz": {
-                "get": _monitoring_operation("Whether the app answers at all.", "The app answers.", JSON)
+                "get": _monitoring_operation("Whether the app responds.", "The app responds.", JSON)
             },
             "/readyz": {
                 "get": _monitoring_operation(
-                    "Whether the built-in model is open; asking begins to open it.",
-                    "It is open.",
+                    "Whether the built-in model is open; a request starts opening it.",
+                    "The model is open.",
                     JSON,
                     (errors.NOT_READY, errors.METHOD_NOT_ALLOWED),
                 )
             },
             "/metrics": {
                 "get": _monitoring_operation(
-                    "Passes, waits, caches, memory, for Prometheus.", "The numbers.", _TEXT, _METRICS_PROBLEMS
+                    "Metrics for Prometheus: queues, caches, memory, requests.",
+                    "The metrics.",
+                    _TEXT,
+                    _METRICS_PROBLEMS,
                 )
             },
         },
@@ -59,24 +62,24 @@ def document(version: str) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed from other machines than the one that answers.",
+                    "description": "Required from other computers than the one that runs the app.",
                 }
             },
         },
     }
 
 
-def _question_operation(one: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # bytes, but for two of them
+def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary, except for two of them
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {
-        "operationId": one.name,
-        "summary": one.question.analysis,
-        "description": one.summary,
+        "operationId": question.name,
+        "summary": question.question.analysis,
+        "description": question.summary,
         "requestBody": {
             "required": True,
-            "content": {JSON: {"schema": schema.body_schema(one), "example": schema.example(one)}},
+            "content": {JSON: {"schema": schema.body_schema(question), "example": schema.example(question)}},
         },
         "responses": {
             "200": {"description": "The table.", "content": contents},
@@ -86,20 +89,20 @@ def _question_operation(one: RegisteredQuestion) -> dict[str, Any]:
 
 
 def _monitoring_operation(
-    about: str, fine: str, media: str, kinds: tuple[ProblemType, ...] = (errors.METHOD_NOT_ALLOWED,)
+    summary: str, description: str, media: str, kinds: tuple[ProblemType, ...] = (errors.METHOD_NOT_ALLOWED,)
 ) -> dict[str, Any]:
-    held = {"type": "object"} if media == JSON else {"type": "string"}
-    answer = {"description": fine, "content": {media: {"schema": held}}}
-    return {"summary": about, "responses": {"200": answer, **_problem_responses(kinds)}}
+    content_schema = {"type": "object"} if media == JSON else {"type": "string"}
+    response = {"description": description, "content": {media: {"schema": content_schema}}}
+    return {"summary": summary, "responses": {"200": response, **_problem_responses(kinds)}}
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Status → what it says; several kinds may have one."""
-    told: dict[str, list[str]] = {}
+    """Return status → response; problem types with the same status share one."""
+    titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
-        told.setdefault(str(kind.status), []).append(kind.title)
+        titles_by_status.setdefault(str(kind.status), []).append(kind.title)
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": f"{'; '.join(titles)}.", "content": content}
-        for status, titles in told.items()
+        for status, titles in titles_by_status.items()
     }

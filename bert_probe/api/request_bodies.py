@@ -10,17 +10,17 @@ from starlette.requests import Request
 from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
 
-_CLOSE = {"Connection": "close"}  # What is left of the body would be read as the next request.
+_CLOSE = {"Connection": "close"}  # Otherwise the unread part of the body would be read as the next request.
 
 
 class BodyReader:
-    """Reads bodies; all that are on their way count against a limit for each client and one for all."""
+    """Reads bodies. Those that are arriving count against a limit per client and one for all clients."""
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()  # client → bytes received so far
 
     async def read(self, request: Request) -> bytes | Problem:
-        """Return the body, or why it was not read.
+        """Return the body, or the problem because of which it was not read.
 
         Raises:
             ClientDisconnect: the client closed the connection.

@@ -1,4 +1,4 @@
-"""Inputs of questions: what a question is asked of, declared once.
+"""Inputs of questions: the types of models, texts and files that a question needs, declared once.
 
 The command line, the HTTP API with its schema, agent tools, code snippets and view files are derived from the
 `inputs` of a question and its fields.
@@ -54,7 +54,7 @@ class FileInput:
 
     Attributes:
         option: the option of the command line in front of it; "" for a positional argument.
-        is_required: whether the question cannot be asked without it.
+        is_required: whether the question needs it.
         formats: what it may contain, a selection of `TABLE` and `TAGGED`.
         help: one line for the command line and the HTTP schema.
     """
@@ -67,7 +67,7 @@ class FileInput:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a question is asked of. Subclasses are the kinds of input that exist.
+    """The inputs that a question needs. Each subclass is one type of input.
 
     Attributes:
         texts: smallest and largest number of texts that the model reads.
@@ -213,11 +213,11 @@ class ManyTraces(OneTrace):
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and trace all texts."""
         pairs = [(text["text"], text["pair"]) for text in record.texts]
-        given = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
-        given += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
+        arguments = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
+        arguments += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
         return [
             f"checkpoint = {load_expression(record.model)}",
-            f"traces = checkpoint.traces({', '.join(given)})",
+            f"traces = checkpoint.traces({', '.join(arguments)})",
         ], "traces"
 
     def _option(self, number: int) -> str:  # noqa: ARG002
@@ -275,7 +275,7 @@ class SentenceList(Inputs):
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and read the file of sentences."""
         files = record.sentences.get("files", {})
-        lines = [f"{name} = {read_expression(about)}" for name, about in files.items()]
+        lines = [f"{name} = {read_expression(file)}" for name, file in files.items()]
         if not files:
             lines = [f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
         arguments = ["checkpoint", *(files or ["sentences"]), *truncate_argument(record)]
@@ -294,40 +294,44 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        named: name of the argument of `Question.of` → the file that is read for it.
+        files_by_name: name of the argument of `Question.of` → the file that is read for it.
     """
 
-    named: Mapping[str, FileInput]
+    files_by_name: Mapping[str, FileInput]
 
     types = (Checkpoint,)
 
     @property
     def files(self) -> Mapping[str, FileInput]:
         """Name of an argument → the file that is read for it."""
-        return self.named
+        return self.files_by_name
 
     def __hash__(self) -> int:
-        return hash(tuple(self.named.items()))
+        return hash(tuple(self.files_by_name.items()))
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the checkpoint, the rows of each file (None for a missing one) and whether to truncate."""
-        return [*values.checkpoints, *(values.files.get(name) for name in self.named), values.truncate]
+        return [
+            *values.checkpoints,
+            *(values.files.get(name) for name in self.files_by_name),
+            values.truncate,
+        ]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and read each file."""
         files = record.sentences["files"]
         lines = [f"checkpoint = {load_expression(record.model)}"]
-        lines += [f"{name} = {read_expression(about)}" for name, about in files.items()]
-        by_keyword = [*files] != [*self.named][: len(files)]
+        lines += [f"{name} = {read_expression(file)}" for name, file in files.items()]
+        by_keyword = [*files] != [*self.files_by_name][: len(files)]
         arguments = [f"{name}={name}" if by_keyword else name for name in files]
         return lines, ", ".join(["checkpoint", *arguments, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of the files."""
         words: list[str] = []
-        for name, about in record.sentences["files"].items():
-            option = self.named[name].option
-            words += [option, about["file"]] if option else [about["file"]]
+        for name, file in record.sentences["files"].items():
+            option = self.files_by_name[name].option
+            words += [option, file["file"]] if option else [file["file"]]
         return [*leading, *words]
 
 
@@ -409,7 +413,7 @@ class Configs(Inputs):
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return one expression for each model; there are no statements."""
+        """Return an expression for each model, and an empty list of statements."""
         models = [
             load_expression(model)
             if "weights_sha256" in model
@@ -451,8 +455,8 @@ class StoreAndTrace(OneStore):
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the text, its model, the folder of the store and the question's own arguments."""
         (text,) = record.texts
-        cut = ["--truncate"] if text["tokens_dropped"] else []
-        return ["--text", text["text"], *cut, *model_options(record), *super().words(leading, record)]
+        truncate = ["--truncate"] if text["tokens_dropped"] else []
+        return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]
 
 
 def end_of_options(words: Sequence[str]) -> list[str]:
@@ -473,8 +477,8 @@ def model_name(model: Mapping[str, Any]) -> str | None:
 
 def config_name(config: Mapping[str, Any]) -> str:
     """Return the name by which `open_config` finds a configuration."""
-    at = f"@{config['revision']}" if config["revision"] else ""
-    return f"{config['model']}{at}"
+    suffix = f"@{config['revision']}" if config["revision"] else ""
+    return f"{config['model']}{suffix}"
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:

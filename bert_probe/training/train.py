@@ -73,11 +73,11 @@ class Train(Question):
     update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
     epochs: int | None = param(Optional(Number(1, 10_000)), default=None, about="Passes over the data.")
     rate: float | None = param(
-        Optional(Number(1e-8, 1, whole=False)), default=None, option="--lr", about="Peak learning rate."
+        Optional(Number(1e-8, 1, integer=False)), default=None, option="--lr", about="Peak learning rate."
     )
     batch: int = param(Number(1, 4096), default=16, about="Texts per step.  [default: 16]")
     seed: int = param(Number(0, 2**32 - 1), default=0, about="Random seed.  [default: 0]")
-    held_out: float = param(Number(0, 0.9, whole=False), default=DEFAULT_HELD_OUT, option="")
+    held_out: float = param(Number(0, 0.9, integer=False), default=DEFAULT_HELD_OUT, option="")
     max_tokens: int | None = param(
         Optional(Number(8)), default=None, about="Truncate texts to this many tokens."
     )

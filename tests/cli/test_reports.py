@@ -48,7 +48,7 @@ def test_a_view_is_written_and_asked_again(run: Run, viewed: str) -> None:
     assert Path("again.csv").read_text(encoding="utf-8") == viewed
     assert read_view_file(Path("b.json")) == read_view_file(Path("a.json"))
     status, _, error = run("ask", "a.json", "--yes", "--save-view", "b.json")
-    assert (status, "b.json is there already" in error) == (2, True)
+    assert (status, "b.json already exists" in error) == (2, True)
 
 
 @pytest.mark.usefixtures("viewed")
@@ -80,7 +80,7 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         "r.html",
     )
     assert run(*made) == (0, "", "bert-probe: 1 views in r.html.\n")
-    assert run(*made)[0] == 2, "it is there already"
+    assert run(*made)[0] == 2, "it already exists"
     status, out, error = run("verify", "r.html", "--yes")
     assert (status, out.count("\n")) == (0, 1)
     assert error.endswith("nothing differs.\n")

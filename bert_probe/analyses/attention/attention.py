@@ -28,7 +28,7 @@ Head = int | Literal["mean"]
 """A head from 0, or "mean" for the mean over a layer's heads."""
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
-SHARE = Number(0, 1, whole=False)
+SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
 SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
 RENORMALISE = "Divide each row by its sum after special tokens are left out."

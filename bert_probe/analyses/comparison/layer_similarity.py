@@ -81,7 +81,7 @@ class LayerSimilarity(Question):
             [encoding.text for encoding in encodings[0]],
             sum(encoding.dropped for encoding in encodings[0]),
         )
-        inputs = InputRecord.of_sentences(a, texts, dropped).beside(InputRecord.of_model(b))
+        inputs = InputRecord.of_sentences(a, texts, dropped).with_other_model(InputRecord.of_model(b))
         positions = self._sample(encodings[0])
         is_same_model = are_same_model(inputs, a, b)
         steps = _PairCounter(

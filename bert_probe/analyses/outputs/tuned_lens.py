@@ -69,7 +69,7 @@ class TuneLens(Question):
         Number(0), default=0, about="Seed of the masks and of the held-out lines.  [default: 0]"
     )
     held_out: float = param(
-        Number(0, 1, whole=False),
+        Number(0, 1, integer=False),
         default=0.2,
         about="Share of lines held out for evaluation.  [default: 0.2]",
     )

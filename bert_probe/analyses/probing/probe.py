@@ -64,7 +64,7 @@ class Probe(Question):
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
     confidence: float = param(
-        Number(0, 1, whole=False), default=0.95, about="Confidence level of the interval."
+        Number(0, 1, integer=False), default=0.95, about="Confidence level of the interval."
     )
     seed: int = param(Number(0), default=0, about="Seed of the order, control task and bootstrap.")
 
