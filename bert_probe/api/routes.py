@@ -111,7 +111,7 @@ class Api:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" or "content-encoding" in request.headers:
             problem = Problem(
-                errors.UNSUPPORTED_MEDIA_TYPE, "Send JSON as it is, with Content-Type: application/json."
+                errors.UNSUPPORTED_MEDIA_TYPE, "Send uncompressed JSON with Content-Type: application/json."
             )
             return problem_response(problem)
         content = await self._bodies.read(request)

@@ -141,7 +141,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
             sentence.heads,
             sentence.relations,
             sentence.text,
-            dict(sentence.about),
+            dict(sentence.metadata),
         ]
         digest.update(json.dumps(parts, sort_keys=True).encode())
     suffix = "conllu" if any(sentence.heads for sentence in sentences) else "conll"

@@ -95,7 +95,7 @@ class Train(Question):
             TextError: the data cannot be used for training; the message names all lines with errors.
             SelectionError, UnavailableError: the model does not support the task or the settings.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         config = SplitConfig(self.held_out, self.seed, self.max_tokens)
         dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words)
         objective = dataset.lesson
@@ -132,7 +132,7 @@ class Train(Question):
                 meta_model, objective, self.update, self.batch, [*dataset.taught, *dataset.held_out]
             ),
             training,
-            tuple(filter(None, [overlap_warning(checkpoint.before, training)])),
+            tuple(filter(None, [overlap_warning(checkpoint.training_history, training)])),
             (*dataset.notes, *_head_notes(checkpoint, objective), *pooling_notes),
             pooling,
         )
@@ -234,7 +234,7 @@ class TrainingPlan:
                     for name_, parameter in select_parameters(full_model, update).items()
                 }
                 loop = self._train(full_model, updated, progress, on_evaluation)
-            history = (*self.checkpoint.before, self.training)
+            history = (*self.checkpoint.training_history, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
         assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
         return TrainingResult(

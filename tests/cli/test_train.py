@@ -152,7 +152,7 @@ def test_teaching_on_by_another_seed_is_warned_of() -> None:
     ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err
-    assert len(bert_probe.load("taught").before) == 2
+    assert len(bert_probe.load("taught").training_history) == 2
 
 
 @pytest.mark.usefixtures("folder")

@@ -228,16 +228,16 @@ def test_other_matrices_round_trip(file_format: str, name: str, trace: Trace, tm
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("name", ["tokens", "parameters", "baseline", "long"])
+@pytest.mark.parametrize("table_name", ["tokens", "parameters", "baseline", "long"])
 def test_tables_with_mixed_columns_round_trip(
-    file_format: str, name: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
+    file_format: str, table_name: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
 ) -> None:
     frame = {
         "tokens": lambda: bert_probe.Tokens().of(trace).table(),
         "parameters": lambda: bert_probe.Parameters().of(minilm).table(),
         "baseline": lambda: bert_probe.SimilarityBaseline().of(minilm).table(),
         "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
-    }[name]()
+    }[table_name]()
     path = tmp_path / f"x.{file_format}"
     files.save(frame, path)
     columns, provenance = _columns(path)

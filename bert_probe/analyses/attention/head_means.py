@@ -83,7 +83,7 @@ class HeadMeans(Question):
             OutOfMemoryError: the sentences need more memory than is free.
             UnavailableError: the model in memory is changed meanwhile.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
         encodings = encode_texts(checkpoint, lines, truncate, progress)
         values = self._measured(checkpoint, encodings, progress)

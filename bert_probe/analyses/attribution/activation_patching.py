@@ -344,7 +344,7 @@ class _PatchedText:
 
             step = self.steps[layer]
             with changed_outputs(change):
-                states = step.on(step.given.expand(len(mask), -1, -1))
+                states = step.on(step.input_states.expand(len(mask), -1, -1))
             return self._onward(states, layer + 1)
 
         return self._grid(run, self.b.trace.layers, self.b.trace.heads, progress)

@@ -71,7 +71,7 @@ class LayerSimilarity(Question):
                 one token.
             OutOfMemoryError: there is not enough memory.
         """
-        a, b = a.now(), b.now()
+        a, b = a.snapshot(), b.snapshot()
         check_tokenizers(a, b)
         lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
         encodings = [encode_texts(checkpoint, lines, truncate, progress) for checkpoint in (a, b)]

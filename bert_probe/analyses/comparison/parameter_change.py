@@ -38,7 +38,7 @@ class ParameterChange(Question):
         Raises:
             SelectionError: the models have different tokenizers.
         """
-        a, b = a.now(), b.now()
+        a, b = a.snapshot(), b.snapshot()
         check_tokenizers(a, b)
         inputs = InputRecord.of_model(a).with_other_model(InputRecord.of_model(b))
         with a.running() as model_a, b.running() as model_b:

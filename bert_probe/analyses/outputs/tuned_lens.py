@@ -102,7 +102,7 @@ class TuneLens(Question):
                 names all of them.
             OutOfMemoryError: there is not enough memory for so many lines.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, FILL_MASK)
         mask_token(checkpoint)
         lines = with_line_numbers(sentences, "line")

@@ -101,7 +101,7 @@ class Probe(Question):
             UnavailableError: the input has no first token for the pooling "cls", or an in-memory model
                 changed in the meantime.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         self._check_labels(checkpoint, isinstance(data, LabeledTexts))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         encoded = vectors.encode_files(checkpoint, files, truncate, progress, tables=True)
@@ -204,11 +204,11 @@ def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
     """Return the value of a comment of each sentence, or raise an error that names the lines without it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
-        if label not in sentence.about:
-            names = ", ".join(sentence.about) or "none"
+        if label not in sentence.metadata:
+            names = ", ".join(sentence.metadata) or "none"
             errors.add(sentence.line, f"this sentence has no comment “{label}”; its comments: {names}")
     errors.check()
-    return tuple(sentence.about[label] for sentence in split.sentences)
+    return tuple(sentence.metadata[label] for sentence in split.sentences)
 
 
 def _task(data: _Rows, held_out: _Rows) -> _Task:

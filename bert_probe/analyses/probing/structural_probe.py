@@ -96,7 +96,7 @@ class StructuralProbe(Question):
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         encoded = vectors.encode_files(checkpoint, files, truncate, progress)
         names = ["data", "the held-out fifth" if held_out is None else "held_out"]

@@ -105,7 +105,7 @@ class Sentences(Question):
             raise TextError("Give a list of sentences, not a single string.")
         if not sentences:
             raise EmptyTextError("No sentences were given. Write one per line.")
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         config = resolve_pooling(checkpoint, self.pooling)
         inputs = [
             _inputs(checkpoint, config, number, sentence, truncate)
