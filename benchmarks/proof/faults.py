@@ -248,7 +248,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
         ):
             endings = _started_together([*words, f"--model={folder}"])
             name = " ".join(words[:2])
-            refused = "is being written by another command|is there already"
+            refused = "is being written by another command|already exists"
             statuses = sorted(status for status, _ in endings)
             if name == "corpus run" and statuses == [0, 0]:
                 continue  # the second command found the complete store of the first

@@ -1,1 +1,1 @@
-"""Every question as JSON, for programs: what it is asked of, its body, its answer as bytes."""
+"""Questions over HTTP and as agent tools: request bodies, JSON Schemas and response formats."""

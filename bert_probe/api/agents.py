@@ -1,4 +1,4 @@
-"""The questions as tools for agents, by the Model Context Protocol: tables as structured content, PNG."""
+"""Questions as tools for agents (Model Context Protocol): tables as structured content, pictures as PNG."""
 
 from __future__ import annotations
 
@@ -22,149 +22,167 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
 
-USUAL_ROWS: Final = 50
-MOST_CELLS: Final = 20_000
-"""In one answer: an agent reads all of it."""
+DEFAULT_ROWS: Final = 50
+MAX_CELLS: Final = 20_000
+"""Maximum number of table cells in one answer; all of them enter the context of the agent."""
 
 INSTRUCTIONS: Final = (
-    "What a BERT-family encoder does with a text: attention, vectors, what a trained head answers and why. "
-    "Layers and heads count from 1, tokens from 0. Without a model the built-in all-MiniLM-L6-v2 is asked."
+    "Shows what a BERT-family encoder computes for a text: attention, vectors, predictions and their "
+    "explanations. Layers and heads count from 1, tokens from 0. The default model is the built-in "
+    "all-MiniLM-L6-v2."
 )
 
-_FIRST: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
-_ROWS: Final[dict[str, Schema]] = {
-    "first_row": _FIRST | {"description": "Of the rows that are told."},
-    "most_rows": _FIRST | {"default": USUAL_ROWS, "description": "How many are told."},
-    "picture": {"type": "boolean", "default": False, "description": "As PNG too, if there is one."},
+_POSITIVE_INTEGER: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
+_ROW_ARGUMENTS: Final[dict[str, Schema]] = {
+    "first_row": _POSITIVE_INTEGER | {"description": "First row of the table to return, from 1."},
+    "most_rows": _POSITIVE_INTEGER
+    | {"default": DEFAULT_ROWS, "description": "Maximum number of rows to return."},
+    "picture": {
+        "type": "boolean",
+        "default": False,
+        "description": "Whether to return a PNG picture too, if the result has one.",
+    },
 }
-_ANSWER: Final[Schema] = {
+_OUTPUT_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": ["columns", "rows", "first_row", "provenance"],
     "properties": {
         **schema.TABLE["properties"],
-        "rows": {"type": "integer", "description": "How many there are in all."},
-        "first_row": {"type": "integer", "description": "The first of those that are here, from 1."},
-        "more": {"type": "string", "description": "How to get the others."},
+        "rows": {"type": "integer", "description": "Number of rows of the whole table."},
+        "first_row": {"type": "integer", "description": "Number of the first row returned, from 1."},
+        "more": {"type": "string", "description": "How to get the next rows."},
     },
 }
 
 
-def chosen(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
-    """The questions of these names; all of them where none is given.
+def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
+    """Return the questions with these names, or all questions if `names` is empty.
 
     Raises:
-        SelectionError: there is no such question.
+        SelectionError: a name is unknown.
     """
     for name in names:
         if name not in registered_questions():
             raise SelectionError(
-                f"There is no question {name}; there are {', '.join(registered_questions())}."
+                f"{name!r} is not a question. The questions are: {', '.join(registered_questions())}."
             )
-    return {name: one for name, one in registered_questions().items() if not names or name in names}
+    questions = registered_questions()
+    return {name: question for name, question in questions.items() if not names or name in names}
 
 
-def arguments_of(one: RegisteredQuestion) -> Schema:
-    """What a tool takes: the body, and which rows."""
-    taken = schema.of_body(one)
-    # That there is one text or a list of them is told when it is not so: some agents know no choice up here.
-    taken.pop("oneOf", None)
-    return {**taken, "properties": {**taken["properties"], **_ROWS}}
+def input_schema(question: RegisteredQuestion) -> Schema:
+    """Return the JSON Schema of a tool's arguments: the request body and the selection of rows."""
+    body_schema = schema.body_schema(question)
+    # Some agents do not support oneOf at the top level; a wrong choice of text or texts is an error instead.
+    body_schema.pop("oneOf", None)
+    return {**body_schema, "properties": {**body_schema["properties"], **_ROW_ARGUMENTS}}
 
 
-def told(result: Result, first: int, most: int) -> dict[str, Any]:
-    """The rows of a table that an agent asks for, and how many there are.
+def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]:
+    """Return at most `max_rows` rows of a table from `first_row`, and the number of all rows.
 
     Raises:
-        SelectionError: it begins behind the last row.
-        TooLargeError: see `formats.table_of`.
+        SelectionError: `first_row` is after the last row.
+        TooLargeError: see `formats.build_table`.
     """
-    frame = formats.table_of(result)
-    if first > max(1, len(frame)):
-        raise SelectionError(f"There is no row {first}; the table has {len(frame)}. Begin with one of them.")
-    most = max(1, min(most, MOST_CELLS // max(1, frame.shape[1])))
-    part: pd.DataFrame = frame.iloc[first - 1 : first - 1 + most]
+    frame = formats.build_table(result)
+    if first_row > max(1, len(frame)):
+        raise SelectionError(f"first_row must be 1 to {len(frame)}, not {first_row}.")
+    max_rows = max(1, min(max_rows, MAX_CELLS // max(1, frame.shape[1])))
+    part: pd.DataFrame = frame.iloc[first_row - 1 : first_row - 1 + max_rows]
     part.attrs = frame.attrs
     answer: dict[str, Any] = json.loads(files.to_bytes(part, "json"))
-    last = first - 1 + len(part)
-    more = {"more": f"Ask again with first_row {last + 1}."} if last < len(frame) else {}
-    counts = {"rows": len(frame), "first_row": first}
+    last_row = first_row - 1 + len(part)
+    more = {"more": f"Ask again with first_row {last_row + 1}."} if last_row < len(frame) else {}
+    counts = {"rows": len(frame), "first_row": first_row}
     return {"columns": answer["columns"], **counts, **more, "provenance": answer["provenance"]}
 
 
-def answer(
-    one: RegisteredQuestion, given: dict[str, Any], shared: body.ModelServices, gone: threading.Event
+def call_tool(
+    question: RegisteredQuestion,
+    arguments: dict[str, Any],
+    shared: body.ModelServices,
+    cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """What a tool returns; a problem is told as one, so that the agent can mend it."""
+    """Return the result of a tool; errors of the request become error results, which the agent can read."""
 
-    def report(_done: int, _total: int) -> None:
-        if gone.is_set():
+    def progress(_done: int, _total: int) -> None:
+        if cancelled.is_set():
             raise Cancelled
 
     try:
-        rows = {name: _taken(name, given.pop(name, taken["default"])) for name, taken in _ROWS.items()}
-        # As over HTTP: in JSON 5.0 is 5, and nothing is infinite.
-        result = body.read(one, body.parsed(json.dumps(given).encode())).answer(shared, report)
-        record = told(result, rows["first_row"], rows["most_rows"])
-        picture = _picture(result) if rows["picture"] else []
+        options = {
+            name: _check_argument(name, arguments.pop(name, argument["default"]))
+            for name, argument in _ROW_ARGUMENTS.items()
+        }
+        # Serialized for the same checks as over HTTP: 5.0 is 5, and no number is infinite.
+        content = body.parse_json(json.dumps(arguments).encode())
+        result = body.read_body(question, content).answer(shared, progress)
+        record = select_rows(result, options["first_row"], options["most_rows"])
+        picture = _picture(result) if options["picture"] else []
     except Exception as error:
-        problem = errors.of(error)
+        problem = errors.problem_for(error)
         if problem is None:
             raise
-        return types.CallToolResult(content=[_text(problem.detail)], is_error=True)
-    # For clients that know no structured content, too.
+        return types.CallToolResult(content=[_text_content(problem.detail)], is_error=True)
+    # As text too, for clients that do not support structured content.
     return types.CallToolResult(
-        content=[_text(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
+        content=[_text_content(json.dumps(record, ensure_ascii=False)), *picture], structured_content=record
     )
 
 
-def _taken(name: str, given: Any) -> Any:
-    if type(given) is not type(_ROWS[name]["default"]) or (name != "picture" and given < 1):
-        wanted = "true or false" if name == "picture" else "1 or more"
-        raise BodyError(f"{name} must be {wanted}, not {given!r}.")
-    return given
+def _check_argument(name: str, value: Any) -> Any:
+    if type(value) is not type(_ROW_ARGUMENTS[name]["default"]) or (name != "picture" and value < 1):
+        allowed = "true or false" if name == "picture" else "1 or more"
+        raise BodyError(f"{name} must be {allowed}, not {value!r}.")
+    return value
 
 
-def _text(text: str) -> types.TextContent:
+def _text_content(text: str) -> types.TextContent:
     return types.TextContent(type="text", text=text)
 
 
 def _picture(result: Result) -> list[types.ImageContent]:
-    from bert_probe.views import pictures  # which imports all analyses with a picture
+    from bert_probe.views import pictures  # imports all analyses that have a picture
 
     if not pictures.is_drawn(result):
         return []
-    drawn = base64.b64encode(pictures.page(result).png()).decode("ascii")
-    return [types.ImageContent(type="image", data=drawn, mime_type="image/png")]
+    png = base64.b64encode(pictures.page(result).png()).decode("ascii")
+    return [types.ImageContent(type="image", data=png, mime_type="image/png")]
 
 
-def server(shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str) -> Server[Any]:
-    """The server of these questions."""
+def build_server(
+    shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str
+) -> Server[Any]:
+    """Return an MCP server with one tool for each question."""
 
-    async def tools(_context: Any, _asked: Any) -> types.ListToolsResult:
-        every = [
+    async def list_tools(_context: Any, _parameters: Any) -> types.ListToolsResult:
+        tools = [
             types.Tool(
                 name=name,
-                title=one.question.analysis,
-                description=one.summary,
-                input_schema=arguments_of(one),
-                output_schema=_ANSWER,
+                title=question.question.analysis,
+                description=question.summary,
+                input_schema=input_schema(question),
+                output_schema=_OUTPUT_SCHEMA,
                 annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
             )
-            for name, one in questions.items()
+            for name, question in questions.items()
         ]
-        return types.ListToolsResult(tools=every)
+        return types.ListToolsResult(tools=tools)
 
-    async def call(_context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        if asked.name not in questions:
-            sentence = f"There is no tool {asked.name[:100]!r}; there are {', '.join(questions)}."
-            return types.CallToolResult(content=[_text(sentence)], is_error=True)
-        gone = threading.Event()
-        one, given = questions[asked.name], dict(asked.arguments or {})
+    async def call(_context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+        if parameters.name not in questions:
+            sentence = f"{parameters.name[:100]!r} is not a tool. The tools are: {', '.join(questions)}."
+            return types.CallToolResult(content=[_text_content(sentence)], is_error=True)
+        cancelled = threading.Event()
+        question, arguments = questions[parameters.name], dict(parameters.arguments or {})
         try:
-            return await to_thread.run_sync(answer, one, given, shared, gone, abandon_on_cancel=True)
+            return await to_thread.run_sync(
+                call_tool, question, arguments, shared, cancelled, abandon_on_cancel=True
+            )
         finally:
-            gone.set()
+            cancelled.set()
 
     return Server(
-        "bert-probe", version=version, instructions=INSTRUCTIONS, on_list_tools=tools, on_call_tool=call
+        "bert-probe", version=version, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call
     )

@@ -1,7 +1,7 @@
-"""What is sent to be asked: a body in JSON, checked, and then answered by whoever shares models and passes.
+"""Request bodies: parsed from JSON, validated, and answered with shared models and caches.
 
-A body is spelled as the provenance of its answer: `model`, `revision`, `text` and `pair`, or `texts`. Layers
-and heads count from 1, tokens from 0.
+A body has the same keys as the provenance of its result: `model`, `revision`, `text` and `pair`, or `texts`.
+Layers and heads count from 1, tokens from 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.api.errors import BodyError
-from bert_probe.api.limits import MOST_BYTES, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
+from bert_probe.api.limits import MAX_BODY_BYTES, MAX_NAME_LENGTH, MAX_SENTENCES, MAX_TEXTS
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core.inputs import InputValues
 from bert_probe.core.result import Result
@@ -32,17 +32,17 @@ from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
-TABLES: Final = (".csv", ".tsv")
-"""Endings of files with a header and labelled texts; others are CoNLL, or CoNLL-U."""
+TABLE_SUFFIXES: Final = (".csv", ".tsv")
+"""Suffixes of tables of labeled texts; other files are CoNLL or CoNLL-U."""
 
 
 class ModelServices(Protocol):
-    """What everybody who asks has in common: opened models, traces and answers, and the queue for them."""
+    """What all requests share: open models, cached traces and results."""
 
     answers: ResultCache
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """A checkpoint, opened once; "" is the built-in."""
+        """Return a checkpoint, which is opened once; "" is the built-in model."""
         ...
 
     def traces(
@@ -52,13 +52,13 @@ class ModelServices(Protocol):
         truncate: bool,
         check: Callable[[], None],
     ) -> list[Trace]:
-        """Traces of texts, each made once; who waits for that calls ``check``, which may end it."""
+        """Return cached traces of texts; `check` is called while waiting and may raise to cancel."""
         ...
 
 
 @dataclass(frozen=True)
 class BodyFile:
-    """A file that came with a body."""
+    """A file in a body."""
 
     name: str
     content: bytes
@@ -67,19 +67,20 @@ class BodyFile:
 
 @dataclass(frozen=True)
 class Body:
-    """What is asked, of whom.
+    """A validated request.
 
     Attributes:
-        asked: fields of the question as JSON has them; which values there are, the model says.
-        models: name and revision of each, "" for the built-in and the newest.
-        texts: with their pairs.
-        sentences: many, one an entry.
+        registered: the question that is asked.
+        question_fields: fields of the question as JSON; the model decides which layers and heads are valid.
+        models: name and revision of each model; "" for the built-in model and for the newest revision.
+        texts: (text, pair) tuples.
+        sentences: many sentences.
         files: argument of the question → file.
-        truncate: cut what is too long.
+        truncate: whether texts that are too long are truncated.
     """
 
-    served: RegisteredQuestion
-    asked: Mapping[str, Any]
+    registered: RegisteredQuestion
+    question_fields: Mapping[str, Any]
     models: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str | None], ...]
     sentences: tuple[str, ...]
@@ -87,233 +88,236 @@ class Body:
     truncate: bool
 
     def answer(self, shared: ModelServices, progress: Progress) -> Result:
-        """The answer.
+        """Return the result.
 
         Args:
-            progress: told how far it is; what it raises ends the work.
+            progress: called with the progress; an exception that it raises cancels the work.
 
         Raises:
-            ProbeError: it cannot be answered, and why.
+            ProbeError: the question cannot be answered.
         """
         checkpoints = [shared.open_checkpoint(*model, progress) for model in self.models]
         progress(0, 0)
-        question = self.served.question.from_json(self.asked, checkpoints[0].description)
+        question = self.registered.question.from_json(self.question_fields, checkpoints[0].description)
 
         def check() -> None:
             progress(0, 0)
 
-        given = self._subjects(shared, checkpoints, check)
+        arguments = self._arguments(shared, checkpoints, check)
         check()
-        ask: Any = question
-        more: dict[str, Any] = {"progress": progress} if self.served.has_progress else {}
-        long = self.served.has_progress and _takes_long(question, given)
-        with SLOTS.turn(check) if long else nullcontext():
+        untyped_question: Any = question
+        options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
+        waits = self.registered.has_progress and _takes_long(question, arguments)
+        with SLOTS.turn(check) if waits else nullcontext():
+            # Not cached: the rows of a file are not hashable, and AttentionLong keeps its trace in memory.
             if self.files or isinstance(question, AttentionLong):
-                # Rows of a file are no key; and what is computed as it is written would keep its trace alive.
-                answer: Result = ask.of(*given, **more)
+                result: Result = untyped_question.of(*arguments, **options)
             else:
-                answer = shared.answers.of(ask.of, *given, **more)
-        return answer
+                result = shared.answers.of(untyped_question.of, *arguments, **options)
+        return result
 
-    def _subjects(
+    def _arguments(
         self, shared: ModelServices, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
     ) -> list[Any]:
         """Return the positional arguments of the question's method `of`."""
         read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
-        inputs = self.served.inputs
+        inputs = self.registered.inputs
         if inputs.models > 1:
             traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]
         else:
             traces = read(checkpoints[0]) if self.texts else []
-        files = {name: _rows(file) for name, file in self.files.items()}
+        files = {name: _parse_file(file) for name, file in self.files.items()}
         return inputs.arguments(InputValues(checkpoints, traces, self.sentences, files, self.truncate))
 
 
-def _takes_long(question: Any, given: Sequence[Any]) -> bool:
-    """Whether a question that reports is to wait its turn; of attention only some measures are."""
+def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
+    """Return whether a question with progress needs a slot; attention needs one for some measures only."""
     if not isinstance(question, Attention | AttentionLong):
         return True
-    trace, what = given[0], get_measure(question.measure)
-    chosen = (question.layer,) if isinstance(question, Attention) else question.layers
-    return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
+    trace, measure = arguments[0], get_measure(question.measure)
+    layers = (question.layer,) if isinstance(question, Attention) else question.layers
+    return any(measure.takes_long(trace, layer) for layer in layers or range(trace.layers))
 
 
-def _rows(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
-    if file.name.lower().endswith(TABLES):
+def _parse_file(file: BodyFile) -> LabeledTexts | Sequence[TaggedSentence]:
+    if file.name.lower().endswith(TABLE_SUFFIXES):
         return parse_labeled_texts(file.content, file.name, file.kind)
     return parse_tagged_sentences(file.content, file.name)
 
 
-# ---------------------------------------------------------------- reading
-
-
-def parsed(content: bytes) -> Any:
-    """JSON of a body.
+def parse_json(content: bytes) -> Any:
+    """Return the JSON value of a body.
 
     Raises:
-        BodyError: it is none, or an object of it has a key twice.
+        BodyError: the body is not JSON, or one of its objects has a duplicate key.
     """
     try:
-        # In JSON 5.0 is the same number as 5.
-        return strict_json.loads(content, parse_float=_number, parse_constant=_no_number)
+        # 5.0 and 5 are the same number in JSON.
+        return strict_json.loads(content, parse_float=_parse_number, parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
         raise BodyError(f"In the body {error}.") from None
     except (ValueError, RecursionError) as error:
-        raise BodyError(f"The body is no JSON in UTF-8: {str(error)[:200]}.") from None
+        raise BodyError(f"The body is not JSON in UTF-8: {str(error)[:200]}.") from None
 
 
-def _number(written: str) -> int | float:
-    number = float(written)
+def _parse_number(literal: str) -> int | float:
+    number = float(literal)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def _no_number(written: str) -> float:
-    raise ValueError(f"{written} is no number of JSON")
+def _refuse_constant(literal: str) -> float:
+    raise ValueError(f"{literal} is not a number in JSON")
 
 
-def read(served: RegisteredQuestion, given: Any) -> Body:
-    """The body of a question, as `parsed` gives it.
+def read_body(registered: RegisteredQuestion, content: Any) -> Body:
+    """Return the validated body of a question.
+
+    Args:
+        content: the value that `parse_json` returns.
 
     Raises:
-        BodyError: a member that is missing, unknown, or not of its kind.
+        BodyError: a member is missing, unknown or invalid.
     """
-    body = _object("The body", given, known=members(served))
-    asked = _object("question", body.get("question", {}))
-    for name in served.file_fields & asked.keys():
-        if asked[name] is not None:
+    body = _check_object("The body", content, allowed=allowed_members(registered))
+    question_fields = _check_object("question", body.get("question", {}))
+    for name in registered.file_fields & question_fields.keys():
+        if question_fields[name] is not None:
             raise BodyError(
-                f"{name} is a file of the machine that answers, and is chosen there alone: on its command "
-                "line or in Python. Leave it out."
+                f"{name} is a file on the server, which only its command line and Python can choose. "
+                "Leave it out."
             )
     models = [body]
-    if served.inputs.models > 1:
-        _there(body, "other_model")
-        models.append(_object("other_model", body["other_model"], known=("model", "revision")))
+    if registered.inputs.models > 1:
+        _require(body, "other_model")
+        models.append(_check_object("other_model", body["other_model"], allowed=("model", "revision")))
     return Body(
-        served,
-        asked,
-        tuple((_name(model, "model"), _name(model, "revision")) for model in models),
-        _texts(served, body),
-        _sentences(body) if served.inputs.has_sentences and "files" not in body else (),
-        _files(served, body),
-        _truncates(body),
+        registered,
+        question_fields,
+        tuple((_read_name(model, "model"), _read_name(model, "revision")) for model in models),
+        _read_texts(registered, body),
+        _read_sentences(body) if registered.inputs.has_sentences and "files" not in body else (),
+        _read_files(registered, body),
+        _read_truncate(body),
     )
 
 
-def members(served: RegisteredQuestion) -> tuple[str, ...]:
-    """What the body of a question may hold."""
-    least, most = served.inputs.texts
+def allowed_members(registered: RegisteredQuestion) -> tuple[str, ...]:
+    """Return the names of the members that the body of a question may have."""
+    min_texts, max_texts = registered.inputs.texts
     names = ["question", "model", "revision"]
-    names += ["other_model"] if served.inputs.models > 1 else []
-    names += ["text", "pair"] if least == 1 else []
-    names += ["texts"] if most != least or (most or 0) > 1 else []
-    names += ["sentences"] if served.inputs.has_sentences else []
-    names += ["files"] if served.inputs.files else []
-    return (*names, *(["truncate"] if served.inputs.can_truncate else []))
+    names += ["other_model"] if registered.inputs.models > 1 else []
+    names += ["text", "pair"] if min_texts == 1 else []
+    names += ["texts"] if max_texts != min_texts or (max_texts or 0) > 1 else []
+    names += ["sentences"] if registered.inputs.has_sentences else []
+    names += ["files"] if registered.inputs.files else []
+    return (*names, *(["truncate"] if registered.inputs.can_truncate else []))
 
 
-def _object(where: str, given: Any, known: Sequence[str] | None = None) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise BodyError(f"{where} must be an object, not {_shown(given)}.")
-    for name in given:
-        if known is not None and name not in known:
-            raise BodyError(f"{where} has no member {_shown(name)}; it may have {', '.join(known)}.")
-    return given
+def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BodyError(f"{where} must be an object, not {_preview(value)}.")
+    for name in value:
+        if allowed is not None and name not in allowed:
+            raise BodyError(f"{where} has no member {_preview(name)}. Its members are: {', '.join(allowed)}.")
+    return value
 
 
-def _there(body: Mapping[str, Any], name: str) -> None:
+def _require(body: Mapping[str, Any], name: str) -> None:
     if name not in body:
         raise BodyError(f"{name} is missing. Give it.")
 
 
-def _text(where: str, given: Any, most: int = MAX_CHARACTERS) -> str:
-    if not isinstance(given, str):
-        raise BodyError(f"{where} must be a text, not {_shown(given)}.")
-    if len(given) > most:
-        raise BodyError(f"{where} has {len(given):,} characters; at most {most:,} are taken.")
-    return given
+def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str:
+    if not isinstance(value, str):
+        raise BodyError(f"{where} must be a text, not {_preview(value)}.")
+    if len(value) > max_length:
+        raise BodyError(f"{where} has {len(value):,} characters. Give {max_length:,} or fewer.")
+    return value
 
 
-def _name(body: Mapping[str, Any], member: str) -> str:
-    given = body.get(member)
-    return "" if given is None else _text(member, given, MOST_NAMED)
+def _read_name(body: Mapping[str, Any], member: str) -> str:
+    value = body.get(member)
+    return "" if value is None else _check_text(member, value, MAX_NAME_LENGTH)
 
 
-def _list(where: str, given: Any, most: int) -> Sequence[Any]:
-    if not isinstance(given, list):
-        raise BodyError(f"{where} must be a list, not {_shown(given)}.")
-    if len(given) > most:
-        raise BodyError(f"{where} holds {len(given):,}; at most {most:,} are taken.")
-    return given
+def _check_list(where: str, value: Any, max_length: int) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise BodyError(f"{where} must be a list, not {_preview(value)}.")
+    if len(value) > max_length:
+        raise BodyError(f"{where} has {len(value):,} entries. Give {max_length:,} or fewer.")
+    return value
 
 
-def _texts(served: RegisteredQuestion, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    least, most = served.inputs.texts
-    if most == 0:
+def _read_texts(
+    registered: RegisteredQuestion, body: Mapping[str, Any]
+) -> tuple[tuple[str, str | None], ...]:
+    min_texts, max_texts = registered.inputs.texts
+    if max_texts == 0:
         return ()
     if "texts" not in body:
-        _there(body, "text" if least == 1 else "texts")
-        return (_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
+        _require(body, "text" if min_texts == 1 else "texts")
+        return (_read_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
     if "text" in body or "pair" in body:
         raise BodyError("Both text and texts are given. Give one of them.")
-    listed = _list("texts", body["texts"], MOST_TEXTS if most is None else most)
-    if len(listed) < least:
-        raise BodyError(f"texts holds {len(listed)}; give {least} or more.")
-    return tuple(_pair(f"texts[{number}]", one) for number, one in enumerate(listed))
+    texts = _check_list("texts", body["texts"], MAX_TEXTS if max_texts is None else max_texts)
+    if len(texts) < min_texts:
+        raise BodyError(f"texts has {len(texts)} entries. Give {min_texts} or more.")
+    return tuple(_read_pair(f"texts[{number}]", text) for number, text in enumerate(texts))
 
 
-def _pair(where: str, given: Any) -> tuple[str, str | None]:
-    if isinstance(given, str):
-        return _text(where, given), None
-    member = _object(where, given, known=("text", "pair"))
-    _there(member, "text")
+def _read_pair(where: str, value: Any) -> tuple[str, str | None]:
+    if isinstance(value, str):
+        return _check_text(where, value), None
+    member = _check_object(where, value, allowed=("text", "pair"))
+    _require(member, "text")
     pair = member.get("pair")
-    return _text("text", member["text"]), None if pair is None else _text("pair", pair)
+    return _check_text("text", member["text"]), None if pair is None else _check_text("pair", pair)
 
 
-def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
-    _there(body, "sentences")
-    given = body["sentences"]
-    if isinstance(given, list):
-        listed = tuple(_text(f"sentences[{number}]", one) for number, one in enumerate(given))
+def _read_sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
+    _require(body, "sentences")
+    value = body["sentences"]
+    if isinstance(value, list):
+        sentences = tuple(
+            _check_text(f"sentences[{number}]", sentence) for number, sentence in enumerate(value)
+        )
     else:
-        file = _file("sentences", given, known=("file", "content"))
-        listed = parse_sentences(file.content, file.name)
-    _list("sentences", list(listed), MOST_SENTENCES)
-    return listed
+        file = _read_file("sentences", value, allowed=("file", "content"))
+        sentences = parse_sentences(file.content, file.name)
+    _check_list("sentences", list(sentences), MAX_SENTENCES)
+    return sentences
 
 
-def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:
-    if "files" not in body and not any(file.is_required for file in served.inputs.files.values()):
+def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, BodyFile]:
+    if "files" not in body and not any(file.is_required for file in registered.inputs.files.values()):
         return {}
-    _there(body, "files")
-    given = _object("files", body["files"], known=tuple(served.inputs.files))
-    for name, file in served.inputs.files.items():
-        if file.is_required and name not in given:
+    _require(body, "files")
+    files = _check_object("files", body["files"], allowed=tuple(registered.inputs.files))
+    for name, file in registered.inputs.files.items():
+        if file.is_required and name not in files:
             raise BodyError(f"files has no {name}. Give it.")
-    return {name: _file(name, one) for name, one in given.items()}
+    return {name: _read_file(name, file) for name, file in files.items()}
 
 
-def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
-    file = _object(where, given, known)
-    _there(file, "file")
-    _there(file, "content")
+def _read_file(where: str, value: Any, allowed: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
+    file = _check_object(where, value, allowed)
+    _require(file, "file")
+    _require(file, "content")
     kind = file.get("kind")
     if kind is not None and kind not in KINDS:
-        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_shown(kind)}.")
-    content = _text(f"content of {where}", file["content"], MOST_BYTES)
-    return BodyFile(
-        _text(f"file of {where}", file["file"], MOST_NAMED), content.encode("utf-8", "surrogatepass"), kind
-    )
+        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_preview(kind)}.")
+    content = _check_text(f"content of {where}", file["content"], MAX_BODY_BYTES)
+    name = _check_text(f"file of {where}", file["file"], MAX_NAME_LENGTH)
+    return BodyFile(name, content.encode("utf-8", "surrogatepass"), kind)
 
 
-def _truncates(body: Mapping[str, Any]) -> bool:
-    given = body.get("truncate", False)
-    if not isinstance(given, bool):
-        raise BodyError(f"truncate must be true or false, not {_shown(given)}.")
-    return given
+def _read_truncate(body: Mapping[str, Any]) -> bool:
+    value = body.get("truncate", False)
+    if not isinstance(value, bool):
+        raise BodyError(f"truncate must be true or false, not {_preview(value)}.")
+    return value
 
 
-def _shown(given: Any) -> str:
-    text = json.dumps(given)
+def _preview(value: Any) -> str:
+    text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,4 +1,4 @@
-"""What could not be answered, as RFC 9457 has it: a kind of problem, and a sentence on this one."""
+"""Problems in responses (RFC 9457): a type, and a sentence about this occurrence."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from bert_probe.errors import (
     UnavailableError,
 )
 
-MEDIA: Final = "application/problem+json"
-MOST_DETAIL: Final = 2_000
-"""Characters of a sentence on what was given."""
-PAGE: Final = "/api"
-"""Where kinds of problems are told, each under its name."""
+MEDIA_TYPE: Final = "application/problem+json"
+MAX_DETAIL_LENGTH: Final = 2_000
+"""Maximum length of a problem's detail."""
+API_PAGE: Final = "/api"
+"""Path of the page that explains the types of problems, each under its name."""
 
 
 class BodyError(ProbeError):
-    """What was sent is no body of the API; it says where."""
+    """Raised when a request body is invalid; the message names the place."""
 
 
 class NotAcceptableError(ProbeError):
-    """No form that is asked for can be had."""
+    """Raised when no format that the client accepts is available."""
 
 
 class TooLargeError(ProbeError):
-    """More than is taken or sent."""
+    """Raised when a request or a response exceeds a limit."""
 
 
 @dataclass(frozen=True)
 class ProblemType:
-    """A kind of problem.
+    """A type of problem.
 
     Attributes:
-        name: in the address that its type is.
-        status: of HTTP.
-        title: what it is, whatever was sent.
+        name: fragment of the URI that identifies the type.
+        status: HTTP status code.
+        title: short description, the same for all occurrences.
     """
 
     name: str
@@ -55,67 +55,68 @@ class ProblemType:
     title: str
 
 
-NO_JSON = ProblemType("no-json", 400, "The body is not what this question takes")
-NO_TOKEN = ProblemType("no-token", 401, "A token is needed")
-NOT_FROM_HERE = ProblemType("not-from-here", 403, "This is answered to this machine alone")
-NO_SUCH_THING = ProblemType("no-such-thing", 404, "There is nothing at this address")
-WRONG_METHOD = ProblemType("wrong-method", 405, "Another method is needed")
-NO_SUCH_FORM = ProblemType("no-such-form", 406, "The answer cannot be had in this form")
-LATE_BODY = ProblemType("late-body", 408, "The body did not arrive in time")
-TOO_LARGE = ProblemType("too-large", 413, "Larger than what is taken or sent")
-WRONG_MEDIA = ProblemType("wrong-media", 415, "The body is to be JSON")
-MODEL = ProblemType("model", 422, "The model cannot be opened")
-TEXT = ProblemType("text", 422, "A text cannot be read")
-SELECTION = ProblemType("selection", 422, "The model or the text has no such thing")
-UNAVAILABLE = ProblemType("unavailable", 422, "The model does not have what was asked for")
-FAILED = ProblemType("failed", 500, "This could not be answered")
-BUSY = ProblemType("busy", 503, "Too many ask at once")
+INVALID_BODY = ProblemType("no-json", 400, "The body is not valid for this question")
+TOKEN_REQUIRED = ProblemType("no-token", 401, "A token is required")
+LOCAL_ONLY = ProblemType("not-from-here", 403, "Only available from the computer that runs the app")
+NOT_FOUND = ProblemType("no-such-thing", 404, "Not found")
+METHOD_NOT_ALLOWED = ProblemType("wrong-method", 405, "Method not allowed")
+NOT_ACCEPTABLE = ProblemType("no-such-form", 406, "The answer is not available in this format")
+BODY_TIMEOUT = ProblemType("late-body", 408, "The body did not arrive in time")
+TOO_LARGE = ProblemType("too-large", 413, "Too large")
+UNSUPPORTED_MEDIA_TYPE = ProblemType("wrong-media", 415, "The body must be JSON")
+INVALID_MODEL = ProblemType("model", 422, "The model cannot be opened")
+INVALID_TEXT = ProblemType("text", 422, "A text cannot be read")
+INVALID_SELECTION = ProblemType("selection", 422, "The selection does not exist in the model or text")
+UNAVAILABLE = ProblemType("unavailable", 422, "The model does not support this")
+INTERNAL_ERROR = ProblemType("failed", 500, "Internal error")
+BUSY = ProblemType("busy", 503, "Too many requests at once")
 NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
-TOO_LONG = ProblemType("took-too-long", 504, "The answer took too long")
+ANSWER_TIMEOUT = ProblemType("took-too-long", 504, "The answer took too long")
 
-KINDS: Final = (
-    NO_JSON,
-    NO_TOKEN,
-    NOT_FROM_HERE,
-    NO_SUCH_THING,
-    WRONG_METHOD,
-    NO_SUCH_FORM,
-    LATE_BODY,
+PROBLEM_TYPES: Final = (
+    INVALID_BODY,
+    TOKEN_REQUIRED,
+    LOCAL_ONLY,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    BODY_TIMEOUT,
     TOO_LARGE,
-    WRONG_MEDIA,
-    MODEL,
-    TEXT,
-    SELECTION,
+    UNSUPPORTED_MEDIA_TYPE,
+    INVALID_MODEL,
+    INVALID_TEXT,
+    INVALID_SELECTION,
     UNAVAILABLE,
-    FAILED,
+    INTERNAL_ERROR,
     BUSY,
     NOT_READY,
-    TOO_LONG,
+    ANSWER_TIMEOUT,
 )
 
-_OF_ERRORS: Final[Mapping[type[BaseException], ProblemType]] = {
-    BodyError: NO_JSON,
-    NotAcceptableError: NO_SUCH_FORM,
-    ExportError: NO_SUCH_FORM,
+_TYPES_OF_ERRORS: Final[Mapping[type[BaseException], ProblemType]] = {
+    BodyError: INVALID_BODY,
+    NotAcceptableError: NOT_ACCEPTABLE,
+    ExportError: NOT_ACCEPTABLE,
     TooLargeError: TOO_LARGE,
     OutOfMemoryError: TOO_LARGE,
-    CheckpointError: MODEL,
-    TextError: TEXT,
-    SelectionError: SELECTION,
-    SubjectError: SELECTION,
-    ShapeError: SELECTION,
+    CheckpointError: INVALID_MODEL,
+    TextError: INVALID_TEXT,
+    SelectionError: INVALID_SELECTION,
+    SubjectError: INVALID_SELECTION,
+    ShapeError: INVALID_SELECTION,
     UnavailableError: UNAVAILABLE,
-    StalledError: TOO_LONG,
+    StalledError: ANSWER_TIMEOUT,
 }
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem that somebody has.
+    """One occurrence of a problem.
 
     Attributes:
-        detail: a sentence on what was given, the limit, the remedy.
-        more: further members; headers: of the answer.
+        detail: a sentence: what was given, what is allowed, what to do.
+        more: further members of the JSON object.
+        headers: headers of the response.
     """
 
     kind: ProblemType
@@ -125,33 +126,33 @@ class Problem:
 
     @property
     def content(self) -> bytes:
-        """It as JSON."""
+        """The problem as JSON."""
         kind = self.kind
-        record = {"type": f"{PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
+        record = {"type": f"{API_PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
         text = json.dumps({**record, "detail": self.detail, **self.more}, ensure_ascii=False)
         return text.encode("utf-8", "backslashreplace")
 
 
-def of(error: BaseException) -> Problem | None:
-    """What an error is to whoever asked; None for one that nobody foresaw."""
+def problem_for(error: BaseException) -> Problem | None:
+    """Return the problem to report for an error, or None for an unexpected error."""
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
-        return Problem(TOO_LARGE, "The machine has too little memory for this. Ask for less.")
+        return Problem(TOO_LARGE, "Not enough memory. Use a shorter text or fewer texts.")
     if isinstance(error, RecursionError):
-        return Problem(NO_JSON, "Lists of the body lie within each other too deep. Send it flatter.")
+        return Problem(INVALID_BODY, "The body is nested too deeply. Send a flatter one.")
     for cls in type(error).__mro__:
-        if cls in _OF_ERRORS:
-            return Problem(_OF_ERRORS[cls], _shortened(str(error)), _faults(error))
+        if cls in _TYPES_OF_ERRORS:
+            return Problem(_TYPES_OF_ERRORS[cls], _shorten(str(error)), _faults(error))
     return None
 
 
-def _shortened(sentence: str) -> str:
-    """A sentence that repeats what was given, which may be megabytes; its end is the remedy."""
-    half = MOST_DETAIL // 2
-    return sentence if len(sentence) <= MOST_DETAIL else f"{sentence[:half]} … {sentence[-half:]}"
+def _shorten(sentence: str) -> str:
+    """Return a message without its middle if it is long: it may repeat megabytes of input."""
+    half = MAX_DETAIL_LENGTH // 2
+    return sentence if len(sentence) <= MAX_DETAIL_LENGTH else f"{sentence[:half]} … {sentence[-half:]}"
 
 
 def _faults(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, InvalidFileError) or not error.faults:
         return {}
-    listed = [{"line": line, "fault": fault} for line, fault in error.faults]
-    return {"faults": listed, "count": error.count}
+    faults = [{"line": line, "fault": fault} for line, fault in error.faults]
+    return {"faults": faults, "count": error.count}

@@ -1,4 +1,4 @@
-"""An answer as bytes, in the form that is asked for."""
+"""Results as bytes, in the format that the client accepts."""
 
 from __future__ import annotations
 
@@ -9,74 +9,74 @@ from typing import Final
 import pandas as pd
 
 from bert_probe.api.errors import NotAcceptableError, TooLargeError
-from bert_probe.api.limits import MOST_CELLS
+from bert_probe.api.limits import MAX_CELLS
 from bert_probe.core import files
 from bert_probe.core.result import Result
 
 JSON: Final = "application/json"
-FORMS: Final[Mapping[str, str]] = {
+FORMATS: Final[Mapping[str, str]] = {
     JSON: "json",
     "text/csv": "csv",
     "application/vnd.apache.parquet": "parquet",
     "application/vnd.apache.arrow.stream": "arrow",
 }
-"""Media type → form. All but CSV hold the provenance beside the numbers."""
+"""Media type → file format. All except CSV include the provenance."""
 
 
-def chosen(accept: str) -> str:
-    """The media type that suits a header Accept best; JSON where it says nothing.
+def choose_media_type(accept: str) -> str:
+    """Return the media type that suits an Accept header best; JSON for an empty header.
 
     Raises:
-        NotAcceptableError: none does.
+        NotAcceptableError: none is acceptable.
     """
-    wanted = dict(_wished(part) for part in accept.split(",") if part.strip())
-    if not wanted:
+    qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
+    if not qualities:
         return JSON
-    # Of equal wishes the first of ours.
-    best = max(FORMS, key=lambda media: _wish(wanted, media))
-    if not _wish(wanted, best):
-        raise NotAcceptableError(f"There is no answer as {accept[:100]!r}. Accept one of {', '.join(FORMS)}.")
+    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # the first of equals
+    if not _quality(qualities, best):
+        raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
     return best
 
 
-def _wished(written: str) -> tuple[str, float]:
-    """A media type, or a range of them, and how much it is wanted, 0 to 1."""
-    media, *parameters = (part.strip().lower() for part in written.split(";"))
-    given = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
-    return media, float(given[0]) if given and re.fullmatch(r"[01](\.[0-9]{0,3})?", given[0]) else 1.0
+def _parse_media_range(media_range: str) -> tuple[str, float]:
+    """Return a media type or range, and its quality value, 0 to 1."""
+    media, *parameters = (part.strip().lower() for part in media_range.split(";"))
+    qualities = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
+    is_valid = qualities and re.fullmatch(r"[01](\.[0-9]{0,3})?", qualities[0])
+    return media, float(qualities[0]) if is_valid else 1.0
 
 
-def _wish(wanted: Mapping[str, float], media: str) -> float:
-    """How much a media type is wanted, 0 to 1: what is named most exactly counts."""
+def _quality(qualities: Mapping[str, float], media: str) -> float:
+    """Return the quality value of a media type, 0 to 1; the most specific range counts."""
     for name in (media, f"{media.partition('/')[0]}/*", "*/*"):
-        if name in wanted:
-            return wanted[name]
+        if name in qualities:
+            return qualities[name]
     return 0.0
 
 
-def written(result: Result, media: str) -> bytes:
-    """The table of an answer.
+def serialize(result: Result, media: str) -> bytes:
+    """Return the table of a result as bytes.
 
     Raises:
-        TooLargeError: more than `MOST_CELLS`.
-        ExportError: infinite values in JSON.
+        TooLargeError: it has more than `MAX_CELLS` cells.
+        ExportError: it has infinite values, which JSON cannot hold.
     """
-    frame, form = table_of(result), FORMS[media]
-    return files.to_arrow(frame) if form == "arrow" else files.to_bytes(frame, form)
+    frame, file_format = build_table(result), FORMATS[media]
+    return files.to_arrow(frame) if file_format == "arrow" else files.to_bytes(frame, file_format)
 
 
-def table_of(result: Result) -> pd.DataFrame:
-    """The table, if it is not too large to be sent; its parts are made once, and no more than can be sent.
+def build_table(result: Result) -> pd.DataFrame:
+    """Return the table of a result; its parts are computed only up to `MAX_CELLS`.
 
     Raises:
-        TooLargeError: more than `MOST_CELLS`.
+        TooLargeError: it has more than `MAX_CELLS` cells.
     """
     parts: list[pd.DataFrame] = []
     for part in result.parts():
         parts.append(part)
-        if sum(part.size for part in parts) > MOST_CELLS:
+        if sum(part.size for part in parts) > MAX_CELLS:
             raise TooLargeError(
-                f"The table has more than {MOST_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
+                f"The table has more than {MAX_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
                 "use the command line."
             )
     return result.joined(parts)

@@ -1,4 +1,4 @@
-"""Models, traces and answers for a process that serves one client, kept within bounds."""
+"""Models, traces and results for a process with a single client, in caches of limited size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.cache import Cache, ResultCache
 
-CHECKPOINTS, TRACE_BYTES, ANSWER_BYTES = 2, 300_000_000, 100_000_000
+MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
-    """What `Body.answer` asks, without a server's sessions."""
+    """The `ModelServices` for `Body.answer` in a process without server sessions."""
 
     def __init__(self) -> None:
-        self.answers = ResultCache(ANSWER_BYTES)
-        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
-        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
+        self.answers = ResultCache(MAX_ANSWER_BYTES)
+        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(MAX_CHECKPOINTS)
+        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """A checkpoint, opened once; "" is the built-in."""
+        """Return a cached checkpoint; "" is the built-in model."""
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=progress)
         )
@@ -34,7 +34,7 @@ class LocalModels:
         truncate: bool,
         check: Callable[[], None] = lambda: None,
     ) -> list[Trace]:
-        """Traces of texts, each made once."""
+        """Return the traces of texts, cached."""
         return [
             self._traces.once(
                 (checkpoint.description, text, truncate),

@@ -1,6 +1,6 @@
-"""Serving agents over standard input and output: a line that is not a message is answered with an error.
+"""Serves agents over standard input and output, and answers lines that are not messages with an error.
 
-The `mcp` package drops such a line, and a client would wait forever for the answer.
+The `mcp` package ignores such a line, and a client would wait forever for the answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
 
 
 class _Output:
-    """A text stream whose lines are written whole: the server and `_Input` write to it."""
+    """A text stream that writes lines completely, because both the server and `_Input` write to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = anyio.wrap_file(stream), anyio.Lock()
@@ -44,7 +44,7 @@ class _Output:
 
 
 class _Input:
-    """The lines of a stream that are messages; all others are answered here."""
+    """Yields the lines of a stream that are messages and answers the others with an error."""
 
     def __init__(self, stream: BinaryIO, answers: _Output) -> None:
         self._stream, self._answers = stream, answers
@@ -61,18 +61,18 @@ class _Input:
                 await self._answers.flush()
 
     def _read_line(self) -> bytes:
-        """Return the next line; of one that is too long, the first bytes, and the others are dropped."""
-        line = part = self._stream.readline(limits.MOST_BYTES + 1)
-        while len(part) > limits.MOST_BYTES and not part.endswith(b"\n"):
-            part = self._stream.readline(limits.MOST_BYTES + 1)
+        """Return the next line; if it is too long, only its first bytes."""
+        line = part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
+        while len(part) > limits.MAX_BODY_BYTES and not part.endswith(b"\n"):
+            part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
         return line
 
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
-    """Return the error that answers a line which is not a message, None for a message."""
-    if len(line) > limits.MOST_BYTES:
+    """Return the error for a line that is not a message, or None for a message."""
+    if len(line) > limits.MAX_BODY_BYTES:
         return _error(
-            INVALID_REQUEST, f"The message has more than {limits.MOST_BYTES:,} bytes. Send a shorter one."
+            INVALID_REQUEST, f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter one."
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
@@ -106,12 +106,15 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
 
 
 def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
-    """An error that answers a message, as far as its id can be told."""
-    name = message.get("id") if isinstance(message, dict) else None
-    known = name if type(name) in (int, str) else None
-    if isinstance(known, str):
-        known = known.encode("utf-8", "replace").decode("utf-8")
-    return types.JSONRPCError(jsonrpc="2.0", id=known, error=types.ErrorData(code=code, message=sentence))
+    """Return an error response, with the id of the message if it is valid."""
+    message_id = message.get("id") if isinstance(message, dict) else None
+    if type(message_id) not in (int, str):
+        message_id = None
+    if isinstance(message_id, str):
+        message_id = message_id.encode("utf-8", "replace").decode("utf-8")
+    return types.JSONRPCError(
+        jsonrpc="2.0", id=message_id, error=types.ErrorData(code=code, message=sentence)
+    )
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,4 +1,4 @@
-"""The whole API as OpenAPI 3.1."""
+"""The API as an OpenAPI 3.1 document."""
 
 from __future__ import annotations
 
@@ -7,93 +7,102 @@ from functools import cache
 from typing import Any, Final
 
 from bert_probe.api import errors, schema
-from bert_probe.api.errors import MEDIA, ProblemType
-from bert_probe.api.formats import FORMS, JSON
+from bert_probe.api.errors import MEDIA_TYPE, ProblemType
+from bert_probe.api.formats import FORMATS, JSON
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
 
-_ABOUT: Final = (
-    "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
-    "Models are opened by folder or hub id, as on the pages; texts stay on the machine that answers."
+_DESCRIPTION: Final = (
+    "The questions of BERT Probe about texts and models. Layers and heads count from 1, tokens from 0. "
+    "Models are opened by folder or hub id, as on the pages. Texts stay on the computer that runs the app."
 )
-_OF_A_QUESTION: Final = tuple(
-    kind for kind in errors.KINDS if kind not in (errors.NO_SUCH_THING, errors.NOT_READY)
+_QUESTION_PROBLEMS: Final = tuple(
+    kind for kind in errors.PROBLEM_TYPES if kind not in (errors.NOT_FOUND, errors.NOT_READY)
 )
-_OF_METRICS: Final = (errors.NO_TOKEN, errors.NOT_FROM_HERE, errors.WRONG_METHOD)
+_METRICS_PROBLEMS: Final = (errors.TOKEN_REQUIRED, errors.LOCAL_ONLY, errors.METHOD_NOT_ALLOWED)
 _TEXT: Final = "text/plain"
 
 
 @cache
 def document(version: str) -> dict[str, Any]:
-    """It as JSON has it."""
+    """Return the document as JSON-compatible data."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "BERT Probe", "version": version, "description": _ABOUT},
+        "info": {"title": "BERT Probe", "version": version, "description": _DESCRIPTION},
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
         "paths": {
-            f"/api/v1/{name}": {"post": _operation(one)} for name, one in registered_questions().items()
+            f"/api/v1/{name}": {"post": _question_operation(question)}
+            for name, question in registered_questions().items()
         }
         | {
-            "/healthz": {"get": _watched("Whether the app answers at all.", "The app answers.", JSON)},
+            "/healthz": {
+                "get": _monitoring_operation("Whether the app responds.", "The app responds.", JSON)
+            },
             "/readyz": {
-                "get": _watched(
-                    "Whether the built-in model is open; asking begins to open it.",
-                    "It is open.",
+                "get": _monitoring_operation(
+                    "Whether the built-in model is open; a request starts opening it.",
+                    "The model is open.",
                     JSON,
-                    (errors.NOT_READY, errors.WRONG_METHOD),
+                    (errors.NOT_READY, errors.METHOD_NOT_ALLOWED),
                 )
             },
             "/metrics": {
-                "get": _watched(
-                    "Passes, waits, caches, memory, for Prometheus.", "The numbers.", _TEXT, _OF_METRICS
+                "get": _monitoring_operation(
+                    "Metrics for Prometheus: queues, caches, memory, requests.",
+                    "The metrics.",
+                    _TEXT,
+                    _METRICS_PROBLEMS,
                 )
             },
         },
-        "x-problems": [asdict(kind) for kind in errors.KINDS],
+        "x-problems": [asdict(kind) for kind in errors.PROBLEM_TYPES],
         "components": {
             "schemas": {"Table": schema.TABLE, "Problem": schema.PROBLEM},
             "securitySchemes": {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed from other machines than the one that answers.",
+                    "description": "Required from other computers than the one that runs the app.",
                 }
             },
         },
     }
 
 
-def _operation(one: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMS}  # bytes, but for two of them
+def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary, except for two of them
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {
-        "operationId": one.name,
-        "summary": one.question.analysis,
-        "description": one.summary,
+        "operationId": question.name,
+        "summary": question.question.analysis,
+        "description": question.summary,
         "requestBody": {
             "required": True,
-            "content": {JSON: {"schema": schema.of_body(one), "example": schema.example(one)}},
+            "content": {JSON: {"schema": schema.body_schema(question), "example": schema.example(question)}},
         },
-        "responses": {"200": {"description": "The table.", "content": contents}, **_problems(_OF_A_QUESTION)},
+        "responses": {
+            "200": {"description": "The table.", "content": contents},
+            **_problem_responses(_QUESTION_PROBLEMS),
+        },
     }
 
 
-def _watched(
-    about: str, fine: str, media: str, kinds: tuple[ProblemType, ...] = (errors.WRONG_METHOD,)
+def _monitoring_operation(
+    summary: str, description: str, media: str, kinds: tuple[ProblemType, ...] = (errors.METHOD_NOT_ALLOWED,)
 ) -> dict[str, Any]:
-    held = {"type": "object"} if media == JSON else {"type": "string"}
-    answer = {"description": fine, "content": {media: {"schema": held}}}
-    return {"summary": about, "responses": {"200": answer, **_problems(kinds)}}
+    content_schema = {"type": "object"} if media == JSON else {"type": "string"}
+    response = {"description": description, "content": {media: {"schema": content_schema}}}
+    return {"summary": summary, "responses": {"200": response, **_problem_responses(kinds)}}
 
 
-def _problems(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Status → what it says; several kinds may have one."""
-    told: dict[str, list[str]] = {}
+def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
+    """Return status → response; problem types with the same status share one."""
+    titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
-        told.setdefault(str(kind.status), []).append(kind.title)
-    content = {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        titles_by_status.setdefault(str(kind.status), []).append(kind.title)
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": f"{'; '.join(titles)}.", "content": content}
-        for status, titles in told.items()
+        for status, titles in titles_by_status.items()
     }

@@ -18,10 +18,10 @@ from bert_probe.core.snippets import url_name
 
 @dataclass(frozen=True)
 class RegisteredQuestion:
-    """A question of the API.
+    """A question that the API and agent tools answer.
 
     Attributes:
-        name: its name in URLs, such as attention-in-long-form.
+        name: name in URLs, such as attention-in-long-form.
         question: its class.
     """
 
@@ -30,7 +30,7 @@ class RegisteredQuestion:
 
     @property
     def inputs(self) -> Inputs:
-        """What it is asked of."""
+        """The inputs that it needs."""
         return self.question.inputs
 
     @property
@@ -40,12 +40,12 @@ class RegisteredQuestion:
 
     @property
     def file_fields(self) -> frozenset[str]:
-        """Fields that name a file of the computer that answers, which a request may not choose."""
+        """Fields that name a file on the server; a request must not set them."""
         return frozenset(field.name for field in fields(self.question) if _is_file_name(field_type(field)))
 
     @property
     def summary(self) -> str:
-        """The first sentence of its documentation."""
+        """The first paragraph of its docstring, in one line."""
         return " ".join((getdoc(self.question) or "").partition("\n\n")[0].split())
 
 

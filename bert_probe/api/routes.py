@@ -1,7 +1,7 @@
-"""The addresses of the API, beside the pages.
+"""Routes of the HTTP API, which the app serves next to its pages.
 
-Plain Starlette, as the pages around it: schemas are made of the questions' own fields, which check all.
-A second set of types beside them, as FastAPI wants, would say the same again, and cost the start its import.
+Plain Starlette, like the rest of the server: schemas and validation are derived from the fields of the
+questions. FastAPI would need a second set of types for them and would delay the start by its import.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import Job
 
 _STATIC: Final = Path(__file__).with_name("static")
-_UNKEPT: Final = {"Cache-Control": "no-store"}
-_GONE: Final = 499
-"""Status that nobody sees: who asked is gone."""
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+_CLIENT_CLOSED_REQUEST: Final = 499
+"""HTTP status of a request whose client closed the connection, for the metrics."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
 """Returns why a request is refused, or None if it is allowed."""
 Work = Callable[[Progress], Response]
-"""What a thread does for a request."""
+"""Computes a response in a thread."""
 
 
 class Endpoint:
@@ -52,147 +52,163 @@ class Endpoint:
         self._method, self._handler, self._authorize = method, handler, authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Handle one request."""
         request = Request(scope, receive)
         answer = await self._answer(request)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
-            refused = Problem(
-                errors.WRONG_METHOD,
-                f"{request.method[:20]} is not for this address; use {self._method}.",
+            problem = Problem(
+                errors.METHOD_NOT_ALLOWED,
+                f"{request.method[:20]} is not allowed here. Use {self._method}.",
                 headers={"Allow": self._method},
             )
-            return said(refused)
+            return problem_response(problem)
         refusal = self._authorize(request) if self._authorize else None
-        return said(refusal) if refusal else await self._handler(request)
+        return problem_response(refusal) if refusal else await self._handler(request)
 
 
-def said(problem: Problem) -> Response:
-    """A problem as an answer, which nobody keeps."""
-    headers = {**_UNKEPT, **problem.headers}
-    return Response(problem.content, problem.kind.status, headers, errors.MEDIA)
+def problem_response(problem: Problem) -> Response:
+    """Return a problem as a response that is not cached."""
+    headers = {**_NO_STORE, **problem.headers}
+    return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
-def _nothing(sentence: str) -> Response:
-    return said(Problem(errors.NO_SUCH_THING, f"{sentence} See {errors.PAGE}."))
+def _not_found(sentence: str) -> Response:
+    return problem_response(Problem(errors.NOT_FOUND, f"{sentence} See {errors.API_PAGE}."))
 
 
 class Api:
-    """What answers questions, and counts them."""
+    """Answers questions, counts the responses and limits the number of concurrent requests."""
 
     def __init__(self) -> None:
-        self.asked = metrics.RequestMetrics()
+        self.requests = metrics.RequestMetrics()
         self._bodies = BodyReader()
-        self._under_way = self._at_work = 0
+        self._answering = 0  # requests that a client waits for
+        self._working = 0  # threads that compute, including those that no client waits for
         self._lock = threading.Lock()
         self._opening: Job[Any] | None = None
 
     async def ask(self, request: Request) -> Response:
-        """One question."""
-        name, began = request.path_params["analysis"], time.monotonic()
-        if name not in await _served():
-            return _nothing(f"There is no question {name[:100]!r}.")
+        """Answer one question."""
+        name, start = request.path_params["analysis"], time.monotonic()
+        if name not in await _question_names():
+            return _not_found(f"{name[:100]!r} is not a question.")
         try:
             answer = await self._answer(name, request)
         except ClientDisconnect:
-            answer = Response(status_code=_GONE)
-        self.asked.note(name, answer.status_code, time.monotonic() - began)
+            answer = Response(status_code=_CLIENT_CLOSED_REQUEST)
+        self.requests.record(name, answer.status_code, time.monotonic() - start)
         return answer
 
     async def _answer(self, name: str, request: Request) -> Response:
-        """The answer to a question, or the problem with it.
+        """Return the response to a question, or a problem response.
 
         Raises:
             ClientDisconnect: the client closed the connection before its body was complete.
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" or "content-encoding" in request.headers:
-            wrong = Problem(errors.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
-            return said(wrong)
+            problem = Problem(
+                errors.UNSUPPORTED_MEDIA_TYPE, "Send uncompressed JSON with Content-Type: application/json."
+            )
+            return problem_response(problem)
         content = await self._bodies.read(request)
         if isinstance(content, Problem):
-            return said(content)
-        # Work for somebody who is gone, or gave it up, goes on until its next report.
-        if max(self._under_way, self._at_work) >= limits.AT_ONCE:
-            refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
-            return said(Problem(errors.BUSY, refused, headers={"Retry-After": "1"}))
-        self._under_way += 1
+            return problem_response(content)
+        # Cancelled work continues until it reports progress again, so threads are counted too.
+        if max(self._answering, self._working) >= limits.MAX_REQUESTS:
+            detail = f"{limits.MAX_REQUESTS} requests are being answered already. Try again in a moment."
+            return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
+        self._answering += 1
         try:
             accept = ",".join(request.headers.getlist("accept"))
-            work = self._counted(lambda report: _table(name, content, accept, report))
-            return await _computed(work, request)
+            work = self._counted(lambda progress: _answer_table(name, content, accept, progress))
+            return await _run_until_disconnect(work, request)
         finally:
-            self._under_way -= 1
+            self._answering -= 1
 
     def _counted(self, work: Work) -> Work:
+        """Return the work with its running threads counted."""
+
         def counted(progress: Progress) -> Response:
             with self._lock:
-                self._at_work += 1
+                self._working += 1
             try:
                 return work(progress)
             finally:
                 with self._lock:
-                    self._at_work -= 1
+                    self._working -= 1
 
         return counted
 
     async def readyz(self, _request: Request) -> Response:
-        """Whether the built-in model is open; the first who asks has it opened."""
+        """Return whether the built-in model is open; the first request starts opening it."""
         job = self._opening
         if job is not None and job.state == "done":
-            return JSONResponse({"status": "ready"}, headers=_UNKEPT)
-        detail = "It is being opened. Ask again in a moment."
+            return JSONResponse({"status": "ready"}, headers=_NO_STORE)
+        detail = "The model is being opened. Try again in a moment."
         if job is not None and job.over:
-            detail = f"It was tried, and is tried again: {job.error}"
+            detail = f"Opening the model failed and is tried again: {job.error}"
         if job is None or job.over:
             self._opening = Job("ready", _open_built_in, queued=False)
-        return said(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
+        return problem_response(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
 
     async def metrics(self, _request: Request) -> Response:
-        """The numbers."""
-        return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
+        """Return the metrics in the Prometheus text format."""
+        return Response(
+            metrics.render(self.requests), headers=_NO_STORE | {"Content-Type": metrics.MEDIA_TYPE}
+        )
 
 
-def _table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
-    """In a thread: the question asked, and its table written."""
+def _answer_table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
+    """Answer the question and serialize its table; runs in a thread."""
     from bert_probe.api import body, formats
     from bert_probe.api.registry import registered_questions
 
-    media = formats.chosen(accept)
-    asked = body.read(registered_questions()[name], body.parsed(content))
-    result = asked.answer(shared_cache, progress)
+    media = formats.choose_media_type(accept)
+    request = body.read_body(registered_questions()[name], body.parse_json(content))
+    result = request.answer(shared_cache, progress)
     progress(0, 0)
-    return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
+    return Response(formats.serialize(result, media), headers=_NO_STORE, media_type=media)
 
 
-async def _computed(work: Work, request: Request) -> Response:
-    """What a thread makes of it, for as long as somebody waits for it."""
+async def _run_until_disconnect(work: Work, request: Request) -> Response:
+    """Run the work in a thread until it ends, the client disconnects, or the time is up."""
     loop = asyncio.get_running_loop()
-    over, left = loop.create_future(), asyncio.ensure_future(_disconnected(request))
+    finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
-    def ended() -> None:
+    def on_end() -> None:
         with suppress(RuntimeError):  # the server has stopped meanwhile
-            loop.call_soon_threadsafe(over.cancel)
+            loop.call_soon_threadsafe(finished.cancel)
 
-    job = Job(request.scope["path"], work, queued=False, ended=ended)
+    job = Job(request.scope["path"], work, queued=False, ended=on_end)
     try:
-        await asyncio.wait([over, left], timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [finished, disconnected], timeout=limits.MAX_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
     finally:
-        gone = left.done()
-        left.cancel()
-        job.cancel()  # which changes nothing if it is over
+        is_gone = disconnected.done()
+        disconnected.cancel()
+        job.cancel()  # no effect on a job that has ended
     if job.state == "done":
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
-        late = f"It took more than {limits.SECONDS:.0f} seconds. Ask for less, or use the command line."
-        return Response(status_code=_GONE) if gone else said(Problem(errors.TOO_LONG, late))
-    problem = errors.of(job.error)
+        detail = (
+            f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. "
+            "Ask for less, or use the command line."
+        )
+        return (
+            Response(status_code=_CLIENT_CLOSED_REQUEST)
+            if is_gone
+            else problem_response(Problem(errors.ANSWER_TIMEOUT, detail))
+        )
+    problem = errors.problem_for(job.error)
     if problem is None:
-        _log.error("A question could not be answered.", exc_info=job.error)
-        problem = Problem(errors.FAILED, "This is a mistake of the app; the reason is in its log.")
-    return said(problem)
+        _log.error("Unexpected error while answering a question.", exc_info=job.error)
+        problem = Problem(errors.INTERNAL_ERROR, "Unexpected error in the app. Its log has the details.")
+    return problem_response(problem)
 
 
 async def _disconnected(request: Request) -> None:
@@ -201,17 +217,21 @@ async def _disconnected(request: Request) -> None:
 
 
 def _open_built_in(progress: Progress) -> None:
-    _imported()
+    _import_questions()
     shared_cache.open_checkpoint("", "", progress)
 
 
-async def _served() -> Any:
-    """Names of all questions; the first time what they are made of is imported, which takes seconds."""
-    return _imported() if _imported.cache_info().currsize else await run_in_threadpool(_imported)
+async def _question_names() -> Any:
+    """Return the names of all questions; the first call imports all analyses, which takes seconds."""
+    return (
+        _import_questions()
+        if _import_questions.cache_info().currsize
+        else await run_in_threadpool(_import_questions)
+    )
 
 
 @cache
-def _imported() -> frozenset[str]:
+def _import_questions() -> frozenset[str]:
     with long_lived_imports():
         from bert_probe.api.registry import registered_questions
     return frozenset(registered_questions())
@@ -219,18 +239,18 @@ def _imported() -> frozenset[str]:
 
 @cache
 def _openapi(version: str) -> bytes:
-    _imported()
+    _import_questions()
     from bert_probe.api import openapi
 
     return json.dumps(openapi.document(version), ensure_ascii=False).encode()
 
 
 def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
-    """All of them; the most particular first."""
+    """Return all routes, the most specific first."""
     api = Api()
 
     async def healthz(_request: Request) -> Response:
-        return JSONResponse({"status": "ok", "version": version}, headers=_UNKEPT)
+        return JSONResponse({"status": "ok", "version": version}, headers=_NO_STORE)
 
     async def document(_request: Request) -> Response:
         content = await run_in_threadpool(_openapi, version)
@@ -245,7 +265,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
 
     async def missing(request: Request) -> Response:
-        return _nothing(f"Nothing is at {request.url.path[:100]!r}.")
+        return _not_found(f"Nothing exists at {request.url.path[:100]!r}.")
 
     return [
         Route("/healthz", Endpoint("GET", healthz)),

@@ -1,4 +1,4 @@
-"""Bodies and answers as JSON Schema 2020-12, made of the fields of the questions."""
+"""JSON Schemas (2020-12) of request bodies and responses, derived from the fields of the questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
-OTHER: Final = "The small boat crosses the wide valley at dawn."
+OTHER_TEXT: Final = "The small boat crosses the wide valley at dawn."
 _TREEBANK: Final = "1\tBoats\tboat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tsink\tsink\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 
 _EXAMPLES: Final[Mapping[type, Any]] = {
@@ -28,137 +28,165 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
     TokenSelector: "boat",
     FieldType: "boat",
 }
-"""Kind of a field that must be given → what could be given for `TEXT`."""
+"""Type of a required field → an example value for `TEXT`."""
 
-_TOLD: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
-"""What only the command line's help has to say."""
-
-
-def of_question(served: RegisteredQuestion) -> Schema:
-    """The fields of a question; what is left out is as usual."""
-    properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
-    needed = []
-    for field in fields(served.question):
-        properties[field.name] = _field(field) if field.name not in served.file_fields else {"type": "null"}
-        needed += [field.name] if field.default is MISSING else []
-    return _object(properties, needed)
+_COMMAND_LINE_HELP: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
+"""Parts of the help that apply only to the command line."""
 
 
-def _field(one: Field[Any]) -> Schema:
-    kind, about = field_type(one), _TOLD.sub("", one.metadata["about"])
-    if one.default is True and about:
-        about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
-    about = about[:1].upper() + about[1:]
-    usual = {} if one.default is MISSING else {"default": kind.to_json(one.default)}
-    return {**kind.schema, **usual, **({"description": about} if about else {})}
+def question_schema(registered: RegisteredQuestion) -> Schema:
+    """Return the schema of a question's fields."""
+    properties: dict[str, Any] = {"analysis": {"const": registered.question.analysis}}
+    required = []
+    for field in fields(registered.question):
+        properties[field.name] = (
+            _field_schema(field) if field.name not in registered.file_fields else {"type": "null"}
+        )
+        required += [field.name] if field.default is MISSING else []
+    return _object_schema(properties, required)
 
 
-def of_body(served: RegisteredQuestion) -> Schema:
-    """The body of a question."""
-    least, most = served.inputs.texts
-    every = _members(served)
-    properties = {name: every[name] for name in body.members(served)}
-    needed = ["question"] if of_question(served).get("required") else []
-    needed += ["other_model"] if served.inputs.models > 1 else []
-    needed += ["sentences"] if served.inputs.has_sentences and not served.inputs.files else []
-    needed += ["files"] if any(file.is_required for file in served.inputs.files.values()) else []
-    if most == 0 or least != 1:
-        needed += ["texts"] if most != 0 else []
-        return _object(properties, needed)
-    if most == 1:
-        return _object(properties, [*needed, "text"])
-    # One text, which may have a pair, or a list of them.
-    alone = dict.fromkeys(("text", "pair"), False)
+def _field_schema(field: Field[Any]) -> Schema:
+    kind, description = field_type(field), _COMMAND_LINE_HELP.sub("", field.metadata["about"])
+    if field.default is True and description:
+        # The help describes the command-line option, which sets the field to False.
+        description = f"If false: {description[0].lower()}{description[1:]}"
+    description = description[:1].upper() + description[1:]
+    default = {} if field.default is MISSING else {"default": kind.to_json(field.default)}
+    return {**kind.schema, **default, **({"description": description} if description else {})}
+
+
+def body_schema(registered: RegisteredQuestion) -> Schema:
+    """Return the schema of a question's request body."""
+    inputs = registered.inputs
+    min_texts, max_texts = inputs.texts
+    members = _member_schemas(registered)
+    properties = {name: members[name] for name in body.allowed_members(registered)}
+    required = ["question"] if question_schema(registered).get("required") else []
+    required += ["other_model"] if inputs.models > 1 else []
+    required += ["sentences"] if inputs.has_sentences and not inputs.files else []
+    required += ["files"] if any(file.is_required for file in inputs.files.values()) else []
+    if max_texts == 0 or min_texts != 1:
+        required += ["texts"] if max_texts != 0 else []
+        return _object_schema(properties, required)
+    if max_texts == 1:
+        return _object_schema(properties, [*required, "text"])
+    # Either one text, possibly with a pair, or a list of texts.
     either = [
         {"required": ["text"], "properties": {"texts": False}},
-        {"required": ["texts"], "properties": alone},
+        {"required": ["texts"], "properties": dict.fromkeys(("text", "pair"), False)},
     ]
-    return {**_object(properties, needed), "oneOf": either}
+    return {**_object_schema(properties, required), "oneOf": either}
 
 
-def _members(served: RegisteredQuestion) -> dict[str, Schema]:
-    least, most = served.inputs.texts
-    one = {"anyOf": [_text("A text."), _object({"text": _text(), "pair": _pair()}, ["text"])]}
-    listed = _list(one, max(1, least), limits.MOST_TEXTS if most is None else most)
-    sentence = _list(_text(), 0, limits.MOST_SENTENCES)
+def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
+    min_texts, max_texts = registered.inputs.texts
+    text = {
+        "anyOf": [
+            _text_schema("A text."),
+            _object_schema({"text": _text_schema(), "pair": _pair_schema()}, ["text"]),
+        ]
+    }
+    texts = _list_schema(text, max(1, min_texts), limits.MAX_TEXTS if max_texts is None else max_texts)
+    sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
     return {
-        "question": of_question(served),
-        "model": _name("Folder or hub id of the model; the built-in one unless given."),
-        "revision": _name("Branch, tag or commit on the hub; the newest unless given."),
+        "question": question_schema(registered),
+        "model": _name_schema("Folder or hub id of the model; by default the built-in model."),
+        "revision": _name_schema("Branch, tag or commit on the hub; by default the newest."),
         "other_model": {
-            **_object({"model": _name("Folder or hub id."), "revision": _name("On the hub.")}),
-            "description": "The second of the two models that are compared.",
+            **_object_schema(
+                {"model": _name_schema("Folder or hub id."), "revision": _name_schema("Revision on the hub.")}
+            ),
+            "description": "The second model of the comparison.",
         },
-        "text": _text("What the model reads."),
-        "pair": _pair(),
-        "texts": {**listed, "description": "Texts, each read by itself; one with a pair is an object."},
+        "text": _text_schema("The text that the model reads."),
+        "pair": _pair_schema(),
+        "texts": {
+            **texts,
+            "description": "Texts, each read separately; a text with a pair is an object.",
+        },
         "sentences": {
-            "anyOf": [sentence, _file("One a line, or a table with a header.")],
-            "description": "Sentences, each read by itself.",
+            "anyOf": [
+                sentences,
+                _file_schema("A file with one sentence per line, or a table with a header."),
+            ],
+            "description": "Sentences, each read separately.",
         },
-        "files": _object(
+        "files": _object_schema(
             {
-                name: _file("CoNLL, CoNLL-U, or a table with labels.", labelled=True)
-                for name in served.inputs.files
+                name: _file_schema("CoNLL, CoNLL-U, or a table of labeled texts.", has_kind=True)
+                for name in registered.inputs.files
             },
-            [name for name, file in served.inputs.files.items() if file.is_required],
+            [name for name, file in registered.inputs.files.items() if file.is_required],
         ),
-        "truncate": {"type": "boolean", "default": False, "description": "Cut what is too long."},
+        "truncate": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether to truncate texts that are too long.",
+        },
     }
 
 
-def _text(about: str = "", most: int = MAX_CHARACTERS) -> Schema:
-    return {"type": "string", "maxLength": most, **({"description": about} if about else {})}
+def _text_schema(description: str = "", max_length: int = MAX_CHARACTERS) -> Schema:
+    return {
+        "type": "string",
+        "maxLength": max_length,
+        **({"description": description} if description else {}),
+    }
 
 
-def _name(about: str) -> Schema:
-    named = _text(most=limits.MOST_NAMED)
-    return {"anyOf": [named, {"type": "null"}], "default": None, "description": about}
+def _name_schema(description: str) -> Schema:
+    name = _text_schema(max_length=limits.MAX_NAME_LENGTH)
+    return {"anyOf": [name, {"type": "null"}], "default": None, "description": description}
 
 
-def _pair() -> Schema:
-    about = "A second text of the same input, after [SEP]."
-    return {"anyOf": [_text(), {"type": "null"}], "default": None, "description": about}
+def _pair_schema() -> Schema:
+    description = "A second text in the same input, after [SEP]."
+    return {"anyOf": [_text_schema(), {"type": "null"}], "default": None, "description": description}
 
 
-def _list(items: Schema, least: int, most: int) -> Schema:
-    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
+def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
+    return {"type": "array", "items": items, "minItems": min_items, "maxItems": max_items}
 
 
-def _file(about: str, labelled: bool = False) -> Schema:
-    kind = {"enum": [*KINDS, None], "default": None, "description": "Of the labels of a table."}
-    content = _text("What is in it.", limits.MOST_BYTES)
-    named = _text("Its name; the ending says what it is.", limits.MOST_NAMED)
-    properties = {"file": named, "content": content, **({"kind": kind} if labelled else {})}
-    return {**_object(properties, ["file", "content"]), "description": about}
+def _file_schema(description: str, has_kind: bool = False) -> Schema:
+    kind = {"enum": [*KINDS, None], "default": None, "description": "Kind of the labels of a table."}
+    content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
+    name = _text_schema("Name of the file; its suffix gives the format.", limits.MAX_NAME_LENGTH)
+    properties = {"file": name, "content": content, **({"kind": kind} if has_kind else {})}
+    return {**_object_schema(properties, ["file", "content"]), "description": description}
 
 
-def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> Schema:
-    required = {"required": needed} if needed else {}
-    return {"type": "object", "properties": dict(properties), **required, "additionalProperties": False}
+def _object_schema(properties: Mapping[str, Any], required: list[str] | None = None) -> Schema:
+    required_names = {"required": required} if required else {}
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        **required_names,
+        "additionalProperties": False,
+    }
 
 
-def example(served: RegisteredQuestion) -> dict[str, Any]:
-    """A body that a question takes."""
-    _, most = served.inputs.texts
-    asked = {
-        field.name: next(given for kind, given in _EXAMPLES.items() if isinstance(field_type(field), kind))
-        for field in fields(served.question)
+def example(registered: RegisteredQuestion) -> dict[str, Any]:
+    """Return an example of a question's request body."""
+    _, max_texts = registered.inputs.texts
+    question_fields = {
+        field.name: next(value for kind, value in _EXAMPLES.items() if isinstance(field_type(field), kind))
+        for field in fields(registered.question)
         if field.default is MISSING
     }
-    given: dict[str, Any] = {"question": asked} if asked else {}
-    given |= {"other_model": {"model": None}} if served.inputs.models > 1 else {}
-    if most == 1:
-        given["text"] = TEXT
-    elif most != 0:
-        given["texts"] = [TEXT, OTHER]
-    given |= (
-        {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.inputs.has_sentences else {}
-    )
-    if any(file.is_required for file in served.inputs.files.values()):
+    content: dict[str, Any] = {"question": question_fields} if question_fields else {}
+    content |= {"other_model": {"model": None}} if registered.inputs.models > 1 else {}
+    if max_texts == 1:
+        content["text"] = TEXT
+    elif max_texts != 0:
+        content["texts"] = [TEXT, OTHER_TEXT]
+    if registered.inputs.has_sentences:
+        content["sentences"] = [TEXT, OTHER_TEXT, "Nobody can read a map at night."]
+    if any(file.is_required for file in registered.inputs.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}
-        given["files"] = {name: file for name, about in served.inputs.files.items() if about.is_required}
-    return given
+        content["files"] = {name: file for name, spec in registered.inputs.files.items() if spec.is_required}
+    return content
 
 
 _CELL: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
@@ -169,7 +197,7 @@ TABLE: Final[Schema] = {
     "properties": {
         "provenance": {
             "type": "object",
-            "description": "Model, digest of its weights, libraries, texts, and what was asked.",
+            "description": "Model, digest of its weights, libraries, texts and question.",
             "required": ["model", "question"],
         },
         "columns": {
@@ -179,22 +207,22 @@ TABLE: Final[Schema] = {
         },
     },
 }
-"""An answer in JSON."""
+"""JSON Schema of a response with a table."""
 
 PROBLEM: Final[Schema] = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string", "format": "uri-reference", "description": "Which kind of problem."},
-        "title": {"type": "string", "description": "What kind it is, in words."},
+        "type": {"type": "string", "format": "uri-reference", "description": "Type of the problem."},
+        "title": {"type": "string", "description": "Short description of the type."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string", "description": "What was given, the limit, the remedy."},
+        "detail": {"type": "string", "description": "What was given, what is allowed, and what to do."},
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Of a file, each with its line.",
+            "description": "Errors in a file, each with its line.",
         },
-        "count": {"type": "integer", "description": "How many faults there are."},
+        "count": {"type": "integer", "description": "Number of all errors."},
     },
 }
-"""What could not be answered (RFC 9457)."""
+"""JSON Schema of a problem response (RFC 9457)."""

@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     try:
-        with extras.required():
+        with extras.explain_missing():
             return _run(arguments)
     except ProbeError as error:
         return _print_error(str(error))

@@ -33,7 +33,7 @@ def mcp(only: tuple[str, ...]) -> None:
         from bert_probe.api import agents, mcp_stdio
         from bert_probe.api.local_models import LocalModels
 
-    server = agents.server(LocalModels(), agents.chosen(only), __version__)
+    server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
     failure = ""
     try:
         anyio.run(mcp_stdio.serve, server, incoming, outgoing)

@@ -173,7 +173,7 @@ def output_options(command: Command) -> Command:
         ".png file.",
     )
     @click.option("--force", is_flag=True, help="Overwrite existing files.")
-    @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
+    @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE_HELP)
     @click.option(
         "--save-view",
         type=OutputPath(),
@@ -240,11 +240,11 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
     if out is None:
         return views
     if has_own_format:
-        return [*files.described(out), *views]
+        return [*files.with_metadata_file(out), *views]
     if is_view_file(out):
         return [out, *views]
     try:
-        return [*files.places(out), *views]
+        return [*files.output_paths(out), *views]
     except ExportError as error:  # the extensions of pictures are allowed too
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 

@@ -25,7 +25,7 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 
 @contextmanager
-def required() -> Iterator[None]:
+def explain_missing() -> Iterator[None]:
     """Report a missing optional package with the command that installs it.
 
     Raises:
@@ -37,7 +37,7 @@ def required() -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        raise UnavailableError(message(module)) from error
+        raise UnavailableError(missing_message(module)) from error
 
 
 def require(module: str) -> None:
@@ -47,9 +47,9 @@ def require(module: str) -> None:
         UnavailableError: it is not installed.
     """
     if find_spec(module) is None:
-        raise UnavailableError(message(module))
+        raise UnavailableError(missing_message(module))
 
 
-def message(module: str) -> str:
+def missing_message(module: str) -> str:
     """Return the sentence that names the extra of a module."""
     return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]".'

@@ -1,6 +1,7 @@
-"""Kinds of fields: how one is checked, found in a text, and written for people, who count from 1.
+"""Types of question fields: how a value is checked, resolved against a text, parsed and written.
 
-Each way of writing a question (address, shell, JSON, provenance) asks the kinds of its fields, nothing else.
+URLs, command lines, JSON and provenance of a question are derived from the types of its fields. They count
+layers and heads from 1; Python counts them from 0.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.text.truncation import truncate_text
 
 Schema: TypeAlias = dict[str, Any]
-"""What JSON may hold, as JSON Schema 2020-12 says it."""
+"""A JSON Schema, draft 2020-12."""
 
-MOST = 999_999_999_999
-"""The largest number that is read: a larger one was not meant, nor can everything compute with it."""
-_PLACES = 999_999_999
+MAX_NUMBER = 999_999_999_999
+"""Largest number that is accepted; not every computation supports larger ones."""
+_MAX_INDEX = 999_999_999  # of layers and heads
 
 
 class Dimensions(Protocol):
-    """What numbers of layers and heads are read against: a trace, or a checkpoint's description."""
+    """Numbers of layers and heads of a model; a `Trace` and a checkpoint's `Description` have them."""
 
     @property
     def layers(self) -> int:
@@ -33,64 +34,64 @@ class Dimensions(Protocol):
 
     @property
     def heads(self) -> int:
-        """Heads in a layer."""
+        """Number of heads per layer."""
         ...
 
 
 class FieldType:
-    """A field that is a text; the base of all others."""
+    """A text; the base class of all field types."""
 
     metavar = "TEXT"
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as the question holds it.
+        """Return the validated value in the form that the question stores.
 
         Raises:
-            SelectionError: not of this kind.
+            SelectionError: the value has the wrong type or is out of range.
         """
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a text, not {value!r}.")
         return value
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """The same for this text: last becomes a number, a word its position.
+        """Return the value for one text: indices from 0, and positions in place of words.
 
         Raises:
-            SelectionError: the text or its model has no such thing.
+            SelectionError: the text or its model does not have this layer, head, token or word.
         """
         return value
 
     def write(self, value: Any) -> str:
-        """As it stands in an address and on a command line."""
+        """Return the value as text for a URL or a command line."""
         return str(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """What `write` wrote.
+        """Parse the text that `write` returns.
 
         Raises:
-            SelectionError: it is not to be had.
+            SelectionError: the text is invalid, or the model does not have the layer or head.
         """
         return self.check(name, text)
 
     def to_json(self, value: Any) -> Any:
-        """As it stands in JSON; layers and heads count from 1."""
+        """Return the value for JSON; layers and heads count from 1."""
         return value
 
     @property
     def schema(self) -> Schema:
-        """What `plain` may give."""
+        """JSON Schema of the values that `to_json` returns."""
         return {"type": "string"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """What `plain` gave.
+        """Parse a value that `to_json` returns.
 
         Raises:
-            SelectionError: it is not to be had.
+            SelectionError: the value is invalid, or the model does not have the layer or head.
         """
         return self.check(name, value)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """The words of a command line."""
+        """Return the words of a command line that set the value."""
         return [option, self.write(value)]
 
 
@@ -100,78 +101,89 @@ class FileName(FieldType):
     metavar = "FILE"
 
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 
 
 class Number(FieldType):
-    """A whole number, or a share, within bounds."""
+    """A number within bounds.
+
+    Args:
+        minimum: the smallest value.
+        maximum: the largest value.
+        integer: whether only whole numbers are accepted.
+    """
 
     metavar = "N"
 
-    def __init__(self, least: float, most: float = float("inf"), *, whole: bool = True) -> None:
-        self.least, self.most, self.whole = least, most, whole
+    def __init__(self, minimum: float, maximum: float = float("inf"), *, integer: bool = True) -> None:
+        self.minimum, self.maximum, self.integer = minimum, maximum, integer
 
     def check(self, name: str, value: Any) -> int | float:
-        """Within the bounds."""
-        kinds = int | np.integer if self.whole else int | float | np.integer | np.floating
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise SelectionError(f"{name} must be a {'whole ' if self.whole else ''}number, not {value!r}.")
-        if not self.least <= value <= self.most:
-            raise SelectionError(f"{name} is {value}; {self._bounds} can be given.")
-        return int(value) if self.whole else float(value)
+        """Return the number as int or float."""
+        types = int | np.integer if self.integer else int | float | np.integer | np.floating
+        if isinstance(value, bool) or not isinstance(value, types):
+            raise SelectionError(f"{name} must be a {'whole ' if self.integer else ''}number, not {value!r}.")
+        if not self.minimum <= value <= self.maximum:
+            raise SelectionError(f"{name} must be {self._bounds}, not {value}.")
+        return int(value) if self.integer else float(value)
 
     @property
     def _bounds(self) -> str:
-        return f"{self.least:g} to {self.most:g}" if np.isfinite(self.most) else f"{self.least:g} or more"
+        if np.isfinite(self.maximum):
+            return f"{self.minimum:g} to {self.maximum:g}"
+        return f"{self.minimum:g} or more"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """Digits alone: int() would also read 1_0."""
-        if not _NUMBER.fullmatch(text):
-            raise SelectionError(f"{name} is {truncate_text(text)!r}, which is no number.")
-        if self.whole and not re.fullmatch("[+-]?[0-9]+", text):
+        """Parse a number in decimal digits."""
+        # Not int() or float() alone, which also accept "1_0" and " 3".
+        if not _NUMBER_PATTERN.fullmatch(text):
+            raise SelectionError(f"{name} must be a number, not {truncate_text(text)!r}.")
+        if self.integer and not re.fullmatch("[+-]?[0-9]+", text):
             raise SelectionError(
-                f"{name} is {truncate_text(text)}; a whole number in digits can be given, {self._bounds}."
+                f"{name} must be a whole number in digits, {self._bounds}, not {truncate_text(text)}."
             )
-        if not abs(float(text)) <= MOST:  # more than can be meant, even where there is no bound
-            raise SelectionError(f"{name} is {truncate_text(text)}; {self._bounds} can be given.")
-        return self.check(name, int(text) if self.whole else float(text))
+        if not abs(float(text)) <= MAX_NUMBER:
+            raise SelectionError(f"{name} must be {self._bounds}, not {truncate_text(text)}.")
+        return self.check(name, int(text) if self.integer else float(text))
 
     @property
     def schema(self) -> Schema:
-        """Its bounds."""
-        bounds = {"minimum": self.least, "maximum": min(self.most, MOST)}
-        return {"type": "integer" if self.whole else "number", **bounds}
+        """An integer or a number with its bounds."""
+        bounds = {"minimum": self.minimum, "maximum": min(self.maximum, MAX_NUMBER)}
+        return {"type": "integer" if self.integer else "number", **bounds}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
-        """A number that is not too large to be meant."""
+        """Return the number if it is not larger than `MAX_NUMBER`."""
         number = self.check(name, value)
-        if number > MOST:
-            raise SelectionError(f"{name} is larger than {MOST}. Give a smaller number.")
+        if number > MAX_NUMBER:
+            raise SelectionError(f"{name} is larger than {MAX_NUMBER}. Give a smaller number.")
         return number
 
     def write(self, value: Any) -> str:
-        """In the fewest digits that read the same."""
+        """Return the fewest digits that give the same number."""
         return repr(value)
 
 
 class Index(FieldType):
-    """A layer or a head: an index from 0 in Python, from ``first`` for people.
+    """A layer or a head: an index from 0 in Python; text and JSON count from `first`.
 
     Args:
-        first: what people call index 0: 1; or 0 for layers of vectors, where 0 is the embeddings' output.
-        mean: "mean" may be given instead, for the mean over all.
+        axis: "layer" or "head".
+        first: number of index 0 in text and JSON: 1; or 0 for layers of hidden states, where 0 is the output
+            of the embeddings.
+        mean: whether "mean", the mean over all layers or heads, is accepted too.
     """
 
-    def __init__(self, what: str, first: int = 1, *, mean: bool = False) -> None:
-        self.what, self.first, self.mean = what, first, mean
+    def __init__(self, axis: str, first: int = 1, *, mean: bool = False) -> None:
+        self.axis, self.first, self.mean = axis, first, mean
         self.metavar = "N|mean" if mean else "N|last"
 
     def count(self, sizes: Dimensions) -> int:
-        """How many indices there are."""
-        return sizes.heads if self.what == "head" else sizes.layers + 1 - self.first
+        """Return the number of layers or heads to choose from."""
+        return sizes.heads if self.axis == "head" else sizes.layers + 1 - self.first
 
     def check(self, name: str, value: Any) -> Any:
-        """A whole number; the bounds depend on the model."""
+        """Return the integer, or "mean"; the model's bounds are checked in `resolve`."""
         if self.mean and value == "mean":
             return value
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -179,85 +191,85 @@ class Index(FieldType):
         return int(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Negative ones count from the end."""
+        """Return the index from 0; a negative one counts from the end."""
         return value if value == "mean" else resolve_index(value, self.count(trace), name)
 
     def to_json(self, value: Any) -> Any:
-        """From 1; last, and last-1 the one before."""
+        """Return the number, "last" for -1, "last-1" for -2, or "mean"."""
         if value == "mean":
             return value
         return value + self.first if value >= 0 else "last" if value == -1 else f"last{value + 1}"
 
     @property
     def schema(self) -> Schema:
-        """A number as people count, or a word for it."""
+        """A number, or one of the words "last", "last-N" and "mean"."""
         word = "^(last(-[0-9]{1,9})?|mean)$" if self.mean else "^last(-[0-9]{1,9})?$"
-        number = {"type": "integer", "minimum": self.first, "maximum": _PLACES}
+        number = {"type": "integer", "minimum": self.first, "maximum": _MAX_INDEX}
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """The same; in JSON a number is no text."""
-        words = isinstance(value, str) and not value.isdigit()
-        if not words and (isinstance(value, bool) or not isinstance(value, int)):
+        """Parse a number or a word; a number in a string is refused."""
+        is_word = isinstance(value, str) and not value.isdigit()
+        if not is_word and (isinstance(value, bool) or not isinstance(value, int)):
             raise SelectionError(f"{name} must be a number or {self.metavar[2:]}, not {value!r}.")
         return self.read(name, str(value), sizes)
 
     def write(self, value: Any) -> str:
-        """As `plain`."""
+        """Return the value of `to_json` as text."""
         return str(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """A number as people count, or a word for it."""
+        """Return the index for a number, "last", "last-N" or "mean"."""
         if self.mean and text == "mean":
             return text
         count = self.count(sizes)
-        back = re.fullmatch(r"last(?:-([0-9]{1,9}))?", text)
-        if back and int(back[1] or 0) < count:
-            return -1 - int(back[1] or 0)
-        # Plain digits alone: int() would also read "1_0" or " 3".
+        from_end = re.fullmatch(r"last(?:-([0-9]{1,9}))?", text)
+        if from_end and int(from_end[1] or 0) < count:
+            return -1 - int(from_end[1] or 0)
+        # Not int() alone, which also accepts "1_0" and " 3".
         number = int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
         if not self.first <= number < self.first + count:
             raise SelectionError(
-                f"There is no {self.what} {text}: this model has {self.what}s {self.first} to "
+                f"There is no {self.axis} {text}: this model has {self.axis}s {self.first} to "
                 f"{self.first + count - 1}. Give one of them or {'mean' if self.mean else 'last'}."
             )
         return number - self.first
 
 
 class Flag(FieldType):
-    """Yes or no."""
+    """A boolean; 1 or 0 in URLs, an option without a value on the command line."""
 
     def check(self, name: str, value: Any) -> bool:
-        """A truth value and nothing that is only like one."""
+        """Return the boolean."""
         if not isinstance(value, bool | np.bool_):
             raise SelectionError(f"{name} must be True or False, not {value!r}.")
         return bool(value)
 
     def write(self, value: Any) -> str:
-        """1 or 0."""
+        """Return 1 or 0."""
         return "1" if value else "0"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> bool:  # noqa: ARG002
-        """1 or 0."""
+        """Parse 1 or 0."""
         if text not in ("0", "1"):
-            raise SelectionError(f"{name} is {text!r}; 1 or 0 can be given.")
+            raise SelectionError(f"{name} must be 1 or 0, not {text!r}.")
         return text == "1"
 
     @property
     def schema(self) -> Schema:
-        """A truth value."""
+        """A boolean."""
         return {"type": "boolean"}
 
     def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
-        """The option alone; it is asked for only where the value is not the usual one."""
+        """Return the option without a value; it is used where the value is not the default."""
         return [option]
 
 
 class Choice(FieldType):
-    """One of a few words.
+    """One of several words.
 
     Args:
-        options: the words; a function where they are found only later.
+        options: the words, or a function that returns them if they are not known at import time.
     """
 
     def __init__(self, options: Sequence[str] | Mapping[str, Any] | Callable[[], Iterable[str]]) -> None:
@@ -265,66 +277,63 @@ class Choice(FieldType):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What can be chosen."""
+        """The words to choose from."""
         return tuple(self._options() if callable(self._options) else self._options)
 
     @property
     def metavar(self) -> str:  # type: ignore[override]
-        """All of them."""
+        """The words, separated by bars."""
         return "|".join(self.words)
 
     def check(self, name: str, value: Any) -> str:
-        """One of the words."""
+        """Return the word."""
         if not isinstance(value, str) or value not in self.words:
-            *first, last = self.words
-            raise SelectionError(
-                f"There is no {name.replace('_', ' ')} {value}; use {', '.join(first)} or {last}."
-                if first
-                else f"There is no {name.replace('_', ' ')} {value}; use {last}."
-            )
+            *first_words, last = self.words
+            allowed = f"{', '.join(first_words)} or {last}" if first_words else last
+            raise SelectionError(f"{name} must be {allowed}, not {value!r}.")
         return value
 
     @property
     def schema(self) -> Schema:
-        """The words."""
+        """An enumeration of the words."""
         return {"type": "string", "enum": list(self.words)}
 
 
 class Optional(FieldType):
-    """Something, or None."""
+    """A value of another type, or None."""
 
     def __init__(self, kind: FieldType) -> None:
         self.kind, self.metavar = kind, kind.metavar
 
     def check(self, name: str, value: Any) -> Any:
-        """None, or as the kind has it."""
+        """Return None, or the value as the other type checks it."""
         return None if value is None else self.kind.check(name, value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """As the kind does."""
+        """Return None, or the value as the other type resolves it."""
         return None if value is None else self.kind.resolve(name, value, trace)
 
     def to_json(self, value: Any) -> Any:
-        """As the kind does."""
+        """Return None, or the value as the other type represents it."""
         return None if value is None else self.kind.to_json(value)
 
     @property
     def schema(self) -> Schema:
-        """As the kind has it, or null."""
+        """The other type's schema, or null."""
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """As the kind does."""
+        """Parse null, or a value of the other type."""
         return None if value is None else self.kind.from_json(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """As the kind does; an empty text for None."""
+        """Return an empty text for None."""
         return "" if value is None else self.kind.write(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """As the kind does."""
+        """Return None for an empty text."""
         return None if text == "" else self.kind.read(name, text, sizes)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Nothing for None."""
+        """Return no words for None."""
         return [] if value is None else self.kind.options(option, value)

@@ -1,4 +1,4 @@
-"""Kinds of fields that hold several things of one kind."""
+"""Field types that hold several layers, heads or words."""
 
 from __future__ import annotations
 
@@ -10,143 +10,143 @@ from bert_probe.core.field_types import Choice, Dimensions, FieldType, Index, Sc
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
-_PLACE = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
+_INDEX_PATTERN = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
 class ListOf(FieldType):
-    """A list of things of one kind; on a command line the option is given again for each."""
+    """A list of values of one type; on a command line the option is repeated for each of them."""
 
-    def __init__(self, kind: FieldType, least: int = 1) -> None:
-        self.kind, self.least, self.metavar = kind, least, kind.metavar
+    def __init__(self, kind: FieldType, min_length: int = 1) -> None:
+        self.kind, self.min_length, self.metavar = kind, min_length, kind.metavar
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
-        """A tuple of at least so many."""
+        """Return the tuple of checked values."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
-        if len(value) < self.least:
-            raise SelectionError(f"{name} holds {len(value)}; give {self.least} or more.")
-        return tuple(self.kind.check(name, one) for one in value)
+        if len(value) < self.min_length:
+            raise SelectionError(f"{name} has {len(value)} entries. Give {self.min_length} or more.")
+        return tuple(self.kind.check(name, item) for item in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """As the kind does."""
-        return tuple(self.kind.resolve(name, one, trace) for one in value)
+        """Resolve each value."""
+        return tuple(self.kind.resolve(name, item, trace) for item in value)
 
     def to_json(self, value: Any) -> Any:
-        """A list."""
-        return [self.kind.to_json(one) for one in value]
+        """Return the list of values."""
+        return [self.kind.to_json(item) for item in value]
 
     @property
     def schema(self) -> Schema:
-        """A list."""
-        return {"type": "array", "items": self.kind.schema, "minItems": self.least}
+        """An array with a minimum length."""
+        return {"type": "array", "items": self.kind.schema, "minItems": self.min_length}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Each as the kind does."""
+        """Parse each value of a list."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
-        return self.check(name, [self.kind.from_json(name, one, sizes) for one in value])
+        return self.check(name, [self.kind.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """A line each."""
-        return "\n".join(self.kind.write(one) for one in value)
+        """Return the values, one per line."""
+        return "\n".join(self.kind.write(item) for item in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """What `write` wrote."""
-        return self.check(name, [self.kind.read(name, one, sizes) for one in text.split("\n")])
+        """Parse one value per line."""
+        return self.check(name, [self.kind.read(name, line, sizes) for line in text.split("\n")])
 
     def options(self, option: str, value: Any) -> list[str]:
-        """The option again for each."""
-        return [word for one in value for word in self.kind.options(option, one)]
+        """Return the option and its value for each value."""
+        return [word for item in value for word in self.kind.options(option, item)]
 
 
 class ChoiceList(FieldType):
-    """Some of a few words, at least one."""
+    """One or more of several words."""
 
     def __init__(self, options: Sequence[str]) -> None:
-        self.one = Choice(options)
+        self.choice = Choice(options)
         self.metavar = "WORD,…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
-        """Each once."""
+        """Return the words without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-            raise SelectionError(f"{name} must be a list of {', '.join(self.one.words)}, not {value!r}.")
-        return tuple(dict.fromkeys(self.one.check(name, one) for one in value))
+            raise SelectionError(f"{name} must be a list of {', '.join(self.choice.words)}, not {value!r}.")
+        return tuple(dict.fromkeys(self.choice.check(name, word) for word in value))
 
     def to_json(self, value: Any) -> Any:
-        """A list."""
+        """Return the list of words."""
         return list(value)
 
     @property
     def schema(self) -> Schema:
-        """A list."""
-        return {"type": "array", "items": self.one.schema, "minItems": 1, "uniqueItems": True}
+        """An array of distinct words."""
+        return {"type": "array", "items": self.choice.schema, "minItems": 1, "uniqueItems": True}
 
     def write(self, value: Any) -> str:
-        """With commas between."""
+        """Return the words, separated by commas."""
         return ",".join(value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """What `write` wrote."""
-        return self.check(name, [one.strip() for one in text.split(",")])
+        """Parse words that are separated by commas."""
+        return self.check(name, [word.strip() for word in text.split(",")])
 
 
 class Indices(FieldType):
-    """Several layers or heads; None for all of them."""
+    """Several layers, or several heads; None for all of them."""
 
-    def __init__(self, one: Index) -> None:
-        self.one = one
+    def __init__(self, index: Index) -> None:
+        self.index = index
         self.metavar = "N,…|all"
 
     def check(self, name: str, value: Any) -> Any:
-        """A tuple, not empty."""
+        """Return a tuple that is not empty, or None."""
         if value is None:
             return None
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
             raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
         if not len(value):
-            raise SelectionError(f"No {self.one.what} is chosen. Choose at least one.")
-        return tuple(self.one.check(name, one) for one in value)
+            raise SelectionError(f"No {self.index.axis} is chosen. Choose at least one.")
+        return tuple(self.index.check(name, item) for item in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Each from 0, and each of them there."""
+        """Return indices from 0."""
         if value is None:
             return None
-        return tuple(self.one.resolve(name, one, trace) for one in value)
+        return tuple(self.index.resolve(name, item, trace) for item in value)
 
     def to_json(self, value: Any) -> Any:
-        """A list, or all."""
-        return "all" if value is None else [self.one.to_json(one) for one in value]
+        """Return a list of numbers, or "all"."""
+        return "all" if value is None else [self.index.to_json(item) for item in value]
 
     @property
     def schema(self) -> Schema:
-        """A list, or all."""
-        listed = {"type": "array", "items": self.one.schema, "minItems": 1}
-        return {"anyOf": [{"const": "all"}, listed]}
+        """An array of numbers, or "all"."""
+        indices = {"type": "array", "items": self.index.schema, "minItems": 1}
+        return {"anyOf": [{"const": "all"}, indices]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Each of them there."""
+        """Parse a list of numbers, or "all"."""
         if value == "all":
             return None
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be all or a list of numbers, not {value!r}.")
-        return self.check(name, [self.one.from_json(name, one, sizes) for one in value])
+        return self.check(name, [self.index.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
-        """With commas between."""
-        return "all" if value is None else ",".join(map(self.one.write, value))
+        """Return the numbers, separated by commas, or "all"."""
+        return "all" if value is None else ",".join(map(self.index.write, value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """What `write` wrote."""
+        """Parse numbers that are separated by commas, or "all"."""
         if text == "all":
             return None
-        return tuple(self.one.read(name, one, sizes) for one in text.split(","))
+        return tuple(self.index.read(name, item, sizes) for item in text.split(","))
 
 
 class HeadSet(FieldType):
-    """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2.
+    """Heads of any layers: (layer, head) from 0 in Python, "8.10,3.2" in text.
 
     Args:
-        whole_layers: 8 is read as all heads of layer 8. Otherwise a forgotten head is refused.
+        whole_layers: whether 8 stands for all heads of layer 8. Otherwise a layer without a head is refused.
     """
 
     metavar = "L.H,…"
@@ -156,20 +156,20 @@ class HeadSet(FieldType):
         self.whole_layers = whole_layers
 
     def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
-        """Each once."""
+        """Return the (layer, head) pairs without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
         if not len(value):
-            raise SelectionError("No head is given. Name at least one.")
+            raise SelectionError("No head is given. Give at least one.")
         pairs = []
-        for one in value:
-            if isinstance(one, str) or not isinstance(one, Sequence) or len(one) != 2:
-                raise SelectionError(f"{name} must be a list of (layer, head), not of {one!r}.")
-            pairs.append((self.layer.check("layer", one[0]), self.head.check("head", one[1])))
+        for pair in value:
+            if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+                raise SelectionError(f"{name} must be a list of (layer, head), not of {pair!r}.")
+            pairs.append((self.layer.check("layer", pair[0]), self.head.check("head", pair[1])))
         return tuple(dict.fromkeys(pairs))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Each of them there."""
+        """Return (layer, head) indices from 0, without duplicates."""
         resolved = [
             (self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace))
             for layer, head in value
@@ -177,86 +177,94 @@ class HeadSet(FieldType):
         return tuple(dict.fromkeys(resolved))
 
     def to_json(self, value: Any) -> Any:
-        """Names as people write them."""
+        """Return a list of texts such as "8.10"."""
         return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
 
     @property
     def schema(self) -> Schema:
-        """A list of names."""
-        named = {"type": "string", "pattern": self._pattern}
-        return {"type": "array", "items": named, "minItems": 1}
+        """An array of texts such as "8.10"."""
+        head = {"type": "string", "pattern": self._pattern}
+        return {"type": "array", "items": head, "minItems": 1}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Each of them there."""
+        """Parse a list of texts such as "8.10"."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
-        for one in value:
-            if not isinstance(one, str) or not re.fullmatch(self._pattern, one):
-                raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
-        return self.check(name, [head for one in value for head in self.read(name, one, sizes)])
+        for item in value:
+            if not isinstance(item, str) or not re.fullmatch(self._pattern, item):
+                raise SelectionError(_not_a_head(item))
+        return self.check(name, [head for item in value for head in self.read(name, item, sizes)])
 
     @property
     def _pattern(self) -> str:
-        return rf"^{_PLACE}(\.{_PLACE})?$" if self.whole_layers else rf"^{_PLACE}\.{_PLACE}$"
+        return (
+            rf"^{_INDEX_PATTERN}(\.{_INDEX_PATTERN})?$"
+            if self.whole_layers
+            else rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"
+        )
 
     def write(self, value: Any) -> str:
-        """With commas between."""
+        """Return the heads, separated by commas."""
         return ",".join(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """What `write` wrote."""
+        """Parse heads that are separated by commas."""
         heads = []
-        for one in text.split(","):
-            layer, dot, head = one.strip().partition(".")
+        for item in text.split(","):
+            layer, dot, head = item.strip().partition(".")
             if layer and not dot and self.whole_layers:
-                whole = self.layer.read("layer", layer, sizes)
-                heads += [(whole, head) for head in range(sizes.heads)]
+                layer_index = self.layer.read("layer", layer, sizes)
+                heads += [(layer_index, head_index) for head_index in range(sizes.heads)]
                 continue
             if not dot:
-                raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
+                raise SelectionError(_not_a_head(item))
             heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))
         return self.check(name, heads)
 
 
 class OneHead(FieldType):
-    """A head of any layer, as (layer, head) from 0; people write 8.10."""
+    """A head of any layer: (layer, head) from 0 in Python, "8.10" in text."""
 
     metavar = "L.H"
     layer, head = Index("layer"), Index("head")
 
     def check(self, name: str, value: Any) -> tuple[int, int]:
-        """Two whole numbers."""
+        """Return the (layer, head) pair."""
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
             raise SelectionError(f"{name} must be (layer, head), not {value!r}.")
         return self.layer.check("layer", value[0]), self.head.check("head", value[1])
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[int, int]:  # noqa: ARG002
-        """It is there."""
+        """Return (layer, head) indices from 0."""
         layer, head = value
         return self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace)
 
     def to_json(self, value: Any) -> str:
-        """Its name as people write it."""
+        """Return a text such as "8.10"."""
         return self.write(value)
 
     @property
     def schema(self) -> Schema:
-        """Its name."""
-        return {"type": "string", "pattern": rf"^{_PLACE}\.{_PLACE}$"}
+        """A text such as "8.10"."""
+        return {"type": "string", "pattern": rf"^{_INDEX_PATTERN}\.{_INDEX_PATTERN}$"}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
-        """It is there."""
+        """Parse a text such as "8.10"."""
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")
         return self.read(name, value, sizes)
 
     def write(self, value: Any) -> str:
-        """Layer and head with a dot between."""
+        """Return a text such as "8.10"."""
         return f"{self.layer.write(value[0])}.{self.head.write(value[1])}"
 
     def read(self, name: str, text: str, sizes: Dimensions) -> tuple[int, int]:  # noqa: ARG002
-        """What `write` wrote."""
+        """Parse a text such as "8.10"."""
         layer, dot, head = text.strip().partition(".")
         if not dot:
-            raise SelectionError(f"{text!r} names no head. Write layer.head, for example 8.10.")
+            raise SelectionError(_not_a_head(text))
         return self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)
+
+
+def _not_a_head(value: Any) -> str:
+    return f"{value!r} is not a head. Write layer.head, for example 8.10."

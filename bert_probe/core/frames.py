@@ -1,4 +1,4 @@
-"""Parts that tables are made of. Layers and heads in tables count from 1, as people do."""
+"""Building blocks of result tables. Layers and heads in tables count from 1."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ from bert_probe.model.trace import Array
 TOKEN = "token"
 
 
-def names(units: Sequence[str]) -> list[str]:
-    """Tokens or words as plain strings, which a frame can hold and write."""
+def plain_strings(units: Sequence[str]) -> list[str]:
+    """Return tokens or words, which are subclasses of str, as plain strings."""
     return [str(unit) for unit in units]
 
 
 def matrix(values: Array, rows: Sequence[str], columns: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """A matrix with names on both axes, ``label`` saying what the rows are; names may repeat."""
-    index = pd.Index(names(rows), name=label, dtype=object)
-    return pd.DataFrame(values, index=index, columns=pd.Index(names(columns), dtype=object))
+    """Return a table of a matrix; `label` names the index. Row and column names may repeat."""
+    index = pd.Index(plain_strings(rows), name=label, dtype=object)
+    return pd.DataFrame(values, index=index, columns=pd.Index(plain_strings(columns), dtype=object))
 
 
 def vectors(values: Array, rows: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """Vectors with a name each; columns are the dimensions, "0", "1", …"""
+    """Return a table with one row per vector and one column per dimension: "0", "1", …"""
     return matrix(values, rows, [str(dimension) for dimension in range(values.shape[1])], label)
 
 
 def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None = None) -> pd.DataFrame:
-    """One row a head: layer, head, the columns, each [layer, head], and label where there are labels."""
+    """Return a table with one row per head.
+
+    Args:
+        columns: column name → values [layer, head].
+        labels: [layer][head] text for the column `label`; None for no such column.
+    """
     layers, heads = np.indices(next(iter(columns.values())).shape) + 1
     frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})
     for name, values in columns.items():
@@ -40,6 +45,6 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
     return frame
 
 
-def optional(numbers: Sequence[int | None]) -> Any:
-    """Whole numbers of which some are missing."""
+def nullable_integers(numbers: Sequence[int | None]) -> Any:
+    """Return a nullable pandas array of integers; None becomes a missing value."""
     return pd.array(list(numbers), dtype="Int64")

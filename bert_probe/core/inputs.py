@@ -1,4 +1,4 @@
-"""Inputs of questions: what a question is asked of, declared once.
+"""Inputs of questions: the types of models, texts and files that a question needs, declared once.
 
 The command line, the HTTP API with its schema, agent tools, code snippets and view files are derived from the
 `inputs` of a question and its fields.
@@ -18,8 +18,8 @@ from bert_probe.model.trace import Trace
 SENTENCES_FILE = "sentences.txt"
 """Name of the file in code snippets that read many sentences."""
 
-HELD_OUT = "Data to evaluate on; otherwise a fifth of DATA."
-LABELED = "A table of labeled texts instead of FILE."
+HELD_OUT_HELP = "Data to evaluate on; otherwise a fifth of DATA."
+LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
 """Smallest and largest number of texts; None for any number."""
@@ -54,7 +54,7 @@ class FileInput:
 
     Attributes:
         option: the option of the command line in front of it; "" for a positional argument.
-        is_required: whether the question cannot be asked without it.
+        is_required: whether the question needs it.
         formats: what it may contain, a selection of `TABLE` and `TAGGED`.
         help: one line for the command line and the HTTP schema.
     """
@@ -67,7 +67,7 @@ class FileInput:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a question is asked of. Subclasses are the kinds of input that exist.
+    """The inputs that a question needs. Each subclass is one type of input.
 
     Attributes:
         texts: smallest and largest number of texts that the model reads.
@@ -131,8 +131,10 @@ class OneTrace(Inputs):
                 f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave" for name in names
             ]
             return lines, ", ".join(names)
-        traces = [trace(name, "checkpoint", text) for name, text in zip(names, record.texts, strict=True)]
-        return [f"checkpoint = {load(record.model)}", *traces], ", ".join(names)
+        traces = [
+            trace_statement(name, "checkpoint", text) for name, text in zip(names, record.texts, strict=True)
+        ]
+        return [f"checkpoint = {load_expression(record.model)}", *traces], ", ".join(names)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the texts, with `--pair` in front of a pair."""
@@ -211,11 +213,11 @@ class ManyTraces(OneTrace):
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and trace all texts."""
         pairs = [(text["text"], text["pair"]) for text in record.texts]
-        given = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
-        given += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
+        arguments = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
+        arguments += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
         return [
-            f"checkpoint = {load(record.model)}",
-            f"traces = checkpoint.traces({', '.join(given)})",
+            f"checkpoint = {load_expression(record.model)}",
+            f"traces = checkpoint.traces({', '.join(arguments)})",
         ], "traces"
 
     def _option(self, number: int) -> str:  # noqa: ARG002
@@ -235,7 +237,7 @@ class OneCheckpoint(Inputs):
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the call that loads the model."""
-        return [f"checkpoint = {load(record.model)}"], "checkpoint"
+        return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
         """Return the question's own arguments."""
@@ -260,7 +262,9 @@ class SentenceList(Inputs):
     def files(self) -> Mapping[str, FileInput]:
         """The table of labeled texts that may replace the sentences."""
         return (
-            {"rows": FileInput(self.labeled_option, False, (TABLE,), LABELED)} if self.labeled_option else {}
+            {"rows": FileInput(self.labeled_option, False, (TABLE,), LABELED_HELP)}
+            if self.labeled_option
+            else {}
         )
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -271,11 +275,11 @@ class SentenceList(Inputs):
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and read the file of sentences."""
         files = record.sentences.get("files", {})
-        lines = [f"{name} = {read(about)}" for name, about in files.items()]
+        lines = [f"{name} = {read_expression(file)}" for name, file in files.items()]
         if not files:
             lines = [f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
-        arguments = ["checkpoint", *(files or ["sentences"]), *truncation(record)]
-        return [f"checkpoint = {load(record.model)}", *lines], ", ".join(arguments)
+        arguments = ["checkpoint", *(files or ["sentences"]), *truncate_argument(record)]
+        return [f"checkpoint = {load_expression(record.model)}", *lines], ", ".join(arguments)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the file."""
@@ -290,40 +294,44 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        named: name of the argument of `Question.of` → the file that is read for it.
+        files_by_name: name of the argument of `Question.of` → the file that is read for it.
     """
 
-    named: Mapping[str, FileInput]
+    files_by_name: Mapping[str, FileInput]
 
     types = (Checkpoint,)
 
     @property
     def files(self) -> Mapping[str, FileInput]:
         """Name of an argument → the file that is read for it."""
-        return self.named
+        return self.files_by_name
 
     def __hash__(self) -> int:
-        return hash(tuple(self.named.items()))
+        return hash(tuple(self.files_by_name.items()))
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the checkpoint, the rows of each file (None for a missing one) and whether to truncate."""
-        return [*values.checkpoints, *(values.files.get(name) for name in self.named), values.truncate]
+        return [
+            *values.checkpoints,
+            *(values.files.get(name) for name in self.files_by_name),
+            values.truncate,
+        ]
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load the model and read each file."""
         files = record.sentences["files"]
-        lines = [f"checkpoint = {load(record.model)}"]
-        lines += [f"{name} = {read(about)}" for name, about in files.items()]
-        by_keyword = [*files] != [*self.named][: len(files)]
+        lines = [f"checkpoint = {load_expression(record.model)}"]
+        lines += [f"{name} = {read_expression(file)}" for name, file in files.items()]
+        by_keyword = [*files] != [*self.files_by_name][: len(files)]
         arguments = [f"{name}={name}" if by_keyword else name for name in files]
-        return lines, ", ".join(["checkpoint", *arguments, *truncation(record)])
+        return lines, ", ".join(["checkpoint", *arguments, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of the files."""
         words: list[str] = []
-        for name, about in record.sentences["files"].items():
-            option = self.named[name].option
-            words += [option, about["file"]] if option else [about["file"]]
+        for name, file in record.sentences["files"].items():
+            option = self.files_by_name[name].option
+            words += [option, file["file"]] if option else [file["file"]]
         return [*leading, *words]
 
 
@@ -364,7 +372,7 @@ class TwoModelTraces(TwoCheckpoints):
         """Return the calls that load both models and trace the text with each."""
         (text,) = record.texts
         sides = (("a", "checkpoint"), ("b", "other"))
-        return [*_load_two(record), *(trace(*side, text) for side in sides)], "a, b"
+        return [*_load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models and the text."""
@@ -387,7 +395,7 @@ class TwoModelSentences(TwoCheckpoints):
     def python(self, record: InputRecord) -> tuple[list[str], str]:
         """Return the calls that load both models and read the file of sentences."""
         lines = [*_load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
-        return lines, ", ".join(["checkpoint", "other", "sentences", *truncation(record)])
+        return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the names of both models and the file."""
@@ -405,9 +413,11 @@ class Configs(Inputs):
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return one expression for each model; there are no statements."""
+        """Return an expression for each model, and an empty list of statements."""
         models = [
-            load(model) if "weights_sha256" in model else f"bert_probe.open_config({config_name(model)!r})"
+            load_expression(model)
+            if "weights_sha256" in model
+            else f"bert_probe.open_config({config_name(model)!r})"
             for model in record.configs
         ]
         return [], ", ".join(models)
@@ -439,14 +449,14 @@ class StoreAndTrace(OneStore):
         lines, store = super().python(record)
         model = ", ".join(model_arguments(record.model))
         (text,) = record.texts
-        lines += [f"checkpoint = store.checkpoint({model})", trace("trace", "checkpoint", text)]
+        lines += [f"checkpoint = store.checkpoint({model})", trace_statement("trace", "checkpoint", text)]
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the text, its model, the folder of the store and the question's own arguments."""
         (text,) = record.texts
-        cut = ["--truncate"] if text["tokens_dropped"] else []
-        return ["--text", text["text"], *cut, *model_options(record), *super().words(leading, record)]
+        truncate = ["--truncate"] if text["tokens_dropped"] else []
+        return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]
 
 
 def end_of_options(words: Sequence[str]) -> list[str]:
@@ -454,7 +464,7 @@ def end_of_options(words: Sequence[str]) -> list[str]:
     return ["--", *words] if any(word.startswith("-") for word in words) else list(words)
 
 
-def truncation(record: InputRecord) -> list[str]:
+def truncate_argument(record: InputRecord) -> list[str]:
     """Return the Python argument that truncates sentences, where any was truncated."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
@@ -467,8 +477,8 @@ def model_name(model: Mapping[str, Any]) -> str | None:
 
 def config_name(config: Mapping[str, Any]) -> str:
     """Return the name by which `open_config` finds a configuration."""
-    at = f"@{config['revision']}" if config["revision"] else ""
-    return f"{config['model']}{at}"
+    suffix = f"@{config['revision']}" if config["revision"] else ""
+    return f"{config['model']}{suffix}"
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:
@@ -487,7 +497,7 @@ def model_options(record: InputRecord) -> list[str]:
     return [word for option, value in options if value for word in (option, value)]
 
 
-def load(model: Mapping[str, Any], name: str = "model") -> str:
+def load_expression(model: Mapping[str, Any], name: str = "model") -> str:
     """Return the Python expression that opens a model; `name` stands for one in memory."""
     if model.get("origin") == "in memory":
         return f"bert_probe.wrap({name}, tokenizer)"
@@ -496,7 +506,7 @@ def load(model: Mapping[str, Any], name: str = "model") -> str:
     return f"bert_probe.load({', '.join(arguments)})"
 
 
-def trace(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
+def trace_statement(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
     """Return the Python statement that traces a text."""
     arguments = [repr(text["text"])]
     arguments += [repr(text["pair"])] if text["pair"] is not None else []
@@ -504,7 +514,7 @@ def trace(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
     return f"{name} = {checkpoint}.trace({', '.join(arguments)})"
 
 
-def read(file: Mapping[str, Any]) -> str:
+def read_expression(file: Mapping[str, Any]) -> str:
     """Return the Python expression that reads a file of labeled texts or tagged sentences."""
     if "kind" in file:
         return f"bert_probe.read_labeled_texts({file['file']!r}, {file['kind']!r})"
@@ -512,7 +522,10 @@ def read(file: Mapping[str, Any]) -> str:
 
 
 def _load_two(record: InputRecord) -> list[str]:
-    return [f"checkpoint = {load(record.model)}", f"other = {load(record.other, 'other_model')}"]
+    return [
+        f"checkpoint = {load_expression(record.model)}",
+        f"other = {load_expression(record.other, 'other_model')}",
+    ]
 
 
 def _names_of_two(record: InputRecord) -> list[str]:

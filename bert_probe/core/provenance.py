@@ -1,4 +1,4 @@
-"""Where numbers come from: the model and the texts that an answer is about."""
+"""Provenance of results: the models and the texts that the numbers come from."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from bert_probe.text.labeled_texts import LabeledTexts
 if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
 
-TEXT = ("text", "pair", "tokens", "tokens_dropped")
-"""Of a trace's provenance, what is said of its text; all else is said of the model."""
+TEXT_KEYS = ("text", "pair", "tokens", "tokens_dropped")
+"""Keys of a trace's provenance that describe its text; the others describe the model."""
 
 
 @dataclass(frozen=True)
 class InputRecord:
-    """Who was asked: a model, or two, and the texts that were read.
+    """The inputs of a result: one or two models, and the texts that they read.
 
     Attributes:
         model: model, origin, revision, digest of the weights, dtype, device, libraries.
-        texts: text, pair, number of tokens and of those cut off; one for each trace.
-        sentences: of many sentences their number, digest, and how many tokens were cut off; of tagged ones
-            their files, by what they are to the question.
-        other: where two models are compared, the second one, which read the same.
-        configs: where the sizes of models were asked for, each of them, with weights or without.
-        store: of a corpus that was gathered before, its folder's name, rows and digest.
+        texts: for each trace its text, pair, number of tokens and of truncated tokens.
+        sentences: of many sentences their number, digest and number of truncated tokens; of tagged sentences
+            their files, by the name of the argument.
+        other: the second model, where two are compared.
+        configs: the models of a question about sizes, with or without weights.
+        store: folder name, number of rows and digest of a corpus store.
     """
 
     model: Mapping[str, Any]
@@ -43,51 +43,50 @@ class InputRecord:
 
     @classmethod
     def of(cls, *traces: Trace) -> InputRecord:
-        """The subject that these traces are of.
+        """Return the record of traces of one model.
 
         Raises:
-            SelectionError: they are of different models, or of attention that was given, which names none.
+            SelectionError: the traces come from different models, or from attention without a model.
         """
-        about = traces[0].provenance
-        model = {name: value for name, value in about.items() if name not in TEXT}
-        if any(_made_by(trace) != _made_by(traces[0]) for trace in traces):
+        model = {name: value for name, value in traces[0].provenance.items() if name not in TEXT_KEYS}
+        if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
             if any(trace.provenance.get("origin") == "given" for trace in traces):
                 raise SelectionError(
-                    "Attention that was given does not tell which model it is of, so two texts cannot be "
-                    "compared by it. Trace both with one checkpoint."
+                    "Attention from outside does not identify its model, so two texts cannot be compared. "
+                    "Trace both with one checkpoint."
                 )
-            raise SelectionError("The texts were not read by the same model. Trace them with one.")
-        texts = [{name: trace.provenance.get(name) for name in TEXT} for trace in traces]
+            raise SelectionError("The texts were not read by the same model. Trace them with one checkpoint.")
+        texts = [{name: trace.provenance.get(name) for name in TEXT_KEYS} for trace in traces]
         return cls(model, tuple(texts))
 
     @classmethod
     def of_model(cls, checkpoint: Checkpoint) -> InputRecord:
-        """A model by itself."""
+        """Return the record of a model without texts."""
         return cls(checkpoint.provenance())
 
     @classmethod
     def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> InputRecord:
-        """Many sentences, each read by itself.
+        """Return the record of many sentences, each read separately.
 
         Args:
-            dropped: tokens that were cut off, over all sentences.
+            dropped: number of truncated tokens over all sentences.
         """
-        digest = digest_of(sentences)
-        about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
-        return cls(checkpoint.provenance(), (), about)
+        digest = hash_sentences(sentences)
+        record = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
+        return cls(checkpoint.provenance(), (), record)
 
     @classmethod
     def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> InputRecord:
-        """A corpus that was gathered before, of the model that read it."""
+        """Return the record of a corpus store and the model that built it."""
         return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
 
-    def beside(self, other: InputRecord) -> Self:
-        """The same, with the model of another subject as the second one."""
+    def with_other_model(self, other: InputRecord) -> Self:
+        """Return this record with the model of another one as its second model."""
         return replace(self, other=other.model)
 
     @property
     def models(self) -> tuple[Mapping[str, Any], ...]:
-        """The model, or both, or each whose size was asked for."""
+        """The model, both models, or the models of a question about sizes."""
         return self.configs or ((self.model, self.other) if self.other else (self.model,))
 
     @classmethod
@@ -97,61 +96,66 @@ class InputRecord:
         files: Mapping[str, LabeledTexts | Sequence[TaggedSentence]],
         dropped: int,
     ) -> InputRecord:
-        """Files of tagged sentences, or of labelled texts, each read by itself.
+        """Return the record of files of tagged sentences or labeled texts, each sentence read separately.
 
         Args:
-            files: what they hold, by the name of the argument that each was given as.
-            dropped: tokens that were cut off, over all sentences.
+            files: name of the argument → content of the file.
+            dropped: number of truncated tokens over all sentences.
         """
-        told = {name: describe_file(name, rows) for name, rows in files.items()}
-        count = sum(one["sentences"] for one in told.values())
-        about = {"sentences": count, "files": told, "tokens_dropped": dropped}
-        return cls(checkpoint.provenance(), (), about)
+        file_records = {name: describe_file(name, rows) for name, rows in files.items()}
+        count = sum(file["sentences"] for file in file_records.values())
+        record = {"sentences": count, "files": file_records, "tokens_dropped": dropped}
+        return cls(checkpoint.provenance(), (), record)
 
     @property
     def record(self) -> dict[str, Any]:
-        """All of it, for a file; two texts or more are listed."""
+        """The record for JSON; one text is in the record itself, several are in a list."""
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
             return {**models, **self.texts[0], **self.store}
-        several = {"texts": [dict(text) for text in self.texts]} if self.texts else {}
-        sizes = {"configs": [dict(config) for config in self.configs]} if self.configs else {}
-        return {**models, **several, **sizes, **self.sentences, **self.store}
+        texts = {"texts": [dict(text) for text in self.texts]} if self.texts else {}
+        configs = {"configs": [dict(config) for config in self.configs]} if self.configs else {}
+        return {**models, **texts, **configs, **self.sentences, **self.store}
 
 
 def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
-    """What is said of a file that was read, its digest among it."""
-    return _labelled(name, rows) if isinstance(rows, LabeledTexts) else _tagged(name, rows)
+    """Return the name, number of sentences and digest of a file; the name is the one in code snippets."""
+    return _describe_labeled(name, rows) if isinstance(rows, LabeledTexts) else _describe_tagged(name, rows)
 
 
-def digest_of(sentences: Sequence[str]) -> str:
-    """SHA-256 of many sentences, a line each."""
+def hash_sentences(sentences: Sequence[str]) -> str:
+    """Return the SHA-256 digest of sentences, one per line."""
     return hashlib.sha256("".join(f"{sentence}\n" for sentence in sentences).encode()).hexdigest()
 
 
-def _labelled(name: str, rows: LabeledTexts) -> dict[str, Any]:
-    """What is said of a file of labelled texts; the name is one that the lines of a result read."""
+def _describe_labeled(name: str, rows: LabeledTexts) -> dict[str, Any]:
     return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 
 
-def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
-    """What is said of a file of tagged sentences; the name is one that the lines of a result read."""
+def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for one in sentences:
-        parts = [one.words, one.tags, one.heads, one.relations, one.text, dict(one.about)]
+    for sentence in sentences:
+        parts = [
+            sentence.words,
+            sentence.tags,
+            sentence.heads,
+            sentence.relations,
+            sentence.text,
+            dict(sentence.metadata),
+        ]
         digest.update(json.dumps(parts, sort_keys=True).encode())
-    ending = "conllu" if any(sentence.heads for sentence in sentences) else "conll"
+    suffix = "conllu" if any(sentence.heads for sentence in sentences) else "conll"
     words = sum(len(sentence.words) for sentence in sentences)
     return {
-        "file": f"{name}.{ending}",
+        "file": f"{name}.{suffix}",
         "sentences": len(sentences),
         "words": words,
         "sha256": digest.hexdigest(),
     }
 
 
-def _made_by(trace: Trace) -> tuple[object, ...]:
-    """What makes the numbers of two traces comparable; one folder may have been opened by two names."""
-    named = {"model", "origin", "revision", *TEXT}
-    causes = {name: value for name, value in trace.provenance.items() if name not in named}
-    return (causes, trace.layers, trace.heads, *(state.shape[1] for state in trace.states))
+def _model_identity(trace: Trace) -> tuple[object, ...]:
+    """Return what two traces must share to be comparable; not the name, because a folder can have two."""
+    names = {"model", "origin", "revision", *TEXT_KEYS}
+    settings = {name: value for name, value in trace.provenance.items() if name not in names}
+    return (settings, trace.layers, trace.heads, *(state.shape[1] for state in trace.states))

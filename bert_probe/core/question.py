@@ -1,7 +1,8 @@
-"""A question: what is asked, as a value, with no model and no text in it.
+"""A question: a frozen description of an analysis, without a model or a text.
 
-All its spellings follow from its fields: the value itself is the key of a cache and the cause of a job;
-`Question.address` its address, `Question.plain` JSON and provenance, `repr` Python, `Question.options` shell.
+Its fields give it several representations: the question itself is a cache key, `Question.address` gives URL
+parameters, `Question.to_json` the JSON for HTTP and provenance, `repr` Python code and `Question.options` the
+options of a command line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 QUESTIONS: dict[str, type[Question]] = {}
-"""Name of an analysis → its question; filled as the analyses are imported."""
+"""Name of an analysis → its question; filled when the modules of the analyses are imported."""
 
 
 def param(
@@ -34,55 +35,55 @@ def param(
     about: str = "",
     display_only: bool = False,
 ) -> Any:
-    """A field of a question.
+    """Return a field of a question, for use in the class body.
 
     Args:
-        kind: how it is checked and written.
-        default: what is meant where nothing is said.
-        key: its parameter in an address; its own name unless given.
-        option: its option on the command line; from its name unless given, "" for an argument or none at all.
-        about: a line of help.
+        kind: the type of the field.
+        default: the default value; without one, the field is required.
+        key: name of the URL parameter, by default the name of the field.
+        option: the command-line option, by default made of the name; "" for a positional argument or none.
+        about: one line of help.
         display_only: whether the field selects what the table shows and changes no computed number.
     """
     metadata = {"kind": kind, "key": key, "option": option, "about": about, "display_only": display_only}
     return field(default=default, metadata=metadata)
 
 
-def field_type(one: Field[Any]) -> FieldType:
-    """How a field is checked and written."""
-    kind: FieldType = one.metadata["kind"]
+def field_type(field: Field[Any]) -> FieldType:
+    """Return the type of a question's field."""
+    kind: FieldType = field.metadata["kind"]
     return kind
 
 
-def url_key(one: Field[Any]) -> str:
-    """A field's parameter in an address."""
-    return one.metadata["key"] or one.name
+def url_key(field: Field[Any]) -> str:
+    """Return the name of a field's URL parameter."""
+    return field.metadata["key"] or field.name
 
 
-def option_name(one: Field[Any]) -> str:
-    """A field's option on the command line, "" where it has none."""
-    given: str | None = one.metadata["option"]
-    return f"--{one.name.replace('_', '-')}" if given is None else given
+def option_name(field: Field[Any]) -> str:
+    """Return a field's command-line option, or "" if it has none."""
+    option: str | None = field.metadata["option"]
+    return f"--{field.name.replace('_', '-')}" if option is None else option
 
 
-def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
-    """Return the method `of`, which refuses a model in place of a text and names an extra that is missing."""
-    parameters = signature(of)
+def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
+    """Return the method with checks of its argument types and of missing optional packages."""
+    parameters = signature(method)
     names = list(parameters.parameters)[1:]
 
-    @wraps(of)
+    @wraps(method)
     def checked(*arguments: Any, **keywords: Any) -> R:
         bound = parameters.bind(*arguments, **keywords).arguments
         for name, expected in zip(names, types, strict=False):
             value = bound.get(name)
             if value is not None and not isinstance(value, expected):
                 raise SubjectError(
-                    f"{type(arguments[0]).__name__} is asked of a {expected.__name__}, and a "
-                    f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its "
-                    "method trace."
+                    f"{type(arguments[0]).__name__} needs a {expected.__name__}, not a "
+                    f"{type(value).__name__}. bert_probe.load returns a Checkpoint, and its method trace a "
+                    "Trace."
                 )
-        with extras.required():
-            return of(*arguments, **keywords)
+        with extras.explain_missing():
+            return method(*arguments, **keywords)
 
     return checked
 
@@ -91,40 +92,40 @@ def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[...
 def question(
     analysis: str, command: str | None = None, *, is_analysis: bool = True
 ) -> Callable[[type[Q]], type[Q]]:
-    """Make a class of `param` fields a question.
+    """Return a decorator that makes a class with `param` fields a question.
 
     Args:
-        analysis: what is asked, in a word or two: in provenance, JSON and caches.
-        command: of the command line that answers it; the same word unless given.
-        is_analysis: it stands in `QUESTIONS`, whose answers are tables made of numbers of a model as it is.
+        analysis: name of the analysis in provenance, JSON and cache keys.
+        command: name of the command that computes it, by default `analysis`.
+        is_analysis: whether to register it in `QUESTIONS`, the questions whose results are tables of numbers.
     """
 
-    def made(cls: type[Q]) -> type[Q]:
-        whole: Any = dataclass(frozen=True, repr=False)(cls)
-        whole.analysis, whole.command = analysis, command or analysis
-        whole.has_progress = "progress" in signature(whole.of).parameters
-        whole.of = _checking_types(whole.of, whole.inputs.types)
+    def decorate(cls: type[Q]) -> type[Q]:
+        question_class: Any = dataclass(frozen=True, repr=False)(cls)
+        question_class.analysis, question_class.command = analysis, command or analysis
+        question_class.has_progress = "progress" in signature(question_class.of).parameters
+        question_class.of = _with_type_checks(question_class.of, question_class.inputs.types)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
         if is_analysis:
-            QUESTIONS[analysis] = whole
-        return whole  # type: ignore[no-any-return]
+            QUESTIONS[analysis] = question_class
+        return question_class  # type: ignore[no-any-return]
 
-    return made
+    return decorate
 
 
 @dataclass(frozen=True, repr=False)
 class Question:
-    """Base of all questions. Two are equal if they ask the same; equal ones have one hash.
+    """Base class of all questions. Questions of one class with equal fields are equal and have the same hash.
 
-    Its method ``of`` answers it for its `inputs`, such as a `Trace` or a `Checkpoint`.
+    The method ``of`` computes the result for the `inputs`, such as a `Trace` or a `Checkpoint`.
     """
 
     analysis: ClassVar[str]
     command: ClassVar[str]
     inputs: ClassVar[Inputs]
-    """What it is asked of."""
+    """The inputs of its method ``of``."""
     has_progress: ClassVar[bool]
-    """Whether its method ``of`` takes a callback ``progress``, because it may take long."""
+    """Whether its method ``of`` has a parameter ``progress``, because it may take long."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -132,78 +133,86 @@ class Question:
             object.__setattr__(self, spec.name, field_type(spec).check(spec.name, getattr(self, spec.name)))
 
     def __repr__(self) -> str:
-        given = [f"{one.name}={getattr(self, one.name)!r}" for one in self._unusual()]
-        return f"{type(self).__name__}({', '.join(given)})"
+        values = [f"{field.name}={getattr(self, field.name)!r}" for field in self._non_default_fields()]
+        return f"{type(self).__name__}({', '.join(values)})"
 
-    def _unusual(self) -> list[Field[Any]]:
-        """Fields that differ from what is meant where nothing is said."""
+    def _non_default_fields(self) -> list[Field[Any]]:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def resolved(self, trace: Trace) -> Self:
-        """The same question about this text, with every "last" and every word as an index from 0.
+        """Return the question for one text, with an index from 0 for every "last" and every word.
 
         Raises:
-            SelectionError: the text or its model has no such thing.
+            SelectionError: the text or its model does not have this layer, head, token or word.
         """
-        found = {
+        values = {
             field.name: field_type(field).resolve(field.name, getattr(self, field.name), trace)
             for field in fields(self)
         }
-        return replace(self, **found)
+        return replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields for JSON, and so for provenance and HTTP; layers and heads count from 1."""
+        """Return all fields for JSON, including provenance and HTTP; layers and heads count from 1."""
         values = {field.name: field_type(field).to_json(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
     def non_default_json(self) -> dict[str, Any]:
         """Return `to_json` of the fields that differ from their defaults."""
-        plain = self.to_json()
-        return {one.name: plain[one.name] for one in self._unusual() if one.name in plain}
+        values = self.to_json()
+        return {
+            field.name: values[field.name] for field in self._non_default_fields() if field.name in values
+        }
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any], sizes: Dimensions) -> Self:
-        """The question that `plain` gave; what is left out is as usual.
+    def from_json(cls, record: Mapping[str, Any], sizes: Dimensions) -> Self:
+        """Return the question for the result of `to_json`; missing fields have their defaults.
 
         Raises:
-            SelectionError: a field that is not there, or something that this model does not have.
+            SelectionError: a field is unknown or invalid, or the model does not have the layer or head.
         """
-        known = {field.name: field for field in fields(cls)}
-        unknown = [name for name in given if name not in known and name != "analysis"]
-        if unknown or given.get("analysis", cls.analysis) != cls.analysis:
-            wrong = unknown[0] if unknown else str(given["analysis"])
+        fields_by_name = {field.name: field for field in fields(cls)}
+        unknown = [name for name in record if name not in fields_by_name and name != "analysis"]
+        if unknown:
             raise SelectionError(
-                f"{cls.analysis} knows no {wrong[:100]!r}; it has {', '.join(known) or 'no fields'}."
+                f"{cls.analysis} has no field {unknown[0][:100]!r}. "
+                f"Its fields are: {', '.join(fields_by_name) or 'none'}."
+            )
+        if record.get("analysis", cls.analysis) != cls.analysis:
+            raise SelectionError(
+                f"analysis must be {cls.analysis!r} or absent, not {str(record['analysis'])[:100]!r}."
             )
         values = {
-            name: field_type(one).from_json(name, given[name], sizes)
-            for name, one in known.items()
-            if name in given
+            name: field_type(field).from_json(name, record[name], sizes)
+            for name, field in fields_by_name.items()
+            if name in record
         }
-        cls._check_all_there(values)
+        cls._check_required(values)
         return cls(**values)
 
     def address(self) -> dict[str, str]:
-        """Parameters of an address, as people count; what is as usual is left out."""
-        return {url_key(one): field_type(one).write(getattr(self, one.name)) for one in self._unusual()}
+        """Return URL parameters for the fields that differ from their defaults."""
+        return {
+            url_key(field): field_type(field).write(getattr(self, field.name))
+            for field in self._non_default_fields()
+        }
 
     @classmethod
-    def from_address(cls, given: Mapping[str, str], sizes: Dimensions) -> Self:
-        """The question of an address; parameters of others are passed over.
+    def from_address(cls, parameters: Mapping[str, str], sizes: Dimensions) -> Self:
+        """Return the question for URL parameters; those of other questions are ignored.
 
         Raises:
-            SelectionError: something that this model does not have.
+            SelectionError: a value is invalid, or the model does not have the layer or head.
         """
         values = {
-            field.name: field_type(field).read(field.name, given[url_key(field)], sizes)
+            field.name: field_type(field).read(field.name, parameters[url_key(field)], sizes)
             for field in fields(cls)
-            if url_key(field) in given
+            if url_key(field) in parameters
         }
-        cls._check_all_there(values)
+        cls._check_required(values)
         return cls(**values)
 
     @classmethod
-    def _check_all_there(cls, values: Mapping[str, Any]) -> None:
+    def _check_required(cls, values: Mapping[str, Any]) -> None:
         missing = [
             field.name for field in fields(cls) if field.default is MISSING and field.name not in values
         ]
@@ -211,13 +220,13 @@ class Question:
             raise SelectionError(f"{', '.join(missing)} must be given for {cls.analysis}.")
 
     def options(self) -> list[str]:
-        """Words of the command line, as people count."""
+        """Return the command-line options for the fields that differ from their defaults."""
         words: list[str] = []
-        for one in self._unusual():
-            if option_name(one):
-                words += field_type(one).options(option_name(one), getattr(self, one.name))
+        for spec in self._non_default_fields():
+            if option_name(spec):
+                words += field_type(spec).options(option_name(spec), getattr(self, spec.name))
         return words
 
     def arguments(self) -> list[str]:
-        """Words of the command line that come before the texts, for a question that has any."""
+        """Return the positional arguments of the command line that precede the inputs."""
         return []

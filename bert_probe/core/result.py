@@ -1,4 +1,4 @@
-"""A result: the answer to a question, which knows what was asked, of whom, and how to ask again."""
+"""A result: the answer to a question, with its provenance and the code that reproduces it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from bert_probe.text.truncation import truncate_text
 if TYPE_CHECKING:
     import bert_probe
 
-_SHOWN = 20
-"""Rows and columns that a notebook shows."""
+_MAX_NOTEBOOK_CELLS = 20
+"""Maximum number of rows, and of columns, of a table in a notebook."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
-    """Base of all results. Frozen; its arrays are read-only.
+    """Base class of all results. Frozen; its arrays are read-only.
 
     Attributes:
-        question: what was asked, resolved: every layer, head and token an index from 0.
-        inputs: the model and the texts that it is about.
+        question: the question, resolved: every layer, head and token is an index from 0.
+        inputs: the model and the texts that the numbers come from.
     """
 
     question: Question
@@ -39,77 +39,77 @@ class Result(ABC):
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
-        """The table without its provenance; `table` is what people want."""
+        """Return the table without provenance; callers use `table`."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What a file should say beside the table, and the question does not: a difference, a spread."""
+        """Values for files that are in neither the table nor the question, such as a standard deviation."""
         return {}
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Model, digest, libraries, texts, and what was asked, as people count."""
-        facts = {"facts": dict(self.metadata)} if self.metadata else {}
-        return {**self.inputs.record, "question": self.question.to_json(), **facts}
+        """Model, digest, libraries, texts and question; layers and heads count from 1."""
+        metadata = {"facts": dict(self.metadata)} if self.metadata else {}
+        return {**self.inputs.record, "question": self.question.to_json(), **metadata}
 
     def table(self) -> pd.DataFrame:
-        """The numbers as a DataFrame; ``frame.attrs["provenance"]`` says where they come from."""
+        """Return the numbers as a DataFrame with the provenance in ``frame.attrs["provenance"]``."""
         return self._with_provenance(self.frame())
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """`table` in pieces of rows, for one too large to hold at once."""
+        """Yield `table` in blocks of rows, for a table that is too large for memory."""
         yield self.table()
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """`table`, of all its `parts`."""
+        """Return `table`, concatenated from all its `parts`."""
         return parts[0] if len(parts) == 1 else self._with_provenance(pd.concat(parts, ignore_index=True))
 
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs["provenance"] = self.provenance
         return frame
 
-    def showing(self, **facets: Any) -> Self:
-        """The same answer with another table: other values for facets of the question.
+    def showing(self, **values: Any) -> Self:
+        """Return this result with another table: with new values for display-only fields of the question.
 
         Raises:
-            SelectionError: a field that is no facet, for which it would have to be computed again.
+            SelectionError: a field is not display-only, so a new value would need a new computation.
         """
-        free = {field.name for field in fields(self.question) if field.metadata["display_only"]}
-        if set(facets) - free:
-            names = ", ".join(sorted(set(facets) - free))
+        display_only = {field.name for field in fields(self.question) if field.metadata["display_only"]}
+        if set(values) - display_only:
+            names = ", ".join(sorted(set(values) - display_only))
             raise SelectionError(
-                f"{names} changes the answer itself. Ask {type(self.question).__name__} anew."
+                f"{names} changes the computation, not only the table. "
+                f"Compute a new {type(self.question).__name__}."
             )
-        return replace(self, question=self.resolve(replace(self.question, **facets)))
+        return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Facets resolved; a result whose facets name tokens finds them in its text."""
+        """Return the question with display-only fields resolved; overridden where they select tokens."""
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
-        """Write the table in the format of the file's ending: .csv, .json, .parquet or .npz.
+        """Write the table in the format of the file's suffix: .csv, .json, .parquet or .npz.
 
-        A file that is there is replaced, as pandas does it, but whole or not at all, and keeps its
-        permissions.
+        An existing file is replaced, completely or not at all, and keeps its permissions.
 
         Args:
-            csv_safe: for spreadsheets: in CSV a ' goes before text that begins with = + - @ ', a tab or a
-                line end, so that it is no formula; the second file says so. Numbers stay as they are.
-            overwrite: False refuses to replace a file.
+            csv_safe: whether to insert a ' before text that begins with = + - @ ', a tab or a line end, to
+                keep spreadsheets from running it as a formula. Numbers are unchanged.
+            overwrite: whether an existing file is replaced.
 
         Returns:
-            The files written; CSV has its provenance in a second one.
+            The files written; the provenance of CSV is in a second file.
 
         Raises:
-            ExportError: an unknown ending, a place that cannot be written, or, not to be overwritten, taken.
+            ExportError: the suffix is unknown, or a file cannot be written or must not be replaced.
         """
         return files.save(self.table(), path, csv_safe, overwrite)
 
     def show(self) -> bert_probe.Frame:
-        """Its picture in a notebook: heatmaps, as its page has them; `save` of what is returned writes it.
+        """Return the picture for a notebook, such as heatmaps; its method `save` writes it to a file.
 
         Raises:
-            UnavailableError: there is no picture of it.
+            UnavailableError: this result has no picture.
         """
         import bert_probe
 
@@ -117,63 +117,65 @@ class Result(ABC):
 
     @property
     def python(self) -> str:
-        """A script whose last line makes this table again."""
+        """A Python script whose last line computes this table."""
         return self.snippets()[0]
 
     @property
     def shell(self) -> str:
-        """The command that prints this table again."""
+        """The command that prints this table."""
         return self.snippets()[1]
 
     @property
     def http(self) -> str:
-        """The request that gives this table again, for curl."""
+        """The curl command that requests this table."""
         return snippets.http(self.question, self.inputs)
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:
-        """Both, in Python and in the shell.
+        """Return the code in Python and for the shell.
 
         Args:
-            csv_safe: they write CSV in which no text is a formula.
+            csv_safe: whether the code writes CSV with escaped formulas.
         """
-        asked = self.question, self.inputs, csv_safe
-        return snippets.python(*asked), snippets.shell(*asked)
+        arguments = self.question, self.inputs, csv_safe
+        return snippets.python(*arguments), snippets.shell(*arguments)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays and texts that it holds."""
-        return _bytes(self.inputs.texts) + sum(_bytes(getattr(self, field.name)) for field in fields(self))
+        """Size of the arrays and texts in bytes."""
+        return _count_bytes(self.inputs.texts) + sum(
+            _count_bytes(getattr(self, field.name)) for field in fields(self)
+        )
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.inputs.texts]
-        of = ", ".join(f"“{truncate_text(text)}”" for text in texts if text)
+        source = ", ".join(f"“{truncate_text(text)}”" for text in texts if text)
         if self.inputs.sentences:
-            of = f"{self.inputs.sentences['sentences']:,} sentences"
+            source = f"{self.inputs.sentences['sentences']:,} sentences"
         models = ", ".join(str(model.get("model", "given")) for model in self.inputs.models)
-        return f"<{self.question!r} of {of or 'the model'} · {models}>"
+        return f"<{self.question!r} of {source or 'the model'} · {models}>"
 
     def _repr_html_(self) -> str:
         table = self.table()
-        html: str = table.to_html(max_rows=_SHOWN, max_cols=_SHOWN, notebook=True)
+        html: str = table.to_html(max_rows=_MAX_NOTEBOOK_CELLS, max_cols=_MAX_NOTEBOOK_CELLS, notebook=True)
         return html
 
 
 def save(
-    shown: Result | pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True
+    result: Result | pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True
 ) -> list[Path]:
-    """Write a result, or a table of one, in the format of the file's ending; see `Result.save`.
+    """Write a result or its table in the format of the file's suffix; see `Result.save`.
 
     Raises:
-        ExportError: an unknown ending, a place that cannot be written, or, not to be overwritten, taken.
+        ExportError: the suffix is unknown, or a file cannot be written or must not be replaced.
     """
-    return files.save(shown.table() if isinstance(shown, Result) else shown, path, csv_safe, overwrite)
+    return files.save(result.table() if isinstance(result, Result) else result, path, csv_safe, overwrite)
 
 
-def _bytes(value: Any) -> int:
+def _count_bytes(value: Any) -> int:
     if isinstance(value, Array):
         return value.nbytes
     if isinstance(value, str):
         return sys.getsizeof(value)
     if isinstance(value, Mapping):
-        return sum(map(_bytes, value.values()))
-    return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
+        return sum(map(_count_bytes, value.values()))
+    return sum(map(_count_bytes, value)) if isinstance(value, tuple) else 0

@@ -40,13 +40,13 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
     """
     model = record.model
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
-        return "# What is only in memory cannot be reached from the command line; use Python."
+        return "# A model that is only in memory cannot be used from the command line; use Python."
     if record.configs:
         return _shell_of_configs(question, record, csv_safe)
     words = ["bert-probe", *question.command.split(), *question.options()]
     if not record.store:
         if _has_lost_pair(question, record):
-            return "# The command line compares texts that have no second segment; use Python."
+            return "# The command line compares only texts without a pair; use Python."
         if len({model.get("dtype") for model in record.models}) > 1:
             return "# The command line opens both models in one dtype; use Python."
         words += model_options(record)
@@ -65,9 +65,9 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
         url: address of the app.
     """
     if record.store:
-        return "# A store is asked where it lies; use Python or the command line."
+        return "# The HTTP API does not read corpus stores; use Python or the command line."
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
-        return "# What is only in memory cannot be reached over HTTP; use Python."
+        return "# A model that is only in memory cannot be used over HTTP; use Python."
     if any(model.get("dtype", "float32") != "float32" for model in record.models):
         return "# The app computes in float32; use Python."
     content = body(question, record)
@@ -75,12 +75,12 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_ARGUMENT_BYTES:
         return (
-            f"# A body of {size:,} bytes cannot be given to a command, whose arguments have at most "
+            f"# The body has {size:,} bytes, but an argument of a command has at most "
             f"{MAX_ARGUMENT_BYTES:,}; use Python."
         )
     files = [*content.get("files", {}).values(), *filter(None, [content.get("sentences")])]
     names = ", ".join(dict.fromkeys(file["file"] for file in files))
-    note = [f'# Put what is in {names} beside its name, as "content".'] if names else []
+    note = [f'# Add the content of {names} next to its name, as "content".'] if names else []
     return "\n".join(
         [*note, shlex.join(["curl", f"{url}/api/v1/{url_name(question.analysis)}", "--json", text])]
     )
@@ -103,7 +103,7 @@ def body(question: Question, record: InputRecord) -> dict[str, Any]:
     if "files" in record.sentences:
         files = record.sentences["files"].items()
         content["files"] = {
-            name: {key: about[key] for key in ("file", "kind") if key in about} for name, about in files
+            name: {key: file[key] for key in ("file", "kind") if key in file} for name, file in files
         }
     elif record.sentences:
         content["sentences"] = {"file": SENTENCES_FILE}
@@ -132,7 +132,7 @@ def _command(words: Sequence[str]) -> str:
     longest = max(len(word.encode("utf-8", "surrogatepass")) for word in words)
     if longest > MAX_ARGUMENT_BYTES:
         return (
-            f"# A text of {longest:,} bytes cannot be given to a command, whose arguments have at most "
+            f"# A text has {longest:,} bytes, but an argument of a command has at most "
             f"{MAX_ARGUMENT_BYTES:,}; use Python."
         )
     return shlex.join(words)

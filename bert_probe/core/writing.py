@@ -20,20 +20,19 @@ from bert_probe.errors import ExportError
 
 _LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of file systems without locks. Files are written there, but two writers are not kept apart."""
+"""Errors of file systems without locks. Files are written there, but writers do not exclude each other."""
 _WAIT = 5.0
 """Seconds that `write` waits for another writer, which holds its lock for milliseconds."""
 
 _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
-"""Places that the current context has reserved and is not writing yet."""
+"""Paths that the current context has reserved and is not writing yet."""
 
 
 @contextmanager
 def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     """Reserve output files until the block ends; `write` in the block writes them.
 
-    Enter this before computing what goes into the files: whatever keeps a file from being written is an error
-    at once.
+    Enter the block before a long computation, so that a file that cannot be written is reported first.
 
     Raises:
         ExportError: if a file cannot be written, is given twice, is being written by another command, or must
@@ -44,7 +43,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
         with _system_errors(file):
             place = _target(file)
         if place in places:
-            raise ExportError(f"{file} is given for two outputs. Choose two names.")
+            raise ExportError(f"{file} is given for two outputs. Choose different names.")
         places[place] = file
     with ExitStack() as stack:
         for place, file in sorted(places.items()):
@@ -70,11 +69,11 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
         ExportError: if another process or thread has locked one of them.
         OSError: if no lock can be created, because nothing can be written there.
     """
-    before, wanted = _reserved.get(), frozenset(places)
+    reserved_before, requested = _reserved.get(), frozenset(places)
     with ExitStack() as stack:
-        for place in sorted(wanted - before):  # in one order, so that two writers never wait for each other
+        for place in sorted(requested - reserved_before):  # sorted, so that two writers cannot deadlock
             stack.enter_context(_lock(place, wait))
-        token = _reserved.set(before | wanted if reserve else before - wanted)
+        token = _reserved.set(reserved_before | requested if reserve else reserved_before - requested)
         try:
             yield
         finally:
@@ -176,7 +175,7 @@ def _check_new(files: Iterable[Path]) -> None:
 
 
 def _exists(file: Path) -> ExportError:
-    return ExportError(f"{file} is there already. Choose another name, or have it replaced (--force).")
+    return ExportError(f"{file} already exists. Choose another name, or replace it with --force.")
 
 
 @contextmanager
@@ -225,7 +224,7 @@ def _target(file: Path) -> Path:
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     if place.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if place.exists() and not os.access(place, os.W_OK):  # a rename would not ask
+    if place.exists() and not os.access(place, os.W_OK):  # a rename does not check this
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return place
 

@@ -59,7 +59,7 @@ class AttentionSearch(Question):
         about="Relation between the two, such as obj, in either direction.",
     )
     top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
-    least: float = param(Number(0, 1, whole=False), default=0.0, about="Minimum weight, 0 to 1.")
+    least: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
         """Return the pairs, sorted by decreasing weight, then in the order of the store.

@@ -72,7 +72,7 @@ def build_corpus(
         StoreError: the folder cannot be written, or another process is writing it.
         OutOfMemoryError: one batch does not fit into memory.
     """
-    checkpoint = checkpoint.now()
+    checkpoint = checkpoint.snapshot()
     question = question.of(checkpoint)
     runner = on or ThreadRunner(workers)
     device = runner.device(checkpoint)

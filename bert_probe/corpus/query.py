@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from bert_probe.core.field_types import FieldType
-from bert_probe.core.frames import optional
+from bert_probe.core.frames import nullable_integers
 from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -102,7 +102,7 @@ def _column(values: pa.ChunkedArray) -> Any:
     if pa.types.is_boolean(data_type) and None not in cells:
         return pd.array(cells, dtype=bool)
     if pa.types.is_integer(data_type):
-        return optional(cells) if None in cells else values.to_numpy()
+        return nullable_integers(cells) if None in cells else values.to_numpy()
     if pa.types.is_decimal(data_type):
         return _decimals(cells, data_type.scale)
     return pd.array([None if cell is None else _text(cell) for cell in cells], dtype="str")
@@ -111,7 +111,7 @@ def _column(values: pa.ChunkedArray) -> Any:
 def _decimals(cells: list[Any], scale: int) -> Any:
     """Return decimals, the type of integer sums, as integers if all fit into 64 bits, else as floats."""
     if scale == 0 and all(cell is None or abs(cell) < 2**63 for cell in cells):
-        return optional([None if cell is None else int(cell) for cell in cells])
+        return nullable_integers([None if cell is None else int(cell) for cell in cells])
     return pd.array([float("nan") if cell is None else float(cell) for cell in cells], dtype="float64")
 
 

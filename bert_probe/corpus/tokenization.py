@@ -85,8 +85,8 @@ def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table
         "tokens": [len(sentence.encoding) for sentence in sentences],
         "tokens_dropped": [sentence.encoding.dropped for sentence in sentences],
         "about": [
-            json.dumps(dict(record.tagged.about), ensure_ascii=False)
-            if record.tagged and record.tagged.about
+            json.dumps(dict(record.tagged.metadata), ensure_ascii=False)
+            if record.tagged and record.tagged.metadata
             else None
             for record in records
         ],

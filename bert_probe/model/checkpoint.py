@@ -87,7 +87,7 @@ class Checkpoint:
     weights.
 
     Attributes:
-        opened: sizes, origin and digest at loading time; use `description` for the current ones.
+        initial_description: sizes, origin and digest at loading time; use `description` for the current ones.
         encoder: converts text to tokens.
         model: the transformers model. Use `running` to run it.
         libraries: name → version of the libraries that compute the numbers.
@@ -97,10 +97,10 @@ class Checkpoint:
             module reads exactly those.
         folder: the folder of its files; None for a model in memory.
         outputs: task → trained output head.
-        before: earlier training runs of this app on the model, oldest first.
+        training_history: earlier training runs of this app on the model, oldest first.
     """
 
-    opened: Description
+    initial_description: Description
     encoder: Encoder
     model: torch.nn.Module
     libraries: Mapping[str, str]
@@ -108,19 +108,19 @@ class Checkpoint:
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
     outputs: Mapping[str, OutputHead] = field(default_factory=dict)
-    before: tuple[TrainingHistory, ...] = ()
+    training_history: tuple[TrainingHistory, ...] = ()
 
     @property
     def description(self) -> Description:
         """Return the sizes, origin and digest."""
-        return self.opened
+        return self.initial_description
 
     @property
-    def cause(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """Return the model's cache key: everything that distinguishes its output from another's."""
         return self.description
 
-    def now(self) -> Checkpoint:
+    def snapshot(self) -> Checkpoint:
         """Return a checkpoint that is pinned to the current weights and refuses to run once they change.
 
         Call this before running the model several times for one result.
@@ -201,7 +201,7 @@ class Checkpoint:
         """Yield the model. Run it and read its weights only inside this context.
 
         Raises:
-            UnavailableError: a model in memory has changed since `now`.
+            UnavailableError: a model in memory has changed since `snapshot`.
         """
         yield self.model
 

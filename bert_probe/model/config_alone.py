@@ -65,7 +65,7 @@ class ModelConfig:
     config: Any = field(compare=False, repr=False)
 
     @property
-    def about(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the provenance of the config as JSON values."""
         return {
             "model": self.name,

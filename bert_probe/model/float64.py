@@ -62,6 +62,9 @@ def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
     # Keep the original name, which results report.
     description = checkpoint.description
     renamed = replace(
-        reference.opened, name=description.name, origin=description.origin, revision=description.revision
+        reference.initial_description,
+        name=description.name,
+        origin=description.origin,
+        revision=description.revision,
     )
-    return replace(reference, opened=renamed)
+    return replace(reference, initial_description=renamed)

@@ -96,7 +96,7 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     """
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
         output, calls = run_with_capture(checkpoint, model, inputs)
         if checkpoint.description.shows_qkv:

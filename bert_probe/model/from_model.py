@@ -86,7 +86,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             outputs={head.task: head for head in heads},
             implementation=implementation,
         )
-        snapshot = checkpoint.now()
+        snapshot = checkpoint.snapshot()
         with snapshot.running():
             self_check(snapshot)
             valid_heads, failure_notes = check_heads(snapshot, heads)
@@ -95,7 +95,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
                 description = replace(description, notes=tuple(failure_notes), outputs_sha256=outputs_digest)
             return replace(
                 checkpoint,
-                opened=description,
+                initial_description=description,
                 outputs={head.task: head for head in valid_heads},
                 pads=pads(snapshot),
                 projections=projections(snapshot),
@@ -151,10 +151,10 @@ class _InMemory(Checkpoint):
             UnavailableError: the model's modules or sizes have changed since it was wrapped.
         """
         with _run_lock:
-            _check_uniform(self.model, self.opened.name)
-            current = describe(self.model, self.model.config, self.opened.shows_qkv)
+            _check_uniform(self.model, self.initial_description.name)
+            current = describe(self.model, self.model.config, self.initial_description.shows_qkv)
             description = replace(
-                self.opened,
+                self.initial_description,
                 dtype=current.dtype,
                 device=current.device,
                 weights_sha256=digest(self.model),
@@ -163,12 +163,13 @@ class _InMemory(Checkpoint):
             copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
-                    f"{self.opened.name} has other modules or sizes than when it was wrapped. Wrap it again."
+                    f"{self.initial_description.name} has other modules or sizes than when it was wrapped. "
+                    "Wrap it again."
                 )
             return description
 
     @property
-    def cause(self) -> Hashable:
+    def cache_key(self) -> Hashable:
         """Return the cache key. It includes the objects, because the same weights behave differently under
         another config.
         """
@@ -179,7 +180,7 @@ class _InMemory(Checkpoint):
         """Return the current device of the model."""
         return next(self.model.parameters()).device
 
-    def now(self) -> Checkpoint:
+    def snapshot(self) -> Checkpoint:
         """Return a snapshot that is pinned to the current weights."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return _Snapshot(**values | {"opened": self.description})
@@ -187,7 +188,7 @@ class _InMemory(Checkpoint):
     @contextmanager
     def running(self) -> Iterator[Any]:
         """Yield the model prepared for analysis, and restore its state afterwards."""
-        models_with_heads = [output.whole for output in self.outputs.values()]
+        models_with_heads = [output.model for output in self.outputs.values()]
         with _run_lock, _prepared(self.model, self.implementation, *models_with_heads):
             yield self.model
 
@@ -199,9 +200,9 @@ class _Snapshot(_InMemory):
     @property
     def description(self) -> Description:
         """Return the description at the time of the snapshot."""
-        return self.opened
+        return self.initial_description
 
-    def now(self) -> Checkpoint:
+    def snapshot(self) -> Checkpoint:
         """Return this snapshot."""
         return self
 
@@ -223,7 +224,7 @@ class _Snapshot(_InMemory):
                 _active.pop()
 
     def _check_same(self) -> None:
-        before, current = self.opened, super().description
+        before, current = self.initial_description, super().description
         if current == before:
             return
         changed = [

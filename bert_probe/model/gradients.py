@@ -31,18 +31,18 @@ class ForwardFromEmbeddings:
     """The differentiable computation from the embedding output to the input of a trained head.
 
     Attributes:
-        passed: the recorded forward pass of the text.
+        forward_pass: the recorded forward pass of the text.
         steps: the layers, and the final norm if the model has one.
         inputs: model inputs, [1, token].
     """
 
-    passed: ForwardPass
+    forward_pass: ForwardPass
     steps: tuple[ModuleCall, ...]
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
         """Return the embedding output, [1, token, hidden], as a leaf that requires a gradient."""
-        return self.passed.states[0][None].detach().clone().requires_grad_()
+        return self.forward_pass.states[0][None].detach().clone().requires_grad_()
 
     def to_end(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or
@@ -50,7 +50,7 @@ class ForwardFromEmbeddings:
         """
         for step in self.steps:
             states = step.on(states)
-        return states, self.passed.pooled(states)
+        return states, self.forward_pass.pooled(states)
 
 
 @contextmanager
@@ -63,11 +63,11 @@ def forward_from_embeddings(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     checkpoint = trace.checkpoint
     with checkpoint.running():
         with torch.no_grad():
-            passed = record_forward_pass(trace)
-            passed.check_pooler()
-            steps = passed.steps()
+            forward_pass = record_forward_pass(trace)
+            forward_pass.check_pooler()
+            steps = forward_pass.steps()
         with torch.enable_grad():
-            yield ForwardFromEmbeddings(passed, steps, batch(checkpoint, [trace.encoding]))
+            yield ForwardFromEmbeddings(forward_pass, steps, batch(checkpoint, [trace.encoding]))
 
 
 class AttentionWithWeights:

@@ -22,14 +22,14 @@ class ModuleCall:
     """A call of a module during a forward pass.
 
     Attributes:
-        before, after: number of attention calls before and after it.
+        attention_calls_before, attention_calls_after: number of attention calls before and after it.
         args, kwargs: its arguments.
         output: its return value.
     """
 
     module: torch.nn.Module
-    before: int
-    after: int
+    attention_calls_before: int
+    attention_calls_after: int
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     output: Any
@@ -40,7 +40,7 @@ class ModuleCall:
         return _vectors(self.output)
 
     @property
-    def given(self) -> Any:
+    def input_states(self) -> Any:
         """Return the vectors that a layer reads, [1, token, hidden]; None for modules without them."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
@@ -82,7 +82,8 @@ class ForwardPass:
         candidates = [
             call
             for call in self.calls
-            if (call.before, call.after) == (layer, layer + 1) and self._has_all_tokens(call.vectors)
+            if (call.attention_calls_before, call.attention_calls_after) == (layer, layer + 1)
+            and self._has_all_tokens(call.vectors)
         ]
         if not candidates:
             raise UnavailableError(f"{self.trace.architecture} does not expose its layers one by one.")
@@ -97,7 +98,7 @@ class ForwardPass:
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
         if (norm := self.norm) is not None:
             steps.append(norm)
-        ends = [*(step.given for step in steps[1:]), self.states[-1][None]]
+        ends = [*(step.input_states for step in steps[1:]), self.states[-1][None]]
         if not all(
             self._has_all_tokens(end) and torch.equal(step.vectors, end)
             for step, end in zip(steps, ends, strict=True)

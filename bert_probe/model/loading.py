@@ -117,7 +117,7 @@ def load(
     headers = read_headers(files)
     with _loading_errors(source):
         check_sizes(config, headers)
-    memory = headers.need(precision)
+    memory = headers.estimate_memory(precision)
     notice(f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them.")
     with reserved_memory(memory, source.name, "Close other programs, use a smaller model, or dtype float16."):
         file_states = _file_states(files)
@@ -138,7 +138,7 @@ def load(
         )
         encoder = make_encoder(tokenizer, description, network)
         checkpoint = Checkpoint(
-            description, encoder, network, versions, folder=source.folder, before=trainings
+            description, encoder, network, versions, folder=source.folder, training_history=trainings
         )
         self_check(checkpoint)
         outputs, failure_notes = check_heads(checkpoint, heads)
@@ -149,7 +149,7 @@ def load(
         notes += (*((unused_note(unused_names),) if unused_names else ()), *refusal_notes, *failure_notes)
         return replace(
             checkpoint,
-            opened=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
+            initial_description=replace(description, notes=notes, outputs_sha256=_outputs_digest(outputs)),
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
@@ -158,7 +158,7 @@ def load(
 
 def _outputs_digest(outputs: Sequence[OutputHead]) -> str:
     """Return the SHA-256 of the heads' configuration; "" if there are none."""
-    settings = repr([output.about for output in outputs])
+    settings = repr([output.configuration for output in outputs])
     return hashlib.sha256(settings.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 
@@ -539,6 +539,6 @@ def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
     """Return the largest difference between the two outputs on a short text, and the tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
-        expected = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
+        expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]
     scale = max(1.0, float(np.abs(expected).max()))
     return float(np.abs(actual - expected).max()), pass_tolerance(checkpoint.description) * scale

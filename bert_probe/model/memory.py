@@ -39,12 +39,12 @@ def _free_in_container() -> int | None:
 
 
 @contextmanager
-def reserved_memory(size: int, what: str, remedy: str) -> Iterator[None]:
+def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
     """Reserve memory for the block, so that concurrent work takes it into account.
 
     Args:
         size: bytes that the block will allocate.
-        what: what needs the memory, as the start of a sentence.
+        purpose: what needs the memory, as the start of a sentence.
         remedy: a sentence that says what the user can do.
 
     Raises:
@@ -55,7 +55,7 @@ def reserved_memory(size: int, what: str, remedy: str) -> Iterator[None]:
         available = free() - _reserved_bytes
         if size > available:
             raise OutOfMemoryError(
-                f"{what} needs about {format_bytes(size)} of memory, and "
+                f"{purpose} needs about {format_bytes(size)} of memory, and "
                 f"{format_bytes(max(0, available))} are free. "
                 f"{remedy}"
             )

@@ -62,7 +62,7 @@ class OutputHead:
 
     Attributes:
         task: the task it was trained for.
-        whole: the model of that task, including the encoder.
+        model: the model of that task, including the encoder.
         labels: label names from the checkpoint; empty for tasks over words or positions.
         problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
             checkpoint does not specify it.
@@ -70,7 +70,7 @@ class OutputHead:
     """
 
     task: str
-    whole: Any
+    model: Any
     labels: tuple[str, ...] = ()
     problem: str = ""
     parts: tuple[str, ...] = _DEFAULT_OUTPUT
@@ -143,27 +143,27 @@ class OutputHead:
         dimension.
         """
         with _encoder_output(states, pooled):
-            return self.numbers(without_encoder(self.whole)(**inputs))
+            return self.stack_logits(without_encoder(self.model)(**inputs))
 
-    def numbers(self, output: Any) -> torch.Tensor:
+    def stack_logits(self, output: Any) -> torch.Tensor:
         """Return the logits from the output of the class."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
     @property
-    def about(self) -> tuple[Any, ...]:
+    def configuration(self) -> tuple[Any, ...]:
         """Return the configuration of the head; together with the weights it determines the logits and their
         names.
         """
-        tied = getattr(self.whole.config, "tie_word_embeddings", None)
-        return self.task, type(self.whole).__name__, self.labels, self.problem, tied
+        tied = getattr(self.model.config, "tie_word_embeddings", None)
+        return self.task, type(self.model).__name__, self.labels, self.problem, tied
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         """Return the head's own tensors by name, without those that belong to the encoder."""
-        prefix = f"{self.whole.base_model_prefix}."
+        prefix = f"{self.model.base_model_prefix}."
         return {
-            name: tensor for name, tensor in self.whole.state_dict().items() if not name.startswith(prefix)
+            name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
         }
 
 

@@ -64,7 +64,7 @@ class WeightHeaders:
         matching = [dtype for dtype, kind in _FLOATS.items() if self.kinds == {kind}]
         return matching[0] if matching else None
 
-    def need(self, dtype: torch.dtype) -> int:
+    def estimate_memory(self, dtype: torch.dtype) -> int:
         """Return the peak memory for loading, in bytes. Converting to another dtype needs both copies at
         once.
         """

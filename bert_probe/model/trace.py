@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-def resolve_index(index: int, count: int, what: str) -> int:
+def resolve_index(index: int, count: int, name: str) -> int:
     """Convert a Python index, which may be negative, to an index from 0 to ``count`` - 1.
 
     Args:
-        what: the name of the index in error messages, for example "layer".
+        name: the name of the index in error messages, for example "layer".
 
     Raises:
         SelectionError: the index is out of range or not an integer.
     """
     if isinstance(index, bool) or not isinstance(index, int | np.integer):
-        raise SelectionError(f"{what} must be a whole number, not {index!r}.")
+        raise SelectionError(f"{name} must be a whole number, not {index!r}.")
     if not -count <= index < count:
         raise SelectionError(
-            f"There is no {what} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
+            f"There is no {name} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
         )
     return int(index) % count
 

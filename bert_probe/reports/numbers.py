@@ -239,8 +239,10 @@ class NamedModels:
 
 
 def _rename(checkpoint: Checkpoint, model: ModelReference) -> Checkpoint:
-    description = replace(checkpoint.opened, name=model.name or BUILT_IN, revision=model.revision or None)
-    return replace(checkpoint, opened=description)
+    description = replace(
+        checkpoint.initial_description, name=model.name or BUILT_IN, revision=model.revision or None
+    )
+    return replace(checkpoint, initial_description=description)
 
 
 def _draw_picture(view: ViewFile, answered: AnsweredView) -> Page | None:

@@ -37,7 +37,7 @@ def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, A
         ValueError: a cell does not fit the type of its column.
         TypeError: a cell does not fit the type of its column.
     """
-    types = files.plain(frame).dtypes
+    types = files.flatten_index(frame).dtypes
     columns = [
         pd.Series(list(column.cells), dtype=dtype).rename(column.name)
         for column, dtype in zip(table.columns, types, strict=True)

@@ -59,7 +59,7 @@ class ReportTable:
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Self:
         """Convert the DataFrame of a result."""
-        columns = [_column(str(name), series) for name, series in files.plain(frame).items()]
+        columns = [_column(str(name), series) for name, series in files.flatten_index(frame).items()]
         return cls(tuple(columns), frame.index.name is not None)
 
     @property

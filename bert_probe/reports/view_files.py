@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
 from bert_probe.core.inputs import Inputs, InputValues, model_name
-from bert_probe.core.provenance import digest_of
+from bert_probe.core.provenance import hash_sentences
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -344,7 +344,7 @@ def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
     for candidate in (getattr(result, "sentences", None), *data.values()):
         if isinstance(candidate, tuple):
             sentences = tuple(map(str, candidate))
-            if digest_of(sentences) == digest:
+            if hash_sentences(sentences) == digest:
                 check_size(sum(len(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences))
                 return sentences
     raise UnavailableError(

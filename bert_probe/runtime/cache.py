@@ -165,8 +165,8 @@ def _input_key(value: Any) -> Hashable:
         encoding = value.encoding
         # The complete description, because equal weights give other numbers under another config or
         # tokenizer.
-        model_key: Hashable = value if value.made_by is None else value.made_by.cause
+        model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint):
-        return value.cause
+        return value.cache_key
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -99,7 +99,7 @@ class Authorization:
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not hosts.is_same_page(origins, host, self._names, is_secure):
             return Problem(
-                errors.NOT_FROM_HERE,
+                errors.LOCAL_ONLY,
                 "Pages of other sites cannot use the API. Send the request from a program or from a page of "
                 "the app.",
             )
@@ -107,13 +107,13 @@ class Authorization:
             return None
         if not self._token:
             return Problem(
-                errors.NOT_FROM_HERE,
+                errors.LOCAL_ONLY,
                 "The API answers only programs on this machine. To use it from elsewhere, start the app with "
                 f"a token, in {VARIABLE} or with bert-probe app --token-file, and send it as "
                 "Authorization: Bearer.",
             )
         return Problem(
-            errors.NO_TOKEN,
+            errors.TOKEN_REQUIRED,
             "Requests from other machines need the token. Send the header Authorization: Bearer <token>.",
             headers={"WWW-Authenticate": 'Bearer realm="BERT Probe"'},
         )

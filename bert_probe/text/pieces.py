@@ -89,17 +89,17 @@ class BoundaryMarks:
     Attributes:
         continuing: prefix of a token that continues a word, such as ##; "" if there is none.
         space: replaces the space before a token, Ġ or ▁; "" if there is none.
-        of_bytes: whether tokens consist of bytes, each written as a character.
+        is_byte_level: whether tokens consist of bytes, each written as a character.
     """
 
     continuing: str
     space: str
-    of_bytes: bool
+    is_byte_level: bool
 
     @property
     def name(self) -> str:
         """Return the name of this kind of tokenizer."""
-        if self.of_bytes:
+        if self.is_byte_level:
             return "byte-level"
         return "SentencePiece" if self.space else "WordPiece" if self.continuing else "no marks"
 
@@ -166,10 +166,10 @@ def marks_of(tokenizer: Any) -> BoundaryMarks:
     """Return the boundary marks of a fast tokenizer."""
     backend = tokenizer.backend_tokenizer
     if is_byte_level(tokenizer):
-        return BoundaryMarks("", "Ġ", of_bytes=True)
+        return BoundaryMarks("", "Ġ", is_byte_level=True)
     space = "▁" if "▁" in f"{backend.decoder!r}{backend.pre_tokenizer!r}" else ""
     continuing = getattr(backend.model, "continuing_subword_prefix", None) or ""
-    return BoundaryMarks("" if space else continuing, space, of_bytes=False)
+    return BoundaryMarks("" if space else continuing, space, is_byte_level=False)
 
 
 def read(name: str, marks: BoundaryMarks) -> tuple[str, bool]:
@@ -179,7 +179,7 @@ def read(name: str, marks: BoundaryMarks) -> tuple[str, bool]:
         return (name.removeprefix(marks.continuing), False) if is_continuation else (name, True)
     if not marks.space or not name:
         return name, True
-    decoded = from_bytes(name) if marks.of_bytes else name.replace(marks.space, " ")
+    decoded = from_bytes(name) if marks.is_byte_level else name.replace(marks.space, " ")
     return decoded.removeprefix(" ") or SPACE, decoded.startswith(" ")
 
 
@@ -193,7 +193,7 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
     """
     if not name or (name[0] in "[<|m" and _UNUSED.fullmatch(name)):
         return UNUSED
-    if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.of_bytes and not is_whole(name)):
+    if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.is_byte_level and not is_whole(name)):
         return BYTES
     # A ## prefix always means continuation; a missing space does so only before letters, marks and digits.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):

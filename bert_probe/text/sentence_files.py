@@ -56,25 +56,25 @@ class Sentence(str):
         return str(self), self.line
 
 
-def with_line_numbers(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
+def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
     """Return the texts that are not blank with their line numbers, or their list positions from 1.
 
     Args:
-        what: what an item is called in messages, for example "sentence".
+        item_name: what an item is called in messages, for example "sentence".
 
     Raises:
         TextError: a string instead of a list.
         EmptyTextError: all texts are blank.
     """
     if isinstance(sentences, str):
-        raise TextError(f"Give a list of {what}s, not a string.")
+        raise TextError(f"Give a list of {item_name}s, not a string.")
     items = [
         (text.line if isinstance(text, Sentence) else number, text)
         for number, text in enumerate(sentences, 1)
         if not (isinstance(text, str) and not text.strip())
     ]
     if not items:
-        raise EmptyTextError(f"There is no {what}. Give one per line.")
+        raise EmptyTextError(f"There is no {item_name}. Give one per line.")
     return items
 
 

@@ -35,7 +35,7 @@ def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> by
 def _conll_block(sentence: TaggedSentence | str) -> str:
     if isinstance(sentence, str):
         return f"{sentence}\n"
-    comments = [f"# {name} = {value}\n" for name, value in sentence.about.items()]
+    comments = [f"# {name} = {value}\n" for name, value in sentence.metadata.items()]
     return "".join(
         [*comments, *(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, sentence.tags, strict=True))]
     )
@@ -46,7 +46,7 @@ def _conllu_block(sentence: TaggedSentence | str) -> str:
     span.
     """
     assert isinstance(sentence, TaggedSentence)  # plain lines have no trees
-    metadata = {"text": sentence.text, **sentence.about}
+    metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
     span_counts = Counter(sentence.spans)
     heads = [str(head + 1) for head in sentence.heads] or ["_"] * len(sentence.words)

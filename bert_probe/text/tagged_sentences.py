@@ -49,7 +49,7 @@ class TaggedSentence:
         relations: each word's relation to its head. Empty without a tree.
         text: the file's text of the sentence if it matches the words; otherwise the words joined by spaces.
         spans: start and end of each word in the text. Words of a contracted token may share its span.
-        about: metadata from comments, such as the genre.
+        metadata: values from comments, such as the genre.
         line: line number of its first word, from 1.
     """
 
@@ -59,7 +59,7 @@ class TaggedSentence:
     relations: tuple[str, ...]
     text: str
     spans: tuple[tuple[int, int], ...]
-    about: Mapping[str, str] = field(hash=False)
+    metadata: Mapping[str, str] = field(hash=False)
     line: int
 
     def __post_init__(self) -> None:
@@ -233,7 +233,7 @@ class _SentenceLines:
 
     words: list[_WordLine] = field(default_factory=list)
     contracted: list[tuple[int, int, str, bool]] = field(default_factory=list)
-    about: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 class _ConlluReader:
@@ -243,7 +243,7 @@ class _ConlluReader:
         parsed, previous_count = _SentenceLines(), faults.count
         for line, text in block:
             if text.startswith("#"):
-                _read_comment(text, parsed.about)
+                _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
             if faults.count > previous_count:  # all further word numbers would be reported as errors too
@@ -261,7 +261,7 @@ class _ConlluReader:
             tuple(word.relation for word in words) if has_tree else (),
             text,
             spans,
-            MappingProxyType({key: value for key, value in parsed.about.items() if key != "text"}),
+            MappingProxyType({key: value for key, value in parsed.metadata.items() if key != "text"}),
             words[0].line,
         )
 
@@ -342,7 +342,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
         token = contracted.get(index, (1, words[index].form, words[index].space))
         tokens.append(token)
         index += token[0]
-    text = parsed.about.get("text", "")
+    text = parsed.metadata.get("text", "")
     spans = _find_spans(text, [form for _, form, _ in tokens])
     if spans is None:
         text, spans = _join_words([form for _, form, _ in tokens], [space for _, _, space in tokens])

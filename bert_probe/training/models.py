@@ -81,7 +81,7 @@ def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]
 
 def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str) -> Any:
     head = checkpoint.outputs.get(task)
-    config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.whole.config)
+    config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.model.config)
     if config.model_type not in CLASSES[task]:
         raise UnavailableError(
             f"transformers has no head for {task} of the family {config.model_type}. Choose another model."
@@ -122,6 +122,12 @@ def to_checkpoint(
     """
     wrapped = wrap(full_model, tokenizer)
     full_model.eval().requires_grad_(False)
-    full_model.set_attn_implementation(IMPLEMENTATION if wrapped.opened.shows_qkv else "eager")
+    full_model.set_attn_implementation(IMPLEMENTATION if wrapped.initial_description.shows_qkv else "eager")
     values = {field.name: getattr(wrapped, field.name) for field in fields(Checkpoint)}
-    return Checkpoint(**values | {"opened": replace(wrapped.opened, name=name), "before": tuple(before)})
+    return Checkpoint(
+        **values
+        | {
+            "initial_description": replace(wrapped.initial_description, name=name),
+            "training_history": tuple(before),
+        }
+    )

@@ -114,9 +114,7 @@ def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
     if not any(real.iterdir()):
         return
     if not replaces:
-        raise ExportError(
-            f"{target_folder} is there already. Choose another name, or have it replaced (--force)."
-        )
+        raise ExportError(f"{target_folder} already exists. Choose another name, or replace it with --force.")
     _own_files(target_folder, real)
 
 

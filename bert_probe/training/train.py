@@ -73,11 +73,11 @@ class Train(Question):
     update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
     epochs: int | None = param(Optional(Number(1, 10_000)), default=None, about="Passes over the data.")
     rate: float | None = param(
-        Optional(Number(1e-8, 1, whole=False)), default=None, option="--lr", about="Peak learning rate."
+        Optional(Number(1e-8, 1, integer=False)), default=None, option="--lr", about="Peak learning rate."
     )
     batch: int = param(Number(1, 4096), default=16, about="Texts per step.  [default: 16]")
     seed: int = param(Number(0, 2**32 - 1), default=0, about="Random seed.  [default: 0]")
-    held_out: float = param(Number(0, 0.9, whole=False), default=DEFAULT_HELD_OUT, option="")
+    held_out: float = param(Number(0, 0.9, integer=False), default=DEFAULT_HELD_OUT, option="")
     max_tokens: int | None = param(
         Optional(Number(8)), default=None, about="Truncate texts to this many tokens."
     )
@@ -95,7 +95,7 @@ class Train(Question):
             TextError: the data cannot be used for training; the message names all lines with errors.
             SelectionError, UnavailableError: the model does not support the task or the settings.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         config = SplitConfig(self.held_out, self.seed, self.max_tokens)
         dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words)
         objective = dataset.lesson
@@ -132,7 +132,7 @@ class Train(Question):
                 meta_model, objective, self.update, self.batch, [*dataset.taught, *dataset.held_out]
             ),
             training,
-            tuple(filter(None, [overlap_warning(checkpoint.before, training)])),
+            tuple(filter(None, [overlap_warning(checkpoint.training_history, training)])),
             (*dataset.notes, *_head_notes(checkpoint, objective), *pooling_notes),
             pooling,
         )
@@ -234,7 +234,7 @@ class TrainingPlan:
                     for name_, parameter in select_parameters(full_model, update).items()
                 }
                 loop = self._train(full_model, updated, progress, on_evaluation)
-            history = (*self.checkpoint.before, self.training)
+            history = (*self.checkpoint.training_history, self.training)
             checkpoint = to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, taught", history)
         assert loop.best is not None  # without an evaluation, `Cancelled` is propagated
         return TrainingResult(

@@ -129,13 +129,13 @@ class TrainingResult(Result):
         write_zip(file, name, self._fill, self.nbytes)
 
     def _fill(self, folder: Path) -> None:
-        full_model = self.checkpoint.outputs[self.task].whole
+        full_model = self.checkpoint.outputs[self.task].model
         with QUIET:
             full_model.save_pretrained(folder)
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
-        write_training_history(folder, self.checkpoint.before)
+        write_training_history(folder, self.checkpoint.training_history)
         for name, config in self.pooling.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -162,7 +162,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {inputs.load(self.inputs.model)}",
+                f"checkpoint = {inputs.load_expression(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({arguments}).table()",
             ]

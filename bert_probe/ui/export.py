@@ -65,7 +65,9 @@ def export(
             "CSV for spreadsheets", key=f"csv_safe_{kind}" + ("" if label == "Export" else f" {label}")
         )
         st.caption(
-            files.CSV_SAFE if csv_safe else "CSV text is unchanged; a spreadsheet may run it as a formula."
+            files.CSV_SAFE_HELP
+            if csv_safe
+            else "CSV text is unchanged; a spreadsheet may run it as a formula."
         )
         with st.container(horizontal=True):
             for form in files.FORMATS:

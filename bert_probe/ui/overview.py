@@ -90,7 +90,7 @@ def _measure_reference(traced: TracedRequest, text_forms: Sequence[ReferenceForm
     """Measure the reference sentences in a job, and run the page again."""
     done = jobs.run(
         "usual",
-        (traced.checkpoint.cause, *text_forms),
+        (traced.checkpoint.cache_key, *text_forms),
         "Compare with the reference sentences",
         lambda progress: _reference_numbers(traced, text_forms, progress),
         "reference sentences",

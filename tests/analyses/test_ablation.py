@@ -169,7 +169,8 @@ def test_result_cannot_show_another_replacement_or_text(minilm: Checkpoint) -> N
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
     assert result.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(
-        SelectionError, match=r"replacement changes the answer itself\. Ask HeadAblation anew"
+        SelectionError,
+        match=r"replacement changes the computation, not only the table\. Compute a new HeadAblation\.",
     ):
         result.showing(replacement="mean")
     with pytest.raises(SelectionError, match="heads changes"):
@@ -260,7 +261,7 @@ def test_whole_layer_is_abbreviated_in_url_only(minilm: Checkpoint) -> None:
     assert question == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
     with pytest.raises(SelectionError, match="There is no layer 9"):
         HeadAblation.from_address({"off": "9"}, description)
-    with pytest.raises(SelectionError, match="'5' names no head"):
+    with pytest.raises(SelectionError, match="'5' is not a head"):
         HeadSet().read("heads", "5", description)
 
 
@@ -361,8 +362,8 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
         (("--heads", "7.1"), "There is no layer 7"),
         (("--heads", "1.13"), "There is no head 13"),
         (("--heads", "7"), "There is no layer 7"),
-        (("--heads", ""), "'' names no head"),
-        (("--heads", "1.1,,2.2"), "'' names no head"),
+        (("--heads", ""), "'' is not a head"),
+        (("--heads", "1.1,,2.2"), "'' is not a head"),
         (("--heads", "1_0.1"), "There is no layer 1_0"),
     ],
 )

@@ -290,7 +290,7 @@ def test_long_texts_need_truncate(trained_on: Trained) -> None:
 def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
     checkpoint = load(trained.build("bert", CLASSES, tmp_path))
     with torch.no_grad():
-        checkpoint.outputs[CLASSES].whole.classifier.bias[1] = math.nan
+        checkpoint.outputs[CLASSES].model.classifier.bias[1] = math.nan
     with pytest.raises(UnavailableError, match="not finite for line 2"):
         Evaluate().of(checkpoint, classed(("One", "O")))
 

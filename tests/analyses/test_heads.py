@@ -56,7 +56,7 @@ def test_profiles_have_provenance(minilm: Checkpoint) -> None:
         profiles.table(b)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         profiles.inputs = InputRecord.of(b)  # type: ignore[misc]
-    with pytest.raises(SelectionError, match="Ask Heads anew"):
+    with pytest.raises(SelectionError, match=r"Compute a new Heads\."):
         profiles.showing(words=True)
 
 

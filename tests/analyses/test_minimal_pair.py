@@ -314,7 +314,7 @@ def test_incomparable_texts_raise_selection_error(
             replace(by_hand, **{name: np.zeros((1, 9), dtype=np.float32)})
     with pytest.raises(ShapeError):
         replace(MinimalPairRow(0, 0).of(*two_by_hand), a=np.zeros(2, dtype=np.float32))
-    with pytest.raises(SelectionError, match="There is no show row; use heads or moved"):
+    with pytest.raises(SelectionError, match="show must be heads or moved, not 'row'"):
         MinimalPair(show="row")
 
 

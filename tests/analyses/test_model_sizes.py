@@ -174,4 +174,4 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_an_in_memory_model_has_no_line_for_the_shell(family: Opened) -> None:
     wrapped = bert_probe.wrap(family("bert").model, family("bert").tokenizer)
-    assert ModelSizes().of(wrapped).shell.startswith("# What is only in memory")
+    assert ModelSizes().of(wrapped).shell.startswith("# A model that is only in memory")

@@ -320,7 +320,7 @@ def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
     main = result.showing(columns="main").frame()
     assert list(main) == ["name", "group", "shape", "count", "dtype", "bytes"]
     assert main.equals(frame[list(main)])
-    with pytest.raises(SelectionError, match="There is no columns some; use all or main"):
+    with pytest.raises(SelectionError, match="columns must be all or main, not 'some'"):
         Parameters("some")
 
 

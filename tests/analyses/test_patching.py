@@ -287,7 +287,7 @@ def _put(
         hook = module.register_forward_pre_hook(change)
         inputs = {name: torch.tensor(values)[None] for name, values in trace.encoding.inputs.items()}
         with torch.no_grad():
-            result = output.whole(**inputs)
+            result = output.model(**inputs)
         hook.remove()
         if task == "question-answering":
             return np.stack([result.start_logits[0], result.end_logits[0]], axis=-1)

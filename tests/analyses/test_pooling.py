@@ -269,7 +269,7 @@ def test_poolings_that_a_checkpoint_does_not_have(
         Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
         Sentences("pooler").of(plain, ["a"])
-    with pytest.raises(SelectionError, match="no pooling median; use mean, cls, pooler, max or model"):
+    with pytest.raises(SelectionError, match="pooling must be mean, cls, pooler, max or model, not 'median'"):
         Sentences("median")
 
 

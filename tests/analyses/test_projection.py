@@ -78,7 +78,7 @@ def test_too_few_sentences_and_unknown_methods_raise(minilm: Checkpoint) -> None
         SentenceMap().of(minilm, ["alone"])
     with pytest.raises(UnavailableError, match="at least 4 sentences"):
         SentenceMap("tsne").of(minilm, ["one", "two", "three"])
-    with pytest.raises(SelectionError, match="no method som; use pca, tsne or umap"):
+    with pytest.raises(SelectionError, match="method must be pca, tsne or umap, not 'som'"):
         SentenceMap("som")
 
 

@@ -228,7 +228,7 @@ def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:
         assert description["sentences_sha256"] != other.provenance["sentences_sha256"]
         assert description["sentences_sha256"] == hashlib.sha256(b"a boat\na ship\n").hexdigest()
         assert description["question"]["show"] == show
-    with pytest.raises(SelectionError, match="pooling changes the answer itself"):
+    with pytest.raises(SelectionError, match="pooling changes the computation, not only the table"):
         item.showing(pooling="cls")
     with pytest.raises(FrozenInstanceError):
         item.question = other.question  # type: ignore[misc]

@@ -192,7 +192,7 @@ def test_another_key_changes_only_the_table(minilm: Checkpoint) -> None:
         assert other.keys is steps.keys
         np.testing.assert_array_equal(other.frame().loc["k"], steps.keys[2])
         assert other.provenance["facts"]["key_token"] == "left"
-    with pytest.raises(SelectionError, match="query changes the answer itself"):
+    with pytest.raises(SelectionError, match="query changes the computation, not only the table"):
         steps.showing(query=1)
     for key, sentence in ((6, "no token 6: this text has tokens 0 to 5"), ("right", "no word right")):
         with pytest.raises(SelectionError, match=sentence):

@@ -89,7 +89,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     result, steps = at_masks(checkpoint), 3
     head = head_of(checkpoint)
     weights, biases = train_maps(head, result, steps, 0, nothing)
-    output = checkpoint.outputs["fill-mask"].whole
+    output = checkpoint.outputs["fill-mask"].model
     layer, size = 1, result.states.shape[-1]
     states, last = (torch.from_numpy(result.states[item]) for item in (layer, -1))
     a, b = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)

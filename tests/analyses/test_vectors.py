@@ -39,7 +39,7 @@ def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
 
 
 def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
-    with pytest.raises(SelectionError, match="There is no which mean; use tokens, cls or pooler"):
+    with pytest.raises(SelectionError, match="which must be tokens, cls or pooler, not 'mean'"):
         HiddenStates(-1, "mean")  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match=r"reads the last layer, 6, not 2\. Leave the layer out"):
         HiddenStates(2, "pooler").of(pair)

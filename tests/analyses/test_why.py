@@ -114,7 +114,7 @@ def test_answer_position_shifts_with_removed_tokens(double_trained_on: Trained) 
             name: torch.tensor(values[retained])[None] for name, values in trace.encoding.inputs.items()
         }
         with torch.no_grad():
-            logits = checkpoint.outputs["fill-mask"].whole(**inputs).logits[0]
+            logits = checkpoint.outputs["fill-mask"].model(**inputs).logits[0]
         assert_exact(result.scores[place], result.value - logits[retained.index(mask), word].numpy())
     assert np.isnan(result.scores[mask])
 

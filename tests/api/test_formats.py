@@ -1,4 +1,4 @@
-"""Tables as they are sent."""
+"""Tables of the HTTP API."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from bert_probe.api.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 
 
-def test_each_part_of_a_table_is_made_once(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     result = AttentionLong().of(minilm.trace("A boat."))
-    long, made = AttentionResult.long, []
+    long, calls = AttentionResult.long, []
 
-    def counted(shown: AttentionResult) -> pd.DataFrame:
-        made.append(shown)
-        return long(shown)
+    def count_calls(part: AttentionResult) -> pd.DataFrame:
+        calls.append(part)
+        return long(part)
 
-    monkeypatch.setattr(AttentionResult, "long", counted)
-    table = formats.table_of(result)
-    assert len(made) == len(result.chosen) > 1
+    monkeypatch.setattr(AttentionResult, "long", count_calls)
+    table = formats.build_table(result)
+    assert len(calls) == len(result.chosen) > 1
     pd.testing.assert_frame_equal(table, result.table())
-    monkeypatch.setattr(formats, "MOST_CELLS", table.size - 1)
-    made.clear()
+    monkeypatch.setattr(formats, "MAX_CELLS", table.size - 1)
+    calls.clear()
     with pytest.raises(TooLargeError, match="Ask for less of it"):
-        formats.table_of(result)
-    assert len(made) == len(result.chosen), "the last part is what is too much"
-    monkeypatch.setattr(formats, "MOST_CELLS", 1)
-    made.clear()
+        formats.build_table(result)
+    assert len(calls) == len(result.chosen), "only the last part exceeds the limit"
+    monkeypatch.setattr(formats, "MAX_CELLS", 1)
+    calls.clear()
     with pytest.raises(TooLargeError):
-        formats.table_of(result)
-    assert len(made) == 1, "no more than has to be"
+        formats.build_table(result)
+    assert len(calls) == 1, "parts after the limit are not computed"

@@ -17,15 +17,15 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
 @pytest.mark.parametrize(
     "statement",
     [
-        f"A body has at most {limits.MOST_BYTES / 1e6:g} MB",
+        f"A body has at most {limits.MAX_BODY_BYTES / 1e6:g} MB",
         f"a text {lengths.MAX_CHARACTERS:,} characters",
-        f"a list {limits.MOST_SENTENCES:,} sentences",
-        f"a table {limits.MOST_CELLS:,} cells",
-        f"A body must arrive within {limits.BODY_SECONDS:g} seconds",
-        f"{limits.MOST_CLIENT_BYTES / 1e6:g} MB for one client",
-        f"{limits.MOST_INCOMING_BYTES / 1e6:g} MB for all",
-        f"An answer may take {limits.SECONDS:g} seconds",
-        f"At most {limits.AT_ONCE} requests are processed at once",
+        f"a list {limits.MAX_SENTENCES:,} sentences",
+        f"a table {limits.MAX_CELLS:,} cells",
+        f"A body must arrive within {limits.MAX_BODY_SECONDS:g} seconds",
+        f"{limits.MAX_CLIENT_BYTES / 1e6:g} MB for one client",
+        f"{limits.MAX_INCOMING_BYTES / 1e6:g} MB for all",
+        f"An answer may take {limits.MAX_ANSWER_SECONDS:g} seconds",
+        f"At most {limits.MAX_REQUESTS} requests are processed at once",
     ],
 )
 def test_documentation_states_the_limit(statement: str) -> None:
@@ -33,5 +33,5 @@ def test_documentation_states_the_limit(statement: str) -> None:
 
 
 def test_schema_states_the_limit_of_a_text() -> None:
-    properties = schema.of_body(registered_questions()["tokens"])["properties"]
+    properties = schema.body_schema(registered_questions()["tokens"])["properties"]
     assert properties["text"]["maxLength"] == lengths.MAX_CHARACTERS

@@ -66,9 +66,9 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 
 
 def answers(*lines: bytes) -> list[dict[str, Any]]:
-    """What the server writes for lines of its standard input."""
+    """Return what the server writes for lines of its standard input."""
     out = io.StringIO()
-    server = agents.server(LocalModels(), agents.chosen(["tokens"]), "0")
+    server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(mcp_stdio.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
@@ -107,15 +107,15 @@ def test_server_answers_every_line_and_goes_on() -> None:
             "clientInfo": {"name": "test", "version": "0"},
         },
     )
-    written = answers(start, b"", *(line for line, *_ in REFUSED), message(id=99, method="ping"))
-    errors = [answer["error"]["code"] for answer in written if "error" in answer]
+    responses = answers(start, b"", *(line for line, *_ in REFUSED), message(id=99, method="ping"))
+    errors = [answer["error"]["code"] for answer in responses if "error" in answer]
     assert errors == [code for _, code, *_ in REFUSED]
-    assert {answer["id"] for answer in written if "result" in answer} == {0, 99}
+    assert {answer["id"] for answer in responses if "result" in answer} == {0, 99}
 
 
 @pytest.mark.parametrize("redirection", ["<&-", ">/dev/full"])
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_streams_that_cannot_be_used_are_one_sentence(redirection: str) -> None:
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_unusable_streams_are_reported_in_one_sentence(redirection: str) -> None:
     line = f"echo '{{}}' | {shlex.quote(sys.executable)} -m bert_probe mcp {redirection}"
     ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2

@@ -174,7 +174,7 @@ def test_existing_file_is_replaced_only_with_force(run: Run, tmp_path: Path) -> 
     with patch.object(loading, "load") as load:
         refusal = run("attention", "a", "--out", str(path)).refusal
         load.assert_not_called()
-    assert refusal.endswith("x.csv is there already. Choose another name, or have it replaced (--force).")
+    assert refusal.endswith("x.csv already exists. Choose another name, or replace it with --force.")
     assert path.read_text(encoding="utf-8") == "precious"
     assert run("tokens", "a", "--out", str(path), "--force") == Ended(0, b"", "")
     assert path.read_text(encoding="utf-8") == run("tokens", "a").text
@@ -380,7 +380,7 @@ def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path:
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
         (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
         (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
-        (["sentences", "FILE", "--show", "nearest", "--count", "0"], "count is 0; 1 or more can be given"),
+        (["sentences", "FILE", "--show", "nearest", "--count", "0"], "count must be 1 or more, not 0."),
         (["sentences", "FILE", "--show", "points"], "'points' is not one of"),
         (["sentence-map", "FILE", "--order", "tree"], "No such option '--order'"),
         (["sentence-map", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),

@@ -65,7 +65,7 @@ def test_output_that_another_command_writes_is_refused_at_once(words: tuple[str,
 def test_lens_whose_description_exists_is_refused_before_it_is_trained() -> None:
     Path("x.safetensors.meta.json").write_text("mine")
     ended = run("tune-lens", "lines.txt", "--out", "x.safetensors", "--model", "no-such-model")
-    assert ended.refusal.startswith("x.safetensors.meta.json is there already.")
+    assert ended.refusal.startswith("x.safetensors.meta.json already exists.")
 
 
 def test_two_outputs_in_one_file_are_refused() -> None:

@@ -94,7 +94,7 @@ def test_long_context_is_read_in_windows(run: Run, trained_folder: Folders) -> N
         ),
         (["a", "--pair", "b", "--targets", "c"], "--targets does not apply to sentence-similarity."),
         (["a", "--task", "guessing"], "guessing"),
-        (["a", "--task", "fill-mask", "--top", "0"], "top is 0; 1 or more can be given."),
+        (["a", "--task", "fill-mask", "--top", "0"], "top must be 1 or more, not 0."),
         (["a", "--task", "fill-mask", "--targets", ","], "must be a list of words"),
     ],
 )

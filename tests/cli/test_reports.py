@@ -48,7 +48,7 @@ def test_view_file_gives_the_same_table(run: Run, view_table: str) -> None:
     assert Path("again.csv").read_text(encoding="utf-8") == view_table
     assert read_view_file(Path("b.json")) == read_view_file(Path("a.json"))
     status, _, error = run("ask", "a.json", "--yes", "--save-view", "b.json")
-    assert (status, "b.json is there already" in error) == (2, True)
+    assert (status, "b.json already exists" in error) == (2, True)
 
 
 @pytest.mark.usefixtures("view_table")

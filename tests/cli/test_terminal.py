@@ -63,7 +63,7 @@ def test_interruption_prints_one_line_and_exits_with_130(
     def interrupted(*_arguments: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(files, "form_of", interrupted)
+    monkeypatch.setattr(files, "format_of", interrupted)
     ended = bert_probe("tokens", "a", "--out", "a.csv")
     assert ended == Ended(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
 

@@ -116,12 +116,12 @@ def test_ctrl_c_before_the_first_evaluation_saves_nothing(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--held-out", "0.95"], "held_out is 0.95; 0 to 0.9 can be given"),
+        (["--held-out", "0.95"], "held_out must be 0 to 0.9, not 0.95."),
         (["--held-out", "none.csv"], "none.csv cannot be opened"),
         (["--update", "some"], "update must be head, top:K"),
-        (["--lr", "fast"], "rate is 'fast', which is no number"),
+        (["--lr", "fast"], "rate must be a number, not 'fast'."),
         (["--log", "no/where.jsonl"], "no/where.jsonl cannot be written"),
-        (["--out", "bert"], "bert is there already"),
+        (["--out", "bert"], "bert already exists"),
         (["--out", "no/where"], "There is no folder"),
         (["--labels", "number"], "is not a number"),
     ],
@@ -155,7 +155,7 @@ def test_training_again_with_another_seed_gives_a_warning() -> None:
     ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err
-    assert len(bert_probe.load("taught").before) == 2
+    assert len(bert_probe.load("taught").training_history) == 2
 
 
 @pytest.mark.usefixtures("folder")
@@ -199,7 +199,7 @@ def test_force_does_not_replace_a_folder_of_other_files() -> None:
         (("--out", "caf\udce9"), "is not UTF-8"),
         (("--out", "dangling"), "There is no folder"),
         (("--out", "loop"), "is a link in a loop"),
-        (("--out", "taught", "--log", "data.csv"), "data.csv is there already"),
+        (("--out", "taught", "--log", "data.csv"), "data.csv already exists"),
         (("--out", "taught", "--log", "taught/log.jsonl"), "is in the folder of the model"),
         (("--out", "taught", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
     ],
@@ -244,13 +244,13 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--lr", "1e30"), "rate is 1e30; 1e-08 to 1 can be given"),
-        (("--lr", "nan"), "rate is 'nan', which is no number"),
-        (("--epochs", "1e30"), "epochs is 1e30; a whole number in digits can be given, 1 to 10000"),
-        (("--epochs", "9" * 20), "epochs is 99999999999999999999; 1 to 10000 can be given"),
-        (("--epochs", "-3"), "epochs is -3; 1 to 10000 can be given"),
-        (("--held-out", "1e30"), "held_out is 1e+30; 0 to 0.9 can be given"),
-        (("--held-out", "-0.5"), "held_out is -0.5; 0 to 0.9 can be given"),
+        (("--lr", "1e30"), "rate must be 1e-08 to 1, not 1e30."),
+        (("--lr", "nan"), "rate must be a number, not 'nan'."),
+        (("--epochs", "1e30"), "epochs must be a whole number in digits, 1 to 10000, not 1e30."),
+        (("--epochs", "9" * 20), "epochs must be 1 to 10000, not 99999999999999999999."),
+        (("--epochs", "-3"), "epochs must be 1 to 10000, not -3."),
+        (("--held-out", "1e30"), "held_out must be 0 to 0.9, not 1e+30."),
+        (("--held-out", "-0.5"), "held_out must be 0 to 0.9, not -0.5."),
     ],
 )
 def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...], reason: str) -> None:

@@ -1,6 +1,6 @@
-"""What holds for every question and its result, whatever is asked.
+"""Properties of every question and its result.
 
-`make test` runs the lines in Python, shell and HTTP for each kind of input with each type of field;
+`make test` runs the Python, shell and HTTP snippets for each type of input with each type of field;
 `make prove` runs those of all examples.
 """
 
@@ -43,68 +43,70 @@ from tests.helpers.opening import opened_once
 from tests.helpers.questions import EXAMPLES, Example, covering
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
-"""All of them, each imported by now: a question is in `QUESTIONS` once its module is imported."""
+"""All public names. This imports their modules, which fills `QUESTIONS`."""
 
 NAMES = [repr(example.asked) for example in EXAMPLES]
 RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
-"""All examples; the gate runs the lines of those that cover the kinds of input and the types of fields."""
+"""All examples; `make test` runs the snippets of those that cover the types of inputs and fields."""
 
 
-Asked = Callable[[Example], Checkpoint]
+CheckpointOf = Callable[[Example], Checkpoint]
 
 
 @pytest.fixture(scope="module")
-def asked(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]) -> Asked:
-    """Whom an example is asked of."""
+def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]) -> CheckpointOf:
+    """The checkpoint for an example."""
     return lambda example: trained_on("bert", example.trained) if example.trained else minilm
 
 
 @pytest.fixture(scope="module")
-def answers(asked: Asked) -> dict[str, Result]:
-    """Every example's result, by the question's name."""
+def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
+    """repr of a question → its result, for every example."""
     return {
-        repr(example.asked): example.asked.of(*example.subjects(asked(example)))  # type: ignore[attr-defined]
+        repr(example.asked): example.asked.of(*example.subjects(checkpoint_of(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
     }
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    """The app, for a program of this machine."""
+    """A client on the same computer."""
     with asking() as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
-    """Or every line would open its model anew."""
+    """Open each model once, not for every snippet."""
     with opened_once():
         yield
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in."""
+    """An empty working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def write(example: Example) -> None:
-    """The files that both lines read, in the folder that one works in."""
-    lines = "".join(f"{one}\n" for one in example.file)
+def write_files(example: Example) -> None:
+    """Write the files that the snippets read into the working folder."""
+    lines = "".join(f"{line}\n" for line in example.file)
     for name, content in {SENTENCES_FILE: lines, **example.files}.items():
         Path(name).write_text(content, encoding="utf-8")
 
 
-def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    """Equal tables; numbers to what a batch may change of float32."""
-    assert list(map(str, one.columns)) == list(map(str, other.columns))
-    for name in range(one.shape[1]):
-        a, b = one.iloc[:, name], other.iloc[:, name]
+def assert_same_numbers(actual: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Compare two tables; numbers may differ by the float32 rounding error of another batch."""
+    assert list(map(str, actual.columns)) == list(map(str, expected.columns))
+    for column in range(actual.shape[1]):
+        a, b = actual.iloc[:, column], expected.iloc[:, column]
         if pd.api.types.is_float_dtype(a):
             peak = np.nanmax(np.abs(a.to_numpy(dtype=float)), initial=1.0)
-            few = 64 * np.finfo(np.float32).eps * peak
-            np.testing.assert_allclose(a.to_numpy(dtype=float), b.to_numpy(dtype=float), rtol=0, atol=few)
+            tolerance = 64 * np.finfo(np.float32).eps * peak
+            np.testing.assert_allclose(
+                a.to_numpy(dtype=float), b.to_numpy(dtype=float), rtol=0, atol=tolerance
+            )
         else:
             assert [str(cell) for cell in a] == [str(cell) for cell in b]
 
@@ -115,26 +117,26 @@ def test_every_question_has_an_example() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
-def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
+def test_python_snippet_reproduces_the_table(example: Example, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
-    write(example)
+    write_files(example)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
     again = eval(last, names)
-    same_numbers(result.table(), again)
+    assert_same_numbers(result.table(), again)
     assert again.attrs["provenance"] == result.table().attrs["provenance"]
 
 
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
-def test_the_shell_line_writes_the_same_table(
+def test_shell_snippet_reproduces_the_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
     result = answers[repr(example.asked)]
-    write(example)
+    write_files(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
-    length = len(result.question.command.split())  # of the command, such as diff heads
+    length = len(result.question.command.split())  # some commands have two words, such as diff heads
     with pytest.raises(SystemExit) as ended:
         main([*words[:length], "--out", "again.csv", *words[length:]])
     assert ended.value.code == 0
@@ -144,27 +146,27 @@ def test_the_shell_line_writes_the_same_table(
     first, again = (
         pd.read_csv(io.BytesIO((folder / f"{name}.csv").read_bytes())) for name in ("first", "again")
     )
-    same_numbers(first, again)
+    assert_same_numbers(first, again)
 
 
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
-def test_the_http_body_brings_the_same_table(
-    example: Example, answers: dict[str, Result], asked: Asked, client: TestClient
+def test_http_snippet_reproduces_the_table(
+    example: Example, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
 ) -> None:
     result = answers[repr(example.asked)]
-    program, address, option, written = shlex.split(result.http.splitlines()[-1])
+    program, url, option, content = shlex.split(result.http.splitlines()[-1])
     assert (program, option) == ("curl", "--json")
-    body, one = json.loads(written), registered_questions()[address.rpartition("/")[2]]
+    body, question = json.loads(content), registered_questions()[url.rpartition("/")[2]]
     texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
     for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
         file["content"] = texts[file["file"]]
-    jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
+    jsonschema.Draft202012Validator(schema.body_schema(question)).validate(body)
     if example.trained:
-        shared_cache.register_in_memory(asked(example), body["model"])  # it is open already
-    if one.has_progress:
-        _keep(result, one, example.subjects(asked(example)))
+        shared_cache.register_in_memory(checkpoint_of(example), body["model"])
+    if question.has_progress:
+        _cache(result, question, example.subjects(checkpoint_of(example)))
     answer = client.post(
-        address.removeprefix(snippets.DEFAULT_URL),
+        url.removeprefix(snippets.DEFAULT_URL),
         json=body,
         headers={"Accept": "application/vnd.apache.parquet"},
     )
@@ -173,30 +175,36 @@ def test_the_http_body_brings_the_same_table(
         pyarrow.parquet.read_table(io.BytesIO(content))
         for content in (answer.content, files.to_bytes(result.table(), "parquet"))
     )
-    same_numbers(first.to_pandas(), again.to_pandas())
+    assert_same_numbers(first.to_pandas(), again.to_pandas())
     assert first.schema.metadata == again.schema.metadata
 
 
-def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
-    """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
+def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
+    """Put a result that takes long to compute into the cache, under the key that the API uses."""
+    inputs = question.inputs
     values = InputValues(sentences=None, truncate=False)
-    missing = one.inputs.arguments(values)[len(subjects) - one.inputs.models :] if one.inputs.files else []
-    given = [*subjects, *missing]
-    shared_cache.answers.cache.once((*cache_key(result.question, *given), ()), lambda: result)
+    missing = inputs.arguments(values)[len(subjects) - inputs.models :] if inputs.files else []
+    key = cache_key(result.question, *subjects, *missing)
+    shared_cache.answers.cache.once((*key, ()), lambda: result)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    fields_of = schema.of_question(registered_questions()[snippets.url_name(example.asked.analysis)])
-    for one in (example.asked, answers[repr(example.asked)].question):
-        plain = json.loads(json.dumps(one.to_json()))
-        jsonschema.Draft202012Validator(fields_of).validate(plain)
-        assert type(one).from_json(plain, asked(example).description) == one
-        assert type(one).from_json(one.non_default_json(), asked(example).description) == one
+def test_json_round_trip_keeps_the_question(
+    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+) -> None:
+    fields_schema = schema.question_schema(registered_questions()[snippets.url_name(example.asked.analysis)])
+    for question in (example.asked, answers[repr(example.asked)].question):
+        record = json.loads(json.dumps(question.to_json()))
+        jsonschema.Draft202012Validator(fields_schema).validate(record)
+        assert type(question).from_json(record, checkpoint_of(example).description) == question
+        assert (
+            type(question).from_json(question.non_default_json(), checkpoint_of(example).description)
+            == question
+        )
 
 
 @pytest.mark.usefixtures("folder")
-def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
+def test_snippets_can_escape_formulas_in_csv(minilm: Checkpoint) -> None:
     result = bert_probe.Tokens().of(minilm.trace("=1"))
     with redirect_stdout(io.TextIOWrapper(io.BytesIO())) as out, pytest.raises(SystemExit):
         main(shlex.split(snippets.shell(result.question, result.inputs, csv_safe=True))[1:])
@@ -207,8 +215,10 @@ def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_each_field_changes_key_address_and_provenance(example: Example, asked: Asked) -> None:
-    subjects = example.subjects(asked(example))
+def test_each_field_changes_cache_key_url_and_provenance(
+    example: Example, checkpoint_of: CheckpointOf
+) -> None:
+    subjects = example.subjects(checkpoint_of(example))
     assert set(example.others) == {field.name for field in fields(example.asked)}
     for name, value in example.others.items():
         other = replace(example.asked, **{name: value})
@@ -220,16 +230,18 @@ def test_each_field_changes_key_address_and_provenance(example: Example, asked: 
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_an_address_reads_as_it_was_written(
-    example: Example, asked: Asked, answers: dict[str, Result]
+def test_url_round_trip_keeps_the_question(
+    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
-    for one in (example.asked, answers[repr(example.asked)].question):
-        assert type(one).from_address(one.address(), asked(example).description) == one
-        assert hash(replace(one)) == hash(one)
+    for question in (example.asked, answers[repr(example.asked)].question):
+        assert type(question).from_address(question.address(), checkpoint_of(example).description) == question
+        assert hash(replace(question)) == hash(question)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
+def test_view_file_round_trip_keeps_the_question(
+    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+) -> None:
     result = answers[repr(example.asked)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
         with pytest.raises(UnavailableError, match="not available any more"):
@@ -237,7 +249,7 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
         return
     view = read(ViewFile.of(result).to_bytes())
     assert view == ViewFile.of(result)
-    assert view.asked_of(asked(example)) == result.question
+    assert view.asked_of(checkpoint_of(example)) == result.question
     assert [model.weights_sha256 for model in view.models] == [
         model["weights_sha256"] for model in result.inputs.models
     ]
@@ -247,27 +259,34 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
+def test_result_describes_itself(
+    example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+) -> None:
     result = answers[repr(example.asked)]
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
     assert result.provenance["question"] == result.question.to_json()
-    assert result.provenance["weights_sha256"] == asked(example).description.weights_sha256
+    assert result.provenance["weights_sha256"] == checkpoint_of(example).description.weights_sha256
     assert json.dumps(result.provenance)
     assert type(result.question) is type(example.asked)
-    whole, table = result.joined([*result.parts()]), result.table()
-    pd.testing.assert_frame_equal(whole, table)
-    assert whole.attrs == table.attrs
+    joined, table = result.joined([*result.parts()]), result.table()
+    pd.testing.assert_frame_equal(joined, table)
+    assert joined.attrs == table.attrs
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_a_question_says_what_it_is_asked_of(example: Example, asked: Asked, minilm: Checkpoint) -> None:
-    first, *others = example.subjects(asked(example))
+def test_wrong_input_is_refused_by_type(
+    example: Example, checkpoint_of: CheckpointOf, minilm: Checkpoint
+) -> None:
+    first, *further = example.subjects(checkpoint_of(example))
     if isinstance(first, list):
-        pytest.skip("asked of many texts")
+        pytest.skip("takes a list of traces")
     wrong = minilm if isinstance(first, Trace) else minilm.trace("One two")
     with pytest.raises(SubjectError) as caught:
-        example.asked.of(wrong, *others)  # type: ignore[attr-defined]
-    names = [type(one).__name__ for one in (example.asked, first, wrong)]
-    assert str(caught.value).startswith("{} is asked of a {}, and a {} was given.".format(*names))
+        example.asked.of(wrong, *further)  # type: ignore[attr-defined]
+    question, expected, actual = (type(value).__name__ for value in (example.asked, first, wrong))
+    assert str(caught.value) == (
+        f"{question} needs a {expected}, not a {actual}. "
+        "bert_probe.load returns a Checkpoint, and its method trace a Trace."
+    )

@@ -23,7 +23,7 @@ from tests.helpers.command_line import ROOT
 
 
 def test_missing_package_names_its_extra() -> None:
-    with pytest.raises(UnavailableError) as caught, extras.required():
+    with pytest.raises(UnavailableError) as caught, extras.explain_missing():
         raise ModuleNotFoundError("No module named 'duckdb.sql'", name="duckdb.sql")
     assert str(caught.value) == 'duckdb is not installed. Install it with pip install "bert-probe[corpus]".'
 
@@ -45,7 +45,7 @@ def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_other_missing_modules_are_not_hidden() -> None:
-    with pytest.raises(ModuleNotFoundError), extras.required():
+    with pytest.raises(ModuleNotFoundError), extras.explain_missing():
         import_module("bert_probe.no_such_module")
 
 

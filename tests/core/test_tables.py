@@ -23,7 +23,7 @@ def pair(minilm: Checkpoint) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("layer", "head", "named"),
+    ("layer", "head", "expected"),
     [
         (0, 0, (1, 1)),
         (5, 11, (6, 12)),
@@ -33,17 +33,17 @@ def pair(minilm: Checkpoint) -> Trace:
     ],
 )
 def test_attention_counts_layers_and_heads_from_1(
-    pair: Trace, layer: int, head: Any, named: tuple[int, Any]
+    pair: Trace, layer: int, head: Any, expected: tuple[int, Any]
 ) -> None:
-    asked = bert_probe.Attention(layer, head).of(pair).table().attrs["provenance"]["question"]
-    assert (asked["analysis"], asked["layer"], asked["head"]) == ("attention", *named)
-    assert (asked["specials"], asked["renormalise"]) == (True, False)
+    question = bert_probe.Attention(layer, head).of(pair).table().attrs["provenance"]["question"]
+    assert (question["analysis"], question["layer"], question["head"]) == ("attention", *expected)
+    assert (question["specials"], question["renormalise"]) == (True, False)
     table = bert_probe.Attention(layer, head, specials=False, renormalise=True).of(pair).table()
-    asked = table.attrs["provenance"]["question"]
-    assert (asked["specials"], asked["renormalise"]) == (False, True)
+    question = table.attrs["provenance"]["question"]
+    assert (question["specials"], question["renormalise"]) == (False, True)
 
 
-def test_a_matrix_may_repeat_its_tokens(pair: Trace) -> None:
+def test_matrix_may_have_repeated_tokens(pair: Trace) -> None:
     frame = bert_probe.Attention(1, 2).of(pair).table()
     assert list(frame.columns).count("loves") == list(frame.index).count("loves") == 2
     assert frame.index.name == "token"
@@ -51,7 +51,7 @@ def test_a_matrix_may_repeat_its_tokens(pair: Trace) -> None:
     assert np.array_equal(frame.iloc[:, 5].to_numpy(), pair.attention(1, 2)[:, 5])
 
 
-def test_the_long_form_is_the_matrix_cell_by_cell(pair: Trace) -> None:
+def test_long_form_equals_the_matrix(pair: Trace) -> None:
     frame = bert_probe.AttentionLong([4, 0], ["mean", 3]).of(pair).table()
     header = ["layer", "head", "query_position", "query_token", "key_position", "key_token", "weight"]
     assert list(frame) == header
@@ -70,7 +70,7 @@ def test_the_long_form_is_the_matrix_cell_by_cell(pair: Trace) -> None:
             assert row.key_token == pair.tokens[row.key_position]
 
 
-def test_all_layers_and_heads_are_the_default(minilm: Checkpoint) -> None:
+def test_default_is_all_layers_and_heads(minilm: Checkpoint) -> None:
     trace = minilm.trace("a")
     frame = bert_probe.AttentionLong().of(trace).table()
     assert len(frame) == 6 * 12 * 3 * 3
@@ -79,13 +79,13 @@ def test_all_layers_and_heads_are_the_default(minilm: Checkpoint) -> None:
     assert np.array_equal(values, np.stack([trace.attention(layer) for layer in range(6)]))
 
 
-def test_nothing_chosen_is_refused(pair: Trace) -> None:
+def test_empty_selection_is_refused(pair: Trace) -> None:
     for layers, heads in (([], None), (None, []), ([6], None), (None, [12])):
         with pytest.raises(SelectionError):
             bert_probe.AttentionLong(layers, heads).of(pair).table()
 
 
-def test_hidden_query_and_key_make_no_difference_to_tables(family: Callable[[str], Checkpoint]) -> None:
+def test_hidden_query_and_key_do_not_change_tables(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we had left")
     frame = bert_probe.Attention(1, 2).of(trace).table()
     assert np.array_equal(frame.to_numpy(), trace.attention(1, 2))

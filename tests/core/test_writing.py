@@ -26,34 +26,34 @@ def listed(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_is_replaced_unless_that_is_not_wanted(tmp_path: Path) -> None:
+def test_file_is_replaced_unless_overwrite_is_false(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("precious")
-    with pytest.raises(ExportError, match=r"x\.csv is there already\. Choose another name"):
+    with pytest.raises(ExportError, match=r"x\.csv already exists\. Choose another name"):
         files.save(TABLE, path, overwrite=False)
     assert (path.read_text(), listed(tmp_path)) == ("precious", ["x.csv"])
     assert files.save(TABLE, path) == [path, tmp_path / "x.csv.meta.json"]
     assert (path.read_text(), listed(tmp_path)) == ("a\n1\n2\n", ["x.csv", "x.csv.meta.json"])
     path.unlink()
-    with pytest.raises(ExportError, match=r"x\.csv\.meta\.json is there already"):
+    with pytest.raises(ExportError, match=r"x\.csv\.meta\.json already exists"):
         files.save(TABLE, path, overwrite=False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of another kind")
-def test_a_replaced_file_keeps_its_permissions_and_a_new_one_has_the_usual(tmp_path: Path) -> None:
+def test_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.touch()
     path.chmod(0o640)
     files.save(TABLE, path)
     assert path.stat().st_mode & 0o777 == 0o640
-    usual = tmp_path / "usual"
-    usual.touch()
+    other = tmp_path / "other"
+    other.touch()
     files.save(TABLE, tmp_path / "new.json")
-    assert (tmp_path / "new.json").stat().st_mode == usual.stat().st_mode
+    assert (tmp_path / "new.json").stat().st_mode == other.stat().st_mode
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")
-def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
+def test_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     for name in ("there.csv", "not_there.csv"):
@@ -72,7 +72,7 @@ def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_device_is_written_and_never_replaced(tmp_path: Path) -> None:
+def test_device_is_written_and_not_replaced(tmp_path: Path) -> None:
     device = tmp_path / "x.json"
     device.symlink_to("/dev/full")
     with pytest.raises(ExportError, match="cannot be written: No space left on device"):
@@ -82,9 +82,9 @@ def test_a_device_is_written_and_never_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stopped", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("at", ["_write_new", "replace"])
-def test_what_ends_the_writing_leaves_nothing_behind(
-    stopped: BaseException, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["_write_new", "replace"])
+def test_interrupted_writing_leaves_no_files(
+    stopped: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.csv"
     path.write_text("precious")
@@ -97,7 +97,7 @@ def test_what_ends_the_writing_leaves_nothing_behind(
     def renaming(_self: Path, _target: Path) -> None:
         raise stopped
 
-    if at == "replace":
+    if step == "replace":
         monkeypatch.setattr(Path, "replace", renaming)
     else:
         monkeypatch.setattr(writing, "_write_new", half)
@@ -106,7 +106,7 @@ def test_what_ends_the_writing_leaves_nothing_behind(
     assert (path.read_text(), listed(tmp_path)) == ("precious", ["x.csv"])
 
 
-def test_no_table_stands_beside_the_provenance_of_another(
+def test_table_is_never_next_to_the_provenance_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.csv"
@@ -124,7 +124,7 @@ def test_no_table_stands_beside_the_provenance_of_another(
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="everything is root's to write")
-def test_a_file_that_is_kept_from_writing_is_not_replaced(tmp_path: Path) -> None:
+def test_unwritable_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text("precious")
     path.chmod(0o440)
@@ -143,7 +143,7 @@ def test_reserved_file_is_refused_to_others_and_written_by_its_owner(tmp_path: P
             refused.result()
         files.save(TABLE, path, overwrite=False)
     assert listed(tmp_path) == ["x.json", "y.json"]
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(ExportError, match="already exists"):
         reserve(path)
 
 
@@ -153,7 +153,7 @@ def reserve(path: Path) -> None:
 
 
 def test_table_and_its_description_are_reserved_together(tmp_path: Path) -> None:
-    with writing.reserved(files.places(tmp_path / "x.csv"), overwrite=False):
+    with writing.reserved(files.output_paths(tmp_path / "x.csv"), overwrite=False):
         refused = ThreadPoolExecutor(1).submit(reserve, tmp_path / "x.csv.meta.json")
         with pytest.raises(ExportError, match="is being written by another command"):
             refused.result()
@@ -186,7 +186,7 @@ def test_file_that_another_program_creates_meanwhile_is_kept(
     monkeypatch.setattr(writing, "_write_new", created)
     if not has_links:
         monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(ExportError, match=r"x\.csv\.meta\.json is there already"):
+    with pytest.raises(ExportError, match=r"x\.csv\.meta\.json already exists"):
         files.save(TABLE, path, overwrite=False)
     assert listed(tmp_path) == ["x.csv.meta.json"]
     assert (tmp_path / "x.csv.meta.json").read_text() == "mine"

@@ -230,7 +230,7 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
     [
         (["heads", "tokens", "--head", "9.1"], "There is no layer 9"),
         (["heads", "tokens", "--head", "x"], "There is no layer x"),
-        (["heads", "tokens", "--measure", "beauty"], "There is no measure beauty; use entropy_bits,"),
+        (["heads", "tokens", "--measure", "beauty"], "measure must be entropy_bits,"),
         (["heads", "tokens", "--top", "3"], "Add --which"),
         (["heads", "tokens", "--which", "typical", "--measure", "self"], "Add --head, such as 3.1"),
         (

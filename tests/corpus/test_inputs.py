@@ -142,7 +142,7 @@ def test_parquet_cell_that_is_not_utf_8_refuses_only_its_row(tmp_path: Path) -> 
 def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:
     first, second = read(tmp_path, "a.conllu", f"{TREE}\n{TREE}")
     assert first.tagged == parse_tagged_sentences(f"{TREE}\n{TREE}".encode(), "a.conllu")[0]
-    assert (first.tagged.words, first.tagged.about) == (("We", "left", "."), {"sent_id": "one"})
+    assert (first.tagged.words, first.tagged.metadata) == (("We", "left", "."), {"sent_id": "one"})
     assert (second.line, second.tagged.line, second.tagged.heads) == (9, 9, (1, -1, 1))
 
 

@@ -1,4 +1,4 @@
-"""The app's own routes as programs ask them, without a server."""
+"""A test client for the app's own routes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.server import asgi
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
-"""A body of the question for tokens, and of others that ask for no more."""
+"""A body for questions about one text."""
 
 
 @contextmanager
 def asking(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
-    """Somebody at an address, who calls the app by a name; one event loop for all that is asked."""
+    """Yield a client at an address that uses a host name; all its requests share one event loop."""
     app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
@@ -31,14 +31,14 @@ def asking(
 
 
 def problem(answer: Any, status: int, kind: str) -> str:
-    """The sentence of a problem, which must be one of this kind."""
+    """Check a problem response and return its detail."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
-    told = answer.json()
-    jsonschema.Draft202012Validator(schema.PROBLEM).validate(told)
-    assert (told["type"], told["status"]) == (f"/api#{kind}", status)
-    detail: str = told["detail"]
+    record = answer.json()
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(record)
+    assert (record["type"], record["status"]) == (f"/api#{kind}", status)
+    detail: str = record["detail"]
     assert "Traceback" not in detail
     return detail

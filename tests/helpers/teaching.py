@@ -44,7 +44,7 @@ def still(folder: Path, name: str = "bert", dtype: str = "float64", **changes: o
 
 def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
     """All of a model with its head, as they are now."""
-    return copy.deepcopy(checkpoint.outputs[task].whole.state_dict())
+    return copy.deepcopy(checkpoint.outputs[task].model.state_dict())
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

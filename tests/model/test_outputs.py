@@ -107,7 +107,7 @@ def test_one_pass_serves_vectors_and_answer(trained_on: Trained) -> None:
 
 def test_tied_embeddings_share_a_tensor(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    head = checkpoint.outputs["fill-mask"].whole
+    head = checkpoint.outputs["fill-mask"].model
     words = checkpoint.model.embeddings.word_embeddings.weight
     assert head.cls.predictions.decoder.weight is words
     assert head.bert is checkpoint.model
@@ -134,7 +134,7 @@ def test_untied_output_embeddings_come_from_the_weights(tmp_path: Path) -> None:
     trace = checkpoint.trace(TEXT)
     expected = logits(whole("bert", "fill-mask", tmp_path), "fill-mask", trace.encoding)
     assert_exact(checkpoint.outputs["fill-mask"].logits(trace), expected)
-    decoder = checkpoint.outputs["fill-mask"].whole.cls.predictions.decoder.weight
+    decoder = checkpoint.outputs["fill-mask"].model.cls.predictions.decoder.weight
     assert not torch.equal(decoder, checkpoint.model.embeddings.word_embeddings.weight)
 
 

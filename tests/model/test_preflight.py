@@ -89,8 +89,8 @@ def test_headers_give_tensors_and_numbers(folder: Path) -> None:
     headers = preflight.read_headers([folder / "model.safetensors"])
     numbers = sum(tensor.numel() for tensor in weights.values())
     assert (headers.tensors, headers.numbers, headers.kinds) == (len(weights), numbers, frozenset({"F32"}))
-    assert headers.need(torch.float32) == 4 * numbers
-    assert headers.need(torch.float16) == 2 * numbers + headers.bytes, (
+    assert headers.estimate_memory(torch.float32) == 4 * numbers
+    assert headers.estimate_memory(torch.float16) == 2 * numbers + headers.bytes, (
         "both are there while one becomes the other"
     )
 

@@ -194,7 +194,7 @@ def test_view_is_saved_to_files(minilm: Checkpoint, tmp_path: Path) -> None:
     frame = head_view(minilm.trace(TEXT), 3)
     file = frame.save(tmp_path / "view.html")
     assert payloads_of(file.read_text(encoding="utf-8")) == payloads_of(page_of(frame))
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(ExportError, match="already exists"):
         frame.save(file, overwrite=False)
     assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()
     with pytest.raises(ExportError, match=r"view\.gif must end in \.html, \.htm, \.svg or \.png"):

@@ -425,7 +425,9 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
     report: Report, tmp_path: Path, models: NamedModels
 ) -> None:
     checkpoint = models.open(ModelReference())
-    elsewhere = replace(checkpoint, opened=replace(checkpoint.opened, name="/another/folder"))
+    elsewhere = replace(
+        checkpoint, initial_description=replace(checkpoint.initial_description, name="/another/folder")
+    )
     place = tmp_path / "report.html"
     place.write_text(report.html(), encoding="utf-8")
     other = NamedModels(forgeries.opened_as(elsewhere), _references=models._references)

@@ -360,7 +360,7 @@ def test_change_outside_of_data_is_found(report: Report, differences_of: FindDif
 
 def test_other_model_is_reported_first(report: Report, read: Any, models: NamedModels) -> None:
     here = models.open(ModelReference())
-    other = replace(here, opened=replace(here.opened, weights_sha256="0" * 64))
+    other = replace(here, initial_description=replace(here.initial_description, weights_sha256="0" * 64))
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
     verdict = verify(read(html), NamedModels(lambda _: other, _references=models._references))
     *models_found, page_found = verdict.differences
@@ -376,7 +376,7 @@ def test_model_without_layer_is_reported_first(
     small = family("distilbert")
     read_back = read(report.html())
     assert report.items[0].entry.view.asked["layer"] == "2"
-    few = replace(small, opened=replace(small.opened, layers=1))
+    few = replace(small, initial_description=replace(small.initial_description, layers=1))
     verdict = verify(read_back, NamedModels(lambda _: few, _references={}))
     assert [difference.table for difference in verdict.differences][:5] == ["model"] * 5
     assert (

@@ -1,4 +1,4 @@
-"""The HTTP API: who may ask, what is refused and how, limits, and what is told of it."""
+"""The HTTP API: invalid requests, response formats, limits, documentation and metrics."""
 
 from __future__ import annotations
 
@@ -33,44 +33,50 @@ from tests.helpers.http import TEXT, TOKENS, asking, problem
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A program of this machine."""
+    """A client on the same computer."""
     with asking() as client:
         yield client
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- invalid requests
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b'{"text": NaN}', "NaN is no number"),
-        (b"[" * 100_000, "no JSON"),
-        (b"1" * 5000, "no JSON"),
+        (b"", "The body is not JSON in UTF-8"),
+        (b"{", "The body is not JSON in UTF-8"),
+        (b"\xff", "The body is not JSON in UTF-8"),
+        (b'{"text": NaN}', "NaN is not a number in JSON"),
+        (b"[" * 100_000, "The body is not JSON in UTF-8"),
+        (b"1" * 5000, "The body is not JSON in UTF-8"),
         (b"[]", "The body must be an object"),
         (b'{"text": "a", "text": "b"}', 'In the body the key "text" is given twice; give it once.'),
         (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" is given twice'),
         (b"{}", "text is missing. Give it."),
         (b'{"text": 1}', "text must be a text, not 1."),
         (b'{"text": "a", "pair": 1}', "pair must be a text"),
-        (b'{"text": "a", "texts": ["a"]}', "has no member"),
+        (
+            b'{"text": "a", "texts": ["a"]}',
+            'The body has no member "texts". Its members are: question, model, revision, text, pair',
+        ),
         (b'{"text": "a", "truncate": 1}', "truncate must be true or false"),
         (b'{"text": "a", "model": 1}', "model must be a text"),
         (b'{"text": "a", "question": []}', "question must be an object"),
-        (json.dumps({"text": "a" * 250_001}).encode(), "at most 250,000 are taken"),
-        (json.dumps({"text": "a", "model": "a" * 1001}).encode(), "at most 1,000 are taken"),
+        (json.dumps({"text": "a" * 250_001}).encode(), "text has 250,001 characters. Give 250,000 or fewer."),
+        (
+            json.dumps({"text": "a", "model": "a" * 1001}).encode(),
+            "model has 1,001 characters. Give 1,000 or fewer.",
+        ),
     ],
 )
-def test_what_is_no_body_is_told(content: bytes, said: str, here: TestClient) -> None:
+def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
-    assert said in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
+    assert message in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "said"),
+    ("name", "body", "message"),
     [
         ("attention", {"question": {"layer": 7}}, "There is no layer 7"),
         ("attention", {"question": {"layer": 0}}, "There is no layer 0"),
@@ -79,26 +85,36 @@ def test_what_is_no_body_is_told(content: bytes, said: str, here: TestClient) ->
         ("attention", {"question": {"layer": 1.5}}, "layer must be a number"),
         ("attention", {"question": {"head": 13}}, "There is no head 13"),
         ("attention", {"question": {"words": 1}}, "words must be True or False"),
-        ("attention", {"question": {"measure": "none"}}, "There is no measure none"),
-        ("attention", {"question": {"lair": 1}}, "attention knows no 'lair'"),
-        ("attention", {"question": {"analysis": "tokens"}}, "attention knows no 'tokens'"),
+        ("attention", {"question": {"measure": "none"}}, "not 'none'."),
+        ("attention", {"question": {"lair": 1}}, "attention has no field 'lair'. Its fields are: "),
+        (
+            "attention",
+            {"question": {"analysis": "tokens"}},
+            "analysis must be 'attention' or absent, not 'tokens'.",
+        ),
         ("attention-in-long-form", {"question": {"layers": [1, 9]}}, "There is no layer 9"),
         ("attention-in-long-form", {"question": {"layers": 1}}, "must be all or a list"),
         ("ablation", {"question": {"heads": ["1"] * 2, "specials": None}}, "specials must be"),
-        ("ablation", {"question": {"heads": ["1.1,2.2"]}}, "names no head"),
+        (
+            "ablation",
+            {"question": {"heads": ["1.1,2.2"]}},
+            "'1.1,2.2' is not a head. Write layer.head, for example 8.10.",
+        ),
         ("ablation", {"question": {}}, "heads must be given"),
         ("reach", {"question": {"token": -1}}, "position from 0"),
         ("reach", {"question": {"token": "whale"}}, "whale"),
         ("find", {"question": {"pairs": [["boat"]]}}, "must be a list of (query, key)"),
-        ("pooler", {"question": {"layer": 1}}, "it has no fields"),
-        ("heads", {"question": {"words": True, "count": 10**13}}, "knows no 'count'"),
+        ("pooler", {"question": {"layer": 1}}, "pooler has no field 'layer'. Its fields are: none."),
+        (
+            "heads",
+            {"question": {"words": True, "count": 10**13}},
+            "heads has no field 'count'. Its fields are: ",
+        ),
         ("lens", {"question": {"top": 10**13}}, "is larger than 999999999999"),
     ],
 )
-def test_what_the_model_does_not_have_is_told(
-    name: str, body: dict[str, Any], said: str, here: TestClient
-) -> None:
-    assert said in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
+def test_invalid_field_is_a_problem(name: str, body: dict[str, Any], message: str, here: TestClient) -> None:
+    assert message in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
 
 
 @pytest.mark.parametrize(
@@ -117,16 +133,16 @@ def test_what_the_model_does_not_have_is_told(
         ("evaluation", {"files": {"rows": {"file": "a.csv", "content": "text\n"}}}, "text"),
     ],
 )
-def test_what_cannot_be_answered_says_what_kind_of_trouble_it_is(
+def test_problem_has_the_type_of_the_error(
     name: str, body: dict[str, Any], kind: str, here: TestClient
 ) -> None:
-    # Half a surrogate pair is no UTF-8, but can be written in JSON.
+    # JSON can hold a lone surrogate, which UTF-8 cannot encode.
     content = json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
 
 
-def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
+def test_problem_lists_errors_of_a_file_with_lines(here: TestClient) -> None:
     file = {"file": "a.csv", "content": "text,label\nA boat.,\n,B\nOne,C\n"}
     answer = here.post("/api/v1/evaluation", json={"files": {"rows": file}})
     problem(answer, 422, "text")
@@ -134,15 +150,20 @@ def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
     assert answer.json()["count"] == 2
 
 
-def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -> None:
+def test_field_with_a_server_file_is_refused(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
-    assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
+    message = (
+        "tuned is a file on the server, which only its command line and Python can choose. Leave it out."
+    )
+    assert problem(here.post("/api/v1/lens", json=body), 400, "no-json") == message
     assert registered_questions()["lens"].file_fields == {"tuned"}
-    assert not any(one.file_fields for name, one in registered_questions().items() if name != "lens")
+    assert not any(
+        question.file_fields for name, question in registered_questions().items() if name != "lens"
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
-def test_another_method_is_told_the_right_one(method: str, here: TestClient) -> None:
+def test_wrong_method_is_refused_with_the_allowed_one(method: str, here: TestClient) -> None:
     answer = here.request(method, "/api/v1/tokens")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     if method != "HEAD":
@@ -154,30 +175,30 @@ def test_another_method_is_told_the_right_one(method: str, here: TestClient) -> 
 @pytest.mark.parametrize(
     "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
 )
-def test_nothing_else_is_there(path: str, here: TestClient) -> None:
+def test_unknown_path_is_not_found(path: str, here: TestClient) -> None:
     assert "See /api." in problem(here.post(path, json=TOKENS), 404, "no-such-thing")
 
 
-# ---------------------------------------------------------------- forms
+# ---------------------------------------------------------------- formats
 
 
-def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) -> None:
+def test_formats_hold_the_same_table(here: TestClient, minilm: Checkpoint) -> None:
     body = TOKENS | {"question": {"layer": 2, "head": 3}}
     table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
-    got = {}
-    for media in formats.FORMS:
+    contents = {}
+    for media in formats.FORMATS:
         answer = here.post("/api/v1/attention", json=body, headers={"Accept": media})
         assert answer.headers["content-type"].partition(";")[0] == media
-        got[media.rpartition(".")[2]] = answer.content
-    told = json.loads(got["application/json"])
+        contents[media.rpartition(".")[2]] = answer.content
+    record = json.loads(contents["application/json"])
     provenance = json.loads(json.dumps(table.attrs["provenance"]))
-    assert told["provenance"] == provenance
+    assert record["provenance"] == provenance
     frames = [
-        pd.DataFrame(told["columns"]),
-        pd.read_csv(io.BytesIO(got["text/csv"])),
-        pd.read_parquet(io.BytesIO(got["parquet"])),
+        pd.DataFrame(record["columns"]),
+        pd.read_csv(io.BytesIO(contents["text/csv"])),
+        pd.read_parquet(io.BytesIO(contents["parquet"])),
     ]
-    arrow = pyarrow.ipc.open_stream(got["stream"]).read_all()
+    arrow = pyarrow.ipc.open_stream(contents["stream"]).read_all()
     assert json.loads(arrow.schema.metadata[b"bert_probe"]) == provenance
     for frame in [*frames, arrow.to_pandas()]:
         numbers = frame.drop(columns="token").to_numpy("float32")
@@ -198,13 +219,13 @@ def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) ->
         ("text/csv;header=present;q=0.1, application/vnd.apache.parquet", "application/vnd.apache.parquet"),
     ],
 )
-def test_the_form_is_the_one_that_suits_best(accept: str, media: str, here: TestClient) -> None:
+def test_accept_header_chooses_the_format(accept: str, media: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
     assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
-def test_a_form_that_is_not_there_is_told(accept: str, here: TestClient) -> None:
+def test_unavailable_format_is_a_problem(accept: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
     assert "text/csv" in problem(answer, 406, "no-such-form")
 
@@ -212,7 +233,7 @@ def test_a_form_that_is_not_there_is_told(accept: str, here: TestClient) -> None
 # ---------------------------------------------------------------- limits
 
 
-def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
+def test_too_large_body_is_refused(here: TestClient) -> None:
     read = []
 
     def parts() -> Iterator[bytes]:
@@ -224,28 +245,28 @@ def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
     assert "5,000,000 bytes" in problem(answer, 413, "too-large")
 
 
-def test_a_table_that_is_too_large_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.api.formats.MOST_CELLS", 50)
+def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.api.formats.MAX_CELLS", 50)
     for name in ("tokens", "attention-in-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem(answer, 413, "too-large")
 
 
-def test_too_many_at_once_are_told_to_come_again(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AT_ONCE", 0)
+def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REQUESTS", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
     problem(answer, 503, "busy")
     assert answer.headers["retry-after"] == "1"
 
 
 class Endless:
-    """Work that ends when it is told to, and notes that."""
+    """Work that runs until it is cancelled, and records that."""
 
     def __init__(self) -> None:
-        self.begun, self.ended = threading.Event(), threading.Event()
+        self.started, self.ended = threading.Event(), threading.Event()
 
     def answer(self, _body: Body, _shared: object, progress: Progress) -> None:
-        self.begun.set()
+        self.started.set()
         try:
             while True:
                 time.sleep(0.01)
@@ -257,21 +278,21 @@ class Endless:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
-    """What every question is answered by."""
+    """Work that replaces the answer to every question."""
     work = Endless()
-    monkeypatch.setattr(Body, "answer", lambda *given: work.answer(*given))
+    monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work
 
 
-def test_what_takes_too_long_is_ended(
+def test_slow_answer_is_cancelled(
     here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
-def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
+def test_work_for_a_disconnected_client_is_cancelled(endless: Endless) -> None:
     app = Starlette(routes=asgi.routes())
     body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
     sent: list[Message] = []
@@ -279,7 +300,7 @@ def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
     async def receive() -> Message:
         if body:
             return body.pop()
-        await asyncio.to_thread(endless.begun.wait, 5)
+        await asyncio.to_thread(endless.started.wait, 5)
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
@@ -292,64 +313,63 @@ def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
     assert sent[0]["status"] == 499
 
 
-def test_long_work_waits_its_turn_with_that_of_the_pages(
-    here: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def taken() -> None:
+def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> None:
         pass
 
-    monkeypatch.setattr(limits, "SECONDS", 0.7)
-    with SLOTS.turn(taken), SLOTS.turn(taken):
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.7)
+    with SLOTS.turn(check), SLOTS.turn(check):
         waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)
     problem(waited, 504, "took-too-long")
     assert quick.status_code == 200
 
 
-def test_an_unforeseen_error_is_told_without_its_text(
+def test_unexpected_error_hides_its_message(
     here: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
-        raise ValueError("what somebody wrote")
+        raise ValueError("a secret text")
 
     monkeypatch.setattr(Body, "answer", fails)
     answer = here.post("/api/v1/tokens", json=TOKENS)
     problem(answer, 500, "failed")
-    assert "somebody" not in answer.text
-    assert "what somebody wrote" in caplog.text
+    assert "secret" not in answer.text
+    assert "a secret text" in caplog.text
 
 
-# ---------------------------------------------------------------- what is told of it
+# ---------------------------------------------------------------- documentation and metrics
 
 
-def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> None:
-    told = here.get("/api/openapi.json").json()
-    assert told["openapi"] == "3.1.0"
-    paths = {path.removeprefix("/api/v1/") for path in told["paths"] if path.startswith("/api/v1/")}
+def test_openapi_document_lists_every_question(here: TestClient) -> None:
+    document = here.get("/api/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    paths = {path.removeprefix("/api/v1/") for path in document["paths"] if path.startswith("/api/v1/")}
     assert paths == set(registered_questions())
-    for path, one in told["paths"].items():
-        if "post" in one:
-            held = one["post"]["requestBody"]["content"]["application/json"]
-            jsonschema.Draft202012Validator.check_schema(held["schema"])
-            jsonschema.Draft202012Validator(held["schema"]).validate(held["example"])
-            assert one["post"]["description"], path
+    for path, operations in document["paths"].items():
+        if "post" in operations:
+            content = operations["post"]["requestBody"]["content"]["application/json"]
+            jsonschema.Draft202012Validator.check_schema(content["schema"])
+            jsonschema.Draft202012Validator(content["schema"]).validate(content["example"])
+            assert operations["post"]["description"], path
 
 
-def test_every_example_is_answered(here: TestClient) -> None:
+def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
     answered = set()
-    for name, one in registered_questions().items():
-        if one.inputs.texts[1] == 0 or one.inputs.models > 1 or (one.has_progress and name != "attention"):
-            continue  # those take seconds
-        answer = here.post(f"/api/v1/{name}", json=schema.example(one))
+    for name, question in registered_questions().items():
+        inputs = question.inputs
+        if inputs.texts[1] == 0 or inputs.models > 1 or (question.has_progress and name != "attention"):
+            continue  # these take seconds
+        answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # a head that the built-in model does not have
+        else:  # the built-in model has no such head
             problem(answer, 422, "unavailable")
     assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
 
 
-def test_the_page_loads_nothing_from_elsewhere(here: TestClient) -> None:
+def test_page_loads_nothing_from_other_hosts(here: TestClient) -> None:
     page, script = here.get("/api"), here.get("/api/page.js")
     assert page.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
     assert script.headers["content-type"].startswith("text/javascript")
@@ -357,7 +377,7 @@ def test_the_page_loads_nothing_from_elsewhere(here: TestClient) -> None:
     assert "innerHTML" not in script.text
 
 
-def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
+def test_health_and_readiness_are_reported() -> None:
     with asking(address="10.0.0.7") as other:
         assert other.get("/healthz").json() == {"status": "ok", "version": bert_probe.__version__}
         first = other.get("/readyz")
@@ -370,7 +390,7 @@ def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
     assert shared_cache.cached_checkpoint("", "") is not None
 
 
-def test_prometheus_is_told_of_passes_waits_caches_and_memory(here: TestClient) -> None:
+def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> None:
     def numbers() -> dict[str, float]:
         answer = here.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -379,7 +399,7 @@ def test_prometheus_is_told_of_passes_waits_caches_and_memory(here: TestClient) 
             assert re.fullmatch(r'bert_probe_\w+(\{(\w+="[\w -]+",?)+\})? [0-9.e+-]+', line), line
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
-    text = f"A text that nobody asked about before, {time.time_ns()}."
+    text = f"A text that no cache holds yet, {time.time_ns()}."
     here.post("/api/v1/tokens", json={"text": text})
     before = numbers()
     here.post("/api/v1/tokens", json={"text": text})

@@ -1,4 +1,4 @@
-"""The HTTP API under those who mean it no good, or who give up: nothing comes back at length or piles up."""
+"""The HTTP API with hostile or disconnecting clients: responses stay short, and no work accumulates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A program of this machine."""
+    """A client on the same computer."""
     with asking() as client:
         yield client
 
 
 @pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
-def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str, here: TestClient) -> None:
-    for depth in range(900, 1000, 4):  # some can be read and not be written again
+def test_deeply_nested_body_is_a_problem(where: str, here: TestClient) -> None:
+    for depth in range(900, 1000, 4):  # some depths can be parsed but not serialized
         content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
             '"text": "a", "text"', '"text"'
         )
@@ -42,12 +42,10 @@ def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str,
         assert len(problem(answer, 400, "no-json")) < 400
 
 
-@pytest.mark.parametrize("given", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
-def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
-    given: object, here: TestClient
-) -> None:
-    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": given}})
-    assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
+@pytest.mark.parametrize("layer", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
+def test_long_value_is_shortened_in_the_message(layer: object, here: TestClient) -> None:
+    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": layer}})
+    assert len(problem(answer, 422, "selection")) < errors.MAX_DETAIL_LENGTH + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
     assert answer.json()["detail"].endswith("Give one of them or last.")
 
@@ -55,24 +53,22 @@ def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
 @pytest.mark.parametrize(
     "name", ["X-Forwarded-Proto", "X-Forwarded-Port", "CF-Connecting-IP", "True-Client-IP", "X-Original-Host"]
 )
-def test_whatever_a_proxy_adds_makes_a_request_one_from_elsewhere(name: str, here: TestClient) -> None:
+def test_request_with_a_proxy_header_is_not_local(name: str, here: TestClient) -> None:
     problem(here.post("/api/v1/tokens", json=TOKENS, headers={name: "1"}), 403, "not-from-here")
 
 
-def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
+def test_cancelled_request_leaves_the_queue_for_passes(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:
         problem(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
         until(lambda: shared_cache.passes.waiting == 0)
 
 
-def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
-    here: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abandoned_work_counts_as_a_request(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
 
     def silent(*_: object) -> None:
@@ -80,8 +76,8 @@ def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(Body, "answer", silent)
-        patched.setattr(limits, "SECONDS", 0.1)
-        patched.setattr(limits, "AT_ONCE", 1)
+        patched.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
+        patched.setattr(limits, "MAX_REQUESTS", 1)
         problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
         problem(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
         go.set()
@@ -89,27 +85,33 @@ def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
     assert here.post("/api/v1/tokens", json=TOKENS).status_code == 200
 
 
-def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
+def test_page_is_served_with_a_trailing_slash(here: TestClient) -> None:
     assert here.get("/api/").text == here.get("/api").text
 
 
-def test_agents_may_write_whole_numbers_as_json_may() -> None:
-    def told(layer: object) -> types.CallToolResult:
-        given = {**TOKENS, "question": {"layer": layer}}
-        return agents.answer(registered_questions()["attention"], given, shared, threading.Event())
+def test_agent_may_write_an_integer_as_a_float() -> None:
+    def call(layer: object) -> types.CallToolResult:
+        arguments = {**TOKENS, "question": {"layer": layer}}
+        return agents.call_tool(registered_questions()["attention"], arguments, shared, threading.Event())
 
     shared = LocalModels()
-    assert told(2.0).structured_content == told(2).structured_content
-    assert told(2).structured_content is not None
-    assert told(float("inf")).is_error
-    assert json.dumps(told(2).structured_content)
+    assert call(2.0).structured_content == call(2).structured_content
+    assert call(2).structured_content is not None
+    assert call(float("inf")).is_error
+    assert json.dumps(call(2).structured_content)
 
 
 class Sender:
-    """A client that sends `parts` of a body, and never the rest; `messages` are what it was answered."""
+    """A client that sends `parts` of a body.
 
-    def __init__(self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", whole: bool = False) -> None:
-        self._app, self._parts, self._whole, self._client = app, [*parts], whole, client
+    Args:
+        is_complete: whether the body ends with these parts; otherwise the client never sends its end.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", is_complete: bool = False
+    ) -> None:
+        self._app, self._parts, self._is_complete, self._client = app, [*parts], is_complete, client
         self.waits = asyncio.Event()
         self.gone = asyncio.Event()
         self.messages: list[Message] = []
@@ -129,7 +131,7 @@ class Sender:
     async def _receive(self) -> Message:
         if self._parts:
             part = self._parts.pop(0)
-            more = not self._whole or bool(self._parts)
+            more = not self._is_complete or bool(self._parts)
             return {"type": "http.request", "body": part, "more_body": more}
         self.waits.set()
         await self.gone.wait()
@@ -148,15 +150,15 @@ class Sender:
         return dict(self.messages[0]["headers"])
 
 
-def test_half_sent_bodies_take_no_place_of_other_requests(here: TestClient) -> None:
+def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None:
     here.post("/api/v1/tokens", json=TOKENS)  # imports
     app = Starlette(routes=asgi.routes())
 
     async def attack() -> int:
-        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.AT_ONCE)]
+        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.MAX_REQUESTS)]
         attacks = [asyncio.create_task(half()) for half in halves]
         await asyncio.gather(*(half.waits.wait() for half in halves))
-        other = Sender(app, json.dumps(TOKENS).encode(), whole=True)
+        other = Sender(app, json.dumps(TOKENS).encode(), is_complete=True)
         await other()
         for half in halves:
             half.gone.set()
@@ -171,21 +173,22 @@ def test_late_body_is_refused_and_its_connection_closed(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "MAX_BODY_SECONDS", 0.05)
     half = Sender(Starlette(routes=asgi.routes()), b'{"text": ')
     asyncio.run(half())
     assert (half.status, half.headers[b"connection"]) == (408, b"close")
-    told = json.loads(half.messages[1]["body"])
-    assert told["type"] == "/api#late-body"
-    assert told["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
+    problem_record = json.loads(half.messages[1]["body"])
+    assert problem_record["type"] == "/api#late-body"
+    message = "Only 9 bytes of the body arrived in 0.05 seconds. Send the complete body at once."
+    assert problem_record["detail"] == message
 
 
-def test_bodies_on_their_way_are_bounded_per_client_and_together(
+def test_arriving_bodies_are_limited_per_client_and_in_total(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "MOST_CLIENT_BYTES", 25)
-    monkeypatch.setattr(limits, "MOST_INCOMING_BYTES", 45)
+    monkeypatch.setattr(limits, "MAX_CLIENT_BYTES", 25)
+    monkeypatch.setattr(limits, "MAX_INCOMING_BYTES", 45)
     app = Starlette(routes=asgi.routes(token="sesame-opens-all-of-it"))
 
     async def attack() -> list[int]:
@@ -194,13 +197,13 @@ def test_bodies_on_their_way_are_bounded_per_client_and_together(
         await asyncio.gather(*(half.waits.wait() for half in halves))
         statuses = []
         for client, size in (("127.0.0.1", 6), ("127.0.0.3", 6), ("127.0.0.3", 5)):
-            other = Sender(app, b" " * size, client=client, whole=True)
+            other = Sender(app, b" " * size, client=client, is_complete=True)
             await other()
             statuses.append(other.status)
         for half in halves:
             half.gone.set()
         await asyncio.gather(*attacks)
-        last = Sender(app, b" " * 25, whole=True)
+        last = Sender(app, b" " * 25, is_complete=True)
         await last()
         return [*statuses, last.status]
 

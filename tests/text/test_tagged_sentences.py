@@ -33,7 +33,7 @@ def test_conll_has_its_tag_last() -> None:
     first, second = parse_tagged_sentences(content, "a.conll")
     assert (first.words, first.tags, first.text) == (("Ships", "of"), ("O", "O"), "Ships of")
     assert (first.spans, first.heads, first.relations) == (((0, 5), (6, 8)), (), ())
-    assert (dict(first.about), first.line) == ({"genre": "log"}, 4)
+    assert (dict(first.metadata), first.line) == ({"genre": "log"}, 4)
     assert (second.words, second.tags, second.line) == (("Rhodes",), ("B-LOC",), 8)
 
 
@@ -52,7 +52,7 @@ def test_conllu_has_a_tree(tmp_path: Path) -> None:
     assert (only.tags, only.heads) == (("NOUN", "VERB", "PUNCT"), (1, ROOT, 1))
     assert only.relations == ("nsubj", "root", "punct")
     assert (only.text, only.spans) == ("Ships sail.", ((0, 5), (6, 10), (10, 11)))
-    assert (dict(only.about), only.line) == ({"genre": "log"}, 3)
+    assert (dict(only.metadata), only.line) == ({"genre": "log"}, 3)
 
 
 def test_text_is_joined_words_if_the_comment_does_not_match() -> None:

@@ -46,7 +46,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_folder_is_created_and_replaced_atomically(tmp_path: Path) -> None:
     place = tmp_path / "model"
     write_folder(place, lambda folder: model(folder, "1"))
-    with pytest.raises(ExportError, match=r"model is there already\. .*--force"):
+    with pytest.raises(ExportError, match=r"model already exists\. .*--force"):
         write_folder(place, model)
     write_folder(place, lambda folder: model(folder, "2"), replaces=True)
     assert (names(tmp_path), names(place)) == (["model"], ["bert_probe.json", "config.json"])

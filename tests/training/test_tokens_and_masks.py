@@ -186,7 +186,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
         np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-7)
     embeddings = opened.model.embeddings.word_embeddings.weight
     assert torch.equal(embeddings, quiet.model.embeddings.word_embeddings.weight) == (update == "head")
-    assert opened.outputs[FILL_MASK].whole.get_output_embeddings().weight is embeddings
+    assert opened.outputs[FILL_MASK].model.get_output_embeddings().weight is embeddings
 
 
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:

@@ -146,7 +146,7 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     (link,) = app.get("link_button")
     assert link.proto.url == found.download.address
     app = press(app, "Save")
-    assert "is there already" in re.sub(r"\\", "", app.error[0].value)
+    assert "already exists" in re.sub(r"\\", "", app.error[0].value)
     assert (place / "config.json").read_text() == "{}"
     app.checkbox(key="train_replace").set_value(True).run()
     app = press(app, "Save")

@@ -28,7 +28,7 @@ Head = int | Literal["mean"]
 """A head from 0, or "mean" for the mean over a layer's heads."""
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
-SHARE = Number(0, 1, whole=False)
+SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
 SPECIALS = "Leave out special tokens such as [CLS] and [SEP]."
 RENORMALISE = "Divide each row by its sum after special tokens are left out."
@@ -189,7 +189,9 @@ class AttentionResult(Result):
 
         Columns: layer, head, query_position, query_token, key_position, key_token, weight.
         """
-        queries, keys = (np.array(frames.names(side), dtype=object) for side in (self.queries, self.keys))
+        queries, keys = (
+            np.array(frames.plain_strings(side), dtype=object) for side in (self.queries, self.keys)
+        )
         rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
         return pd.DataFrame(
             {

@@ -50,7 +50,7 @@ class HeadMeans(Question):
 
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     confidence: float = param(
-        Number(0, 1, whole=False), default=0.95, about="Share of the resampled means within the interval."
+        Number(0, 1, integer=False), default=0.95, about="Share of the resampled means within the interval."
     )
     resamples: int = param(Number(1), default=1000, about="Number of bootstrap resamples.")
     seed: int = param(Number(0), default=0, about="Seed of the random resampling.")
@@ -83,7 +83,7 @@ class HeadMeans(Question):
             OutOfMemoryError: the sentences need more memory than is free.
             UnavailableError: the model in memory is changed meanwhile.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
         encodings = encode_texts(checkpoint, lines, truncate, progress)
         values = self._measured(checkpoint, encodings, progress)

@@ -299,7 +299,7 @@ class AttentionStepsResult(Result):
         return pd.DataFrame(
             {
                 "position": [token.position for token in self.tokens],
-                frames.TOKEN: frames.names(self.tokens),
+                frames.TOKEN: frames.plain_strings(self.tokens),
                 "dot_product": self.dot_products,
                 "scaled": self.scaled,
                 "masked": self.masked,

@@ -228,7 +228,7 @@ class ActivationPatchingResult(Result):
             {
                 "layer": np.repeat(np.arange(layers), count),
                 "position": [token.position for token in self.tokens_a] * layers,
-                frames.TOKEN: frames.names(self.tokens_a) * layers,
+                frames.TOKEN: frames.plain_strings(self.tokens_a) * layers,
                 "recovered": self.recovered.ravel(),
             }
         )
@@ -344,7 +344,7 @@ class _PatchedText:
 
             step = self.steps[layer]
             with changed_outputs(change):
-                states = step.on(step.given.expand(len(mask), -1, -1))
+                states = step.on(step.input_states.expand(len(mask), -1, -1))
             return self._onward(states, layer + 1)
 
         return self._grid(run, self.b.trace.layers, self.b.trace.heads, progress)

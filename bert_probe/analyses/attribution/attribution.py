@@ -191,7 +191,7 @@ class AttributionResult(Result):
         return pd.DataFrame(
             {
                 "position": [unit.position for unit in self.units],
-                frames.TOKEN: frames.names(self.units),
+                frames.TOKEN: frames.plain_strings(self.units),
                 "score": self.scores,
             }
         )

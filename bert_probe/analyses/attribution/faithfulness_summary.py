@@ -73,7 +73,7 @@ class FaithfulnessSummary(Question):
             UnavailableError, OutOfMemoryError: as `AttributionFaithfulness.of`.
         """
         lines = with_line_numbers(sentences, "text")
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         check = AttributionFaithfulness(
             self.task,
             self.target,

@@ -192,7 +192,7 @@ class HeadAblationResult(Result):
             return self._one_row()
         if self.question.show == "tokens":
             positions = [token.position for token in self.tokens]
-            names = frames.names(self.tokens)
+            names = frames.plain_strings(self.tokens)
             return pd.DataFrame({"position": positions, frames.TOKEN: names, "change": self.token_change})
         change = self.similarity()
         return frames.matrix(getattr(change, self.question.show), change.tokens, change.tokens)
@@ -202,7 +202,7 @@ class HeadAblationResult(Result):
         layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, _head_names(heads))
         return pd.DataFrame(
             {
-                "layer": frames.optional([layer]),
+                "layer": frames.nullable_integers([layer]),
                 "head": [head],
                 "cls_change": [self.cls_change],
                 "mean_token_change": [self.mean_token_change],

@@ -69,7 +69,7 @@ class HeadPruning(Question):
             UnavailableError: the checkpoint has no classification head, or its architecture gives no access
                 to its heads.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, TEXT_CLASSIFICATION)
         texts = [*_trace_labeled(checkpoint, output, sentences, truncate)]
         effects, importances = [], []

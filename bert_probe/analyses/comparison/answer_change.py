@@ -193,7 +193,7 @@ class AnswerChangeResult(Result):
         for index, name in enumerate(KEY_COLUMNS[str(self.question.task)]):
             cells = [key[index] for key in self.keys]
             columns[name] = (
-                cells if isinstance(cells[0], int) else pd.Series(frames.names(cells), dtype=object)
+                cells if isinstance(cells[0], int) else pd.Series(frames.plain_strings(cells), dtype=object)
             )
         return pd.DataFrame(columns | {"a": self.a, "b": self.b, "difference": self.difference})
 

@@ -71,7 +71,7 @@ class LayerSimilarity(Question):
                 one token.
             OutOfMemoryError: there is not enough memory.
         """
-        a, b = a.now(), b.now()
+        a, b = a.snapshot(), b.snapshot()
         check_tokenizers(a, b)
         lines = [(line, text, None) for line, text in with_line_numbers(sentences, "sentence")]
         encodings = [encode_texts(checkpoint, lines, truncate, progress) for checkpoint in (a, b)]
@@ -81,7 +81,7 @@ class LayerSimilarity(Question):
             [encoding.text for encoding in encodings[0]],
             sum(encoding.dropped for encoding in encodings[0]),
         )
-        inputs = InputRecord.of_sentences(a, texts, dropped).beside(InputRecord.of_model(b))
+        inputs = InputRecord.of_sentences(a, texts, dropped).with_other_model(InputRecord.of_model(b))
         positions = self._sample(encodings[0])
         is_same_model = are_same_model(inputs, a, b)
         steps = _PairCounter(

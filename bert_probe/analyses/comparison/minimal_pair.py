@@ -280,10 +280,10 @@ class MinimalPairRowResult(Result):
             [side.units_a[place].position for place in side.places_a]
             for side in (self.alignment, self.alignment.mirrored)
         )
-        position_a, position_b = (frames.optional([*places, None]) for places in positions)
+        position_a, position_b = (frames.nullable_integers([*places, None]) for places in positions)
         return pd.DataFrame(
             {
-                "key": [*frames.names(self.keys), REST],
+                "key": [*frames.plain_strings(self.keys), REST],
                 "position_a": position_a,
                 "position_b": position_b,
                 "a": self.a,

@@ -53,7 +53,7 @@ def _check_text(a: Trace, b: Trace) -> None:
 
 
 def _inputs_and_traces(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
-    inputs = InputRecord.of(a).beside(InputRecord.of(b))
+    inputs = InputRecord.of(a).with_other_model(InputRecord.of(b))
     is_same = are_same_model(inputs, a.checkpoint, b.checkpoint) and a.encoding.ids == b.encoding.ids
     return inputs, a, a if is_same else b
 

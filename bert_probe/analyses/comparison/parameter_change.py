@@ -38,9 +38,9 @@ class ParameterChange(Question):
         Raises:
             SelectionError: the models have different tokenizers.
         """
-        a, b = a.now(), b.now()
+        a, b = a.snapshot(), b.snapshot()
         check_tokenizers(a, b)
-        inputs = InputRecord.of_model(a).beside(InputRecord.of_model(b))
+        inputs = InputRecord.of_model(a).with_other_model(InputRecord.of_model(b))
         with a.running() as model_a, b.running() as model_b:
             inventory_a, inventory_b = list_parameters(model_a), list_parameters(model_b)
             parameters = [

@@ -64,7 +64,7 @@ def measure_references(
         OutOfMemoryError: a pass needs more memory than is free.
         UnavailableError: the model in memory is changed meanwhile.
     """
-    checkpoint = checkpoint.now()
+    checkpoint = checkpoint.snapshot()
     sentences = baseline_sentences()
     types = highlight_types(2 if form == "two texts" else 1)
     numbers: dict[str, list[float]] = {highlight_type.measure: [] for highlight_type in types}

@@ -93,7 +93,7 @@ class Evaluate(Question):
                 names the lines.
             UnavailableError: the checkpoint has no head for such labels, or its predictions are not finite.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         kind = _label_type(rows)
         if training is not None and _label_type(training) != kind:
             raise TextError(

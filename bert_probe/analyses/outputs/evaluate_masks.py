@@ -79,7 +79,7 @@ class EvaluateMasks(Question):
             TextError: a line cannot be encoded.
             OutOfMemoryError: there is not enough memory.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, FILL_MASK)
         mask_token(checkpoint)
         lines = with_line_numbers(sentences, "line")

@@ -247,7 +247,7 @@ class FillMaskResult(PredictionResult):
             {
                 "position": [mask.position for mask in self.masks for _ in range(count)],
                 "rank": self.ranks.ravel(),
-                frames.TOKEN: frames.names([token for row in self.tokens for token in row]),
+                frames.TOKEN: frames.plain_strings([token for row in self.tokens for token in row]),
                 "id": self.ids.ravel(),
                 "probability": self.probabilities.ravel(),
                 "logit": self.logits.ravel(),

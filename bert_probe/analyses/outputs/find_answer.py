@@ -202,8 +202,8 @@ class FindAnswerResult(PredictionResult):
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.answers) + 1),
-                "start": frames.optional([answer.start for answer in self.answers]),
-                "end": frames.optional([answer.end for answer in self.answers]),
+                "start": frames.nullable_integers([answer.start for answer in self.answers]),
+                "end": frames.nullable_integers([answer.end for answer in self.answers]),
                 "text": pd.Series([self.text(answer) for answer in self.answers], dtype=object),
                 "probability": [answer.probability for answer in self.answers],
             }

@@ -215,7 +215,7 @@ class LensResult(Result):
                 np.repeat([place.position for place in self.places], repeats), layers
             )
         if self.question.show == "entropy":
-            columns |= {frames.TOKEN: frames.names(self.places) * layers} if self.places else {}
+            columns |= {frames.TOKEN: frames.plain_strings(self.places) * layers} if self.places else {}
             return pd.DataFrame(columns | {"entropy_bits": self.entropy.ravel()})
         column = frames.TOKEN if self.task == FILL_MASK else "label"
         names = [name for layer in self.names for place in layer for name in place]

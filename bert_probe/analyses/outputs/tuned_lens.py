@@ -69,7 +69,7 @@ class TuneLens(Question):
         Number(0), default=0, about="Seed of the masks and of the held-out lines.  [default: 0]"
     )
     held_out: float = param(
-        Number(0, 1, whole=False),
+        Number(0, 1, integer=False),
         default=0.2,
         about="Share of lines held out for evaluation.  [default: 0.2]",
     )
@@ -102,7 +102,7 @@ class TuneLens(Question):
                 names all of them.
             OutOfMemoryError: there is not enough memory for so many lines.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, FILL_MASK)
         mask_token(checkpoint)
         lines = with_line_numbers(sentences, "line")
@@ -252,7 +252,7 @@ class TuneLensResult(Result):
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
             return super().save(path, csv_safe, overwrite)
-        paths = files.described(path)
+        paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
         # backslashreplace: an undecodable folder name contains lone surrogates, which UTF-8 cannot encode.

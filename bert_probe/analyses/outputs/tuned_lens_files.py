@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.analyses.outputs.tuned_lens import METADATA_KEY, SUFFIX, TuneLens, TuneLensResult
-from bert_probe.core.files import described
+from bert_probe.core.files import with_metadata_file
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ProbeError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
@@ -141,7 +141,7 @@ def lens_files(folder: Path) -> set[Path]:
     for file in _newest_first(folder):
         with suppress(SafetensorError, OSError, WeightsError), safe_open(file, framework="np") as lens:
             _record(file, (lens.metadata() or {}).get(METADATA_KEY))
-            paths |= {*described(file)}
+            paths |= {*with_metadata_file(file)}
     return paths
 
 

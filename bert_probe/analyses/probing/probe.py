@@ -16,7 +16,7 @@ from bert_probe.analyses.probing.linear import ProbeSpace, fit, fit_online, log_
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import HELD_OUT, FileInput, Files
+from bert_probe.core.inputs import HELD_OUT_HELP, FileInput, Files
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
@@ -55,7 +55,7 @@ class Probe(Question):
     """
 
     inputs = Files(
-        {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT)}
+        {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT_HELP)}
     )
 
     label: str | None = param(Optional(FieldType()), default=None, about=LABEL_HELP)
@@ -64,7 +64,7 @@ class Probe(Question):
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
     confidence: float = param(
-        Number(0, 1, whole=False), default=0.95, about="Confidence level of the interval."
+        Number(0, 1, integer=False), default=0.95, about="Confidence level of the interval."
     )
     seed: int = param(Number(0), default=0, about="Seed of the order, control task and bootstrap.")
 
@@ -101,7 +101,7 @@ class Probe(Question):
             UnavailableError: the input has no first token for the pooling "cls", or an in-memory model
                 changed in the meantime.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         self._check_labels(checkpoint, isinstance(data, LabeledTexts))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         encoded = vectors.encode_files(checkpoint, files, truncate, progress, tables=True)
@@ -204,11 +204,11 @@ def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
     """Return the value of a comment of each sentence, or raise an error that names the lines without it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
-        if label not in sentence.about:
-            names = ", ".join(sentence.about) or "none"
+        if label not in sentence.metadata:
+            names = ", ".join(sentence.metadata) or "none"
             errors.add(sentence.line, f"this sentence has no comment “{label}”; its comments: {names}")
     errors.check()
-    return tuple(sentence.about[label] for sentence in split.sentences)
+    return tuple(sentence.metadata[label] for sentence in split.sentences)
 
 
 def _task(data: _Rows, held_out: _Rows) -> _Task:

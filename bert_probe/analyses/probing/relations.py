@@ -79,7 +79,7 @@ class Relations(Question):
             OutOfMemoryError: one batch does not fit in memory.
             UnavailableError: an in-memory model changed in the meantime.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         files = {"chosen": chosen, "reported": reported}
         encoded = vectors.encode_files(checkpoint, files, truncate, progress)
         pairs = [

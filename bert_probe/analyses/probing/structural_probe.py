@@ -25,7 +25,7 @@ from bert_probe.analyses.probing.tree_map import (
 )
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import HELD_OUT, TAGGED, FileInput, Files
+from bert_probe.core.inputs import HELD_OUT_HELP, TAGGED, FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -60,7 +60,7 @@ class StructuralProbe(Question):
     inputs = Files(
         {
             "data": FileInput(formats=(TAGGED,)),
-            "held_out": FileInput("--held-out", False, (TAGGED,), HELD_OUT),
+            "held_out": FileInput("--held-out", False, (TAGGED,), HELD_OUT_HELP),
         }
     )
 
@@ -96,7 +96,7 @@ class StructuralProbe(Question):
             OutOfMemoryError: the vectors of one layer do not fit in memory.
             UnavailableError: vectors are not finite, or an in-memory model changed in the meantime.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         encoded = vectors.encode_files(checkpoint, files, truncate, progress)
         names = ["data", "the held-out fifth" if held_out is None else "held_out"]

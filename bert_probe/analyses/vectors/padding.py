@@ -65,7 +65,7 @@ class PaddingEffect(Question):
                 f"{len(encodings):,} texts padded to {longest:,} tokens are {longest * len(encodings):,} "
                 f"tokens, but a batch has at most {BATCH_TOKENS:,}. Give fewer or shorter texts."
             )
-        checkpoint = traces[0].checkpoint.now()
+        checkpoint = traces[0].checkpoint.snapshot()
         padded = batch(checkpoint, encodings)
         alone = [_states(checkpoint, batch(checkpoint, [encoding]), [encoding])[0] for encoding in encodings]
         together = _states(checkpoint, padded, encodings)

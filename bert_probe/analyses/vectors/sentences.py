@@ -106,7 +106,7 @@ class Sentences(Question):
             raise TextError("Give a list of sentences, not a single string.")
         if not sentences:
             raise EmptyTextError("No sentences were given. Write one per line.")
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         config = resolve_pooling(checkpoint, self.pooling)
         inputs = [
             _inputs(checkpoint, config, number, sentence, truncate)
@@ -122,7 +122,7 @@ class Sentences(Question):
         return SentencesResult(
             self,
             InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
-            tuple(frames.names(sentences)),
+            tuple(frames.plain_strings(sentences)),
             PairwiseCosines(read_only(np.stack([vector_of[key] for key in ids]))),
             config,
             tuple(len(text) for text in inputs),

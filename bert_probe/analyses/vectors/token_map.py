@@ -186,7 +186,7 @@ class CorpusTokenMap(_MapQuestion):
             OutOfMemoryError: the texts need more memory than is free.
             UnavailableError: see `planes`; or the model in memory is changed meanwhile.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         encodings = encode_texts(checkpoint, _lines(rows), truncate, progress)
         parts = _parts(rows)
         by_text = [

@@ -82,7 +82,7 @@ class Neighbors(Question):
             SelectionError: the vocabulary does not contain the token.
             UnavailableError: the token's vector is zero; or see `Vocabulary.of`.
         """
-        checkpoint = checkpoint.now()
+        checkpoint = checkpoint.snapshot()
         if vocabulary is None:
             vocabulary = Vocabulary().of(checkpoint)
         token = self._find(checkpoint, vocabulary.pieces)

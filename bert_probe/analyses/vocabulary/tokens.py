@@ -72,12 +72,12 @@ def token_table(encoding: Encoding) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "position": [token.position for token in tokens],
-            frames.TOKEN: frames.names(tokens),
+            frames.TOKEN: frames.plain_strings(tokens),
             "id": [token.id for token in tokens],
             "segment": [token.segment for token in tokens],
-            "word": frames.optional([token.word for token in tokens]),
-            "start": frames.optional([token.start for token in tokens]),
-            "end": frames.optional([token.end for token in tokens]),
+            "word": frames.nullable_integers([token.word for token in tokens]),
+            "start": frames.nullable_integers([token.start for token in tokens]),
+            "end": frames.nullable_integers([token.end for token in tokens]),
             "special": [token.special for token in tokens],
         }
     )

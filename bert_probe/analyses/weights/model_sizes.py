@@ -52,7 +52,7 @@ class ModelSizes(Question):
                     "Use open_config or load."
                 )
         records = tuple(
-            model.about if isinstance(model, ModelConfig) else model.provenance() for model in models
+            model.record if isinstance(model, ModelConfig) else model.provenance() for model in models
         )
         inputs = InputRecord({"libraries": library_versions()}, configs=records)
         return ModelSizesResult(self, inputs, tuple(map(_size, models)))

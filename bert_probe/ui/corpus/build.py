@@ -122,7 +122,7 @@ def _build(
     name, content = file
     built = jobs.run(
         key,
-        (checkpoint.cause, config, name, hashlib.sha256(content).hexdigest(), column),
+        (checkpoint.cache_key, config, name, hashlib.sha256(content).hexdigest(), column),
         label,
         _work(checkpoint, file, config, column, sessions.current()),
         "sentences",

@@ -49,9 +49,9 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
     """Draw the choice between the tags of words and the comments of sentences that can be labels."""
     comments = [
         name
-        for name in data[0].about
-        if all(name in sentence.about for sentence in data)
-        and 1 < len({sentence.about[name] for sentence in data}) <= min(_MAX_LABELS, len(data) - 1)
+        for name in data[0].metadata
+        if all(name in sentence.metadata for sentence in data)
+        and 1 < len({sentence.metadata[name] for sentence in data}) <= min(_MAX_LABELS, len(data) - 1)
     ]
     if not comments:
         return None

@@ -66,7 +66,7 @@ def _counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     """Return the plan; it is computed again only after a change, as it reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
-    cause = (question, checkpoint.cause)
+    cause = (question, checkpoint.cache_key)
     if (
         last is None
         or last[0] != cause

@@ -244,7 +244,7 @@ def test_progress_can_cancel_a_fit(minilm: Checkpoint) -> None:
     assert observed[-1] == (2, 4)
 
 
-BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
+BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
 
 
 @pytest.mark.parametrize(

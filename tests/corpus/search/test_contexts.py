@@ -183,7 +183,7 @@ def test_python_code_gives_same_result(corpus: Corpus) -> None:
     assert again.attrs["provenance"] == result.table().attrs["provenance"]
     assert result.question == NearestContexts.from_json(result.question.to_json(), corpus.store.sizes)
     assert result.question == NearestContexts.from_address(result.question.address(), corpus.store.sizes)
-    assert result.http.startswith("# A store")
+    assert result.http == "# The HTTP API does not read corpus stores; use Python or the command line."
 
 
 def test_shell_code_gives_same_result(corpus: Corpus, folder: Path) -> None:

@@ -90,7 +90,7 @@ class _Zeroed:
 
 def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
     """Return the layer's output, [row, token, hidden]: unchanged, or with a zeroed key in each row."""
-    states = layer.given.expand(rows, -1, -1)
+    states = layer.input_states.expand(rows, -1, -1)
     if zeroed is None:
         output = layer.on(states)
     else:

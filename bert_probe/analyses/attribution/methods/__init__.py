@@ -83,7 +83,7 @@ class AttributionTarget:
         with forward_from_embeddings(self.trace) as forward_pass:
             states, _ = forward_pass.to_end(forward_pass.start())
             last = states.detach().requires_grad_()
-            number = self.number.on(forward_pass.inputs, last, forward_pass.passed.pooled(last))
+            number = self.number.on(forward_pass.inputs, last, forward_pass.forward_pass.pooled(last))
             (gradient,) = torch.autograd.grad(number.sum(), last)
         norms = np.linalg.norm(as_array(gradient[0]).astype(np.float64), axis=-1)
         if not norms.sum() > 0:

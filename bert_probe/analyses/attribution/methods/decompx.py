@@ -18,7 +18,7 @@ from bert_probe.model.trace import Array
 def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
     trace = target.trace
     output = trace.checkpoint.outputs.get(target.number.task)
-    models = [trace.checkpoint.model, *([] if output is None else [output.whole])]
+    models = [trace.checkpoint.model, *([] if output is None else [output.model])]
     with forward_from_embeddings(trace) as forward_pass:
         start = forward_pass.start()
         with linearized(*models) as linear:
