@@ -30,12 +30,12 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     if result.question.show == RELATIVE and result.relative is not None:
         caption, names = "Cosine of the vectors of every two distances", format_distances(result.relative)
         values = result.relative_cosines
-        return [cosine_heatmap(values, names, "distance", caption, "positions-relative", whole=True)]
+        return [cosine_heatmap(values, names, "distance", caption, "positions-relative", show_all=True)]
     return []
 
 
 def _cosines(values: Array, caption: str, name: str) -> Heatmap:
-    return cosine_heatmap(values, _row_numbers(values), "position", caption, name, whole=True)
+    return cosine_heatmap(values, _row_numbers(values), "position", caption, name, show_all=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:
