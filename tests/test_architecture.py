@@ -177,8 +177,8 @@ def test_modules_make_no_circle() -> None:
             if not for_types and name.startswith("bert_probe.")
         }
         # `from a.b import c` names either the module a.b.c or something within a.b.
-        found = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
-        edges[short(path)] = found - {short(path)}
+        expected = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
+        edges[short(path)] = expected - {short(path)}
     assert circle({name: needed for name, needed in edges.items() if name in modules}) == set()
 
 
@@ -200,8 +200,8 @@ def importers(packages: set[str], allowed: set[str]) -> list[str]:
 
 
 def test_only_registries_import_computed_names() -> None:
-    others = [path for path in PACKAGE if short(path) not in FINDING]
-    assert names([path for path in others if "a computed name" in imports(path)]) == []
+    computing_modules = [path for path in PACKAGE if short(path) not in FINDING]
+    assert names([path for path in computing_modules if "a computed name" in imports(path)]) == []
 
 
 def test_the_command_line_is_imported_by_nothing_but_its_entry() -> None:
@@ -325,7 +325,7 @@ def test_functions_of_pages_read_no_globals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "expected"),
     [
         ("def f():\n    return request\nrequest = 1", ["f reads request"]),
         ("def f():\n    return [request for _ in 'ab']\nrequest = 1", ["f reads request"]),
@@ -336,8 +336,8 @@ def test_functions_of_pages_read_no_globals() -> None:
         ("names = 'ab'\nshown = [name for name in names]\ntell(lambda: names)", []),
     ],
 )
-def test_what_a_function_reads_of_its_script_is_found(source: str, found: list[str]) -> None:
-    assert globals_read(source) == found
+def test_what_a_function_reads_of_its_script_is_found(source: str, expected: list[str]) -> None:
+    assert globals_read(source) == expected
 
 
 # ---------------------------------------------------------------- packages
@@ -346,17 +346,17 @@ def test_what_a_function_reads_of_its_script_is_found(source: str, found: list[s
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
 def test_every_requirement_is_pinned(name: str) -> None:
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    wanted = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    assert len(wanted) > 5
-    for line in wanted:
+    requirement_lines = [line for line in lines if line and not line.startswith(("#", "-r "))]
+    assert len(requirement_lines) > 5
+    for line in requirement_lines:
         assert re.fullmatch(r"[A-Za-z0-9][\w.-]*(\[[\w,-]+\])?==[\w.!+]+( ?;.+)?", line), line
 
 
 def test_all_that_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
-    asked = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
-    called = {name.replace("-", "_") for name in asked} | {
+    required = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
+    called = {name.replace("-", "_") for name in required} | {
         "sklearn",
         "umap",
         "xstatic",
@@ -377,10 +377,10 @@ def test_all_that_is_imported_is_asked_for() -> None:
 def test_the_public_surface_exists_and_is_documented() -> None:
     assert len(set(bert_probe.__all__)) == len(bert_probe.__all__)
     for name in bert_probe.__all__:
-        thing = getattr(bert_probe, name)
-        assert (inspect.getdoc(thing) or "").strip(), f"{name} has no docstring"
-        assert thing.__module__.startswith("bert_probe."), f"{name} is not ours"
-        own = thing.__doc__ or ""
+        public_object = getattr(bert_probe, name)
+        assert (inspect.getdoc(public_object) or "").strip(), f"{name} has no docstring"
+        assert public_object.__module__.startswith("bert_probe."), f"{name} is not ours"
+        own = public_object.__doc__ or ""
         assert not own.startswith(f"{name}("), f"{name} has only the docstring that dataclass makes"
 
 

@@ -47,6 +47,6 @@ def test_every_document_is_linked_from_the_readme() -> None:
 
 
 def test_headings_that_messages_name_exist() -> None:
-    named = {"Vocabulary", "Two models", "Minimal pairs", "Nearest contexts", "Corpora"}
+    required_headings = {"Vocabulary", "Two models", "Minimal pairs", "Nearest contexts", "Corpora"}
     headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.M)
-    assert named <= set(headings)
+    assert required_headings <= set(headings)

@@ -95,5 +95,5 @@ def test_a_float64_model_rounds_nothing_to_float32(name: str, double_family: Any
 def test_the_twin_has_the_same_weights(minilm: Checkpoint) -> None:
     assert minilm.folder is not None
     raw = Raw(Path(minilm.folder))
-    for mine, parameter in zip(raw.model.parameters(), raw.twin.model.parameters(), strict=True):
-        assert torch.equal(mine.double(), parameter)
+    for actual, parameter in zip(raw.model.parameters(), raw.twin.model.parameters(), strict=True):
+        assert torch.equal(actual.double(), parameter)

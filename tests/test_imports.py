@@ -43,15 +43,15 @@ def packages(modules: set[str]) -> set[str]:
 
 
 def test_the_package_alone_imports_nothing_else() -> None:
-    found = modules_after("import bert_probe")
-    assert not packages(found) & (HEAVY | BROWSER_SIDE | {"click"})
-    assert {name for name in found if name.startswith("bert_probe")} == {"bert_probe"}
+    imported = modules_after("import bert_probe")
+    assert not packages(imported) & (HEAVY | BROWSER_SIDE | {"click"})
+    assert {name for name in imported if name.startswith("bert_probe")} == {"bert_probe"}
 
 
 def test_a_name_brings_its_own_module() -> None:
-    found = modules_after("import bert_probe; bert_probe.TextError")
-    assert "bert_probe.errors" in found
-    assert not packages(found) & HEAVY
+    imported = modules_after("import bert_probe; bert_probe.TextError")
+    assert "bert_probe.errors" in imported
+    assert not packages(imported) & HEAVY
 
 
 def test_each_public_name_is_an_attribute_of_the_module_that_the_stub_names() -> None:
@@ -82,9 +82,9 @@ def test_a_name_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("arguments", prove_unless([["--help"]], [["--help"], ["-h"], [], ["diff"]]))
 def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
-    found = after_command(*arguments)
-    assert not packages(found) & (HEAVY | BROWSER_SIDE)
-    assert {name for name in found if name.startswith("bert_probe.")} == {
+    imported = after_command(*arguments)
+    assert not packages(imported) & (HEAVY | BROWSER_SIDE)
+    assert {name for name in imported if name.startswith("bert_probe.")} == {
         "bert_probe.cli",
         "bert_probe.cli.derived",
         "bert_probe.cli.lazy_commands",
@@ -100,7 +100,7 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
 
 @pytest.mark.parametrize(
     ("name", "module", "line"),
-    [(name, *about) for name, about in (*COMMANDS.items(), *corpus.COMMANDS.items())],
+    [(name, *entry) for name, entry in (*COMMANDS.items(), *corpus.COMMANDS.items())],
 )
 def test_the_line_in_the_list_is_that_of_the_command(name: str, module: str, line: str) -> None:
     command = getattr(import_module(f"bert_probe.cli.{module}"), name.replace("-", "_"))
@@ -111,26 +111,28 @@ def test_the_line_in_the_list_is_that_of_the_command(name: str, module: str, lin
 def test_every_command_is_in_the_list() -> None:
     import click
 
-    found = set()
+    defined = set()
     for path in (ROOT / "bert_probe" / "cli").glob("*.py"):
         if path.stem not in ("__init__", "lazy_commands", "main"):
-            held = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
-            found |= {thing.name for thing in held if isinstance(thing, click.Command)}
-    assert found == {*COMMANDS, *corpus.COMMANDS}
+            members = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
+            defined |= {member.name for member in members if isinstance(member, click.Command)}
+    assert defined == {*COMMANDS, *corpus.COMMANDS}
 
 
 def test_no_command_but_one_imports_what_the_browser_sees() -> None:
     every = {module for module, _ in (*COMMANDS.values(), *corpus.COMMANDS.values())}
-    others = sorted(every - {"app"})
-    found = packages(modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in others)}"))
-    assert "torch" in found
-    assert not found & (BROWSER_SIDE | {"sklearn", "umap"})
+    modules = sorted(every - {"app"})
+    imported = packages(
+        modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in modules)}")
+    )
+    assert "torch" in imported
+    assert not imported & (BROWSER_SIDE | {"sklearn", "umap"})
 
 
 def test_tokens_come_without_torch() -> None:
-    found = after_command("tokens", "A boat.", "--pair", "Another one.")
-    assert "tokenizers" in found
-    assert not packages(found) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
+    imported = after_command("tokens", "A boat.", "--pair", "Another one.")
+    assert "tokenizers" in imported
+    assert not packages(imported) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
 
 
 # ---------------------------------------------------------------- the app
@@ -141,6 +143,6 @@ def test_the_server_and_the_workbench_come_without_torch() -> None:
     code = (
         f"from bert_probe.ui import {names}; from bert_probe.server import asgi, start; asgi.app_arguments()"
     )
-    found = modules_after(code)
-    assert "streamlit" in packages(found)
-    assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}
+    imported = modules_after(code)
+    assert "streamlit" in packages(imported)
+    assert not packages(imported) & {"torch", "transformers", "pandas", "scipy", "bertviz"}

@@ -32,13 +32,13 @@ BUILT = ROOT / "bert_probe" / "views" / "built"
 @pytest.fixture(scope="module")
 def node() -> str:
     """The Node of the development set-up, or one that is installed."""
-    found = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
-    there = found is not None and (JS / "node_modules").is_dir()
-    if not there and os.environ.get("CI"):
+    executable = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
+    is_installed = executable is not None and (JS / "node_modules").is_dir()
+    if not is_installed and os.environ.get("CI"):
         pytest.fail("Node or js/node_modules is not there: make .venv/.ready-dev installs both.")
-    if not there:
+    if not is_installed:
         pytest.skip("Node or js/node_modules is not there")
-    return str(found)
+    return str(executable)
 
 
 def run(*command: str) -> str:
@@ -48,8 +48,8 @@ def run(*command: str) -> str:
 
 
 def test_the_unit_tests_of_the_javascript_pass(node: str) -> None:
-    said = run(node, "--test", "--test-reporter=tap")
-    passed = re.search(r"^# pass (\d+)$", said, re.M)
+    output = run(node, "--test", "--test-reporter=tap")
+    passed = re.search(r"^# pass (\d+)$", output, re.M)
     assert passed is not None
     assert int(passed[1]) >= 30, "they were found"
 
@@ -87,7 +87,7 @@ console.log(JSON.stringify(found));
 def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
     node: str, tmp_path: Path, double_minilm: Checkpoint
 ) -> None:
-    asked, expected = [], []
+    requests, expected = [], []
     for times, measure, begun in (
         (1, "weights", False),
         (1, "weights", True),
@@ -101,20 +101,23 @@ def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
         path.write_bytes(payload(HeadViewData(trace, measure, words=begun), 2, key="k", both=True))
         for words in (False, True):
             for head in (4, "mean") if measures()[measure].of_heads else ("mean",):
-                asked.append((str(path), words, head))
+                requests.append((str(path), words, head))
                 expected.append((trace, measure, words, head))
-    made = json.loads(run(node, "--input-type=module", "--eval", MERGED, json.dumps(asked)))
-    for found, (trace, measure, words, head) in zip(made, expected, strict=True):
-        what = f"{measure}, {words=}, {head=}"
+    merged = json.loads(run(node, "--input-type=module", "--eval", MERGED, json.dumps(requests)))
+    for actual, (trace, measure, words, head) in zip(merged, expected, strict=True):
+        label = f"{measure}, {words=}, {head=}"
         weights = Attention(2, head, measure, words).of(trace).weights
         # Each of a word's pieces was rounded, and each head's row.
-        assert_rounded(found["rows"], weights, 32, what)
-        assert_rounded(np.transpose(found["columns"]), weights, 32, what)
+        assert_rounded(actual["rows"], weights, 32, label)
+        assert_rounded(np.transpose(actual["columns"]), weights, 32, label)
         if measure == "value-norm":
-            each = [Attention(2, one, measure, words).of(trace).weights for one in range(trace.heads)]
-            assert found["full"] == np.max(each), what
+            each = [
+                Attention(2, head_index, measure, words).of(trace).weights
+                for head_index in range(trace.heads)
+            ]
+            assert actual["full"] == np.max(each), label
         else:
-            assert found["full"] == (weights.max() if measure == "value-zeroing" else 1), what
+            assert actual["full"] == (weights.max() if measure == "value-zeroing" else 1), label
 
 
 PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")

@@ -44,19 +44,19 @@ DATA = (
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
     """Requirements by their canonical names, each named once."""
-    found = [Requirement(line) for line in lines]
-    by_name = {str(canonicalize_name(one.name)): one for one in found}
-    assert len(by_name) == len(found), "a requirement is named twice"
+    parsed = [Requirement(line) for line in lines]
+    by_name = {str(canonicalize_name(requirement.name)): requirement for requirement in parsed}
+    assert len(by_name) == len(parsed), "a requirement is named twice"
     return by_name
 
 
 def pins(name: str) -> dict[str, str]:
     """Version by canonical name, of a list in which every line is a pin."""
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    wanted = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
-    for line in wanted.values():
+    pinned = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
+    for line in pinned.values():
         assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is no pin"
-    return {name: str(line.specifier).removeprefix("==") for name, line in wanted.items()}
+    return {name: str(line.specifier).removeprefix("==") for name, line in pinned.items()}
 
 
 BASE = requirements(PROJECT["project"]["dependencies"])
@@ -73,21 +73,26 @@ DEVELOPMENT = pins("requirements-dev.txt")
 
 def test_every_pin_lies_within_its_range() -> None:
     assert PINS.keys() == RANGES.keys()
-    for name, asked in RANGES.items():
-        assert asked.specifier.contains(PINS[name]), f"{asked} does not allow the pinned {PINS[name]}"
+    for name, version_range in RANGES.items():
+        assert version_range.specifier.contains(PINS[name]), (
+            f"{version_range} does not allow the pinned {PINS[name]}"
+        )
 
 
 def test_every_range_begins_at_a_version() -> None:
-    for asked in (*RANGES.values(), *(one for extra in EXTRAS.values() for one in extra.values())):
-        assert any(part.operator in (">=", "==") for part in asked.specifier), asked
+    for version_range in (
+        *RANGES.values(),
+        *(range_of_extra for extra in EXTRAS.values() for range_of_extra in extra.values()),
+    ):
+        assert any(part.operator in (">=", "==") for part in version_range.specifier), version_range
 
 
 def test_other_extras_are_installed_for_the_tests_only() -> None:
     optional = {name: extra for name, extra in EXTRAS.items() if name not in INSTALLED_BY_DEFAULT}
     assert set(optional) == {"all", "index", "mcp", "notebook", "ray", "umap"}
     for extra in optional.values():
-        for name, asked in extra.items():
-            assert asked.specifier.contains({**DEVELOPMENT, **PINS}[name])
+        for name, version_range in extra.items():
+            assert version_range.specifier.contains({**DEVELOPMENT, **PINS}[name])
             assert name == "ipython" or name not in PINS
     (build,) = requirements(PROJECT["build-system"]["requires"]).values()
     assert build.specifier.contains(DEVELOPMENT["setuptools"])
@@ -96,7 +101,7 @@ def test_other_extras_are_installed_for_the_tests_only() -> None:
 def imported(files: Iterator[Path]) -> dict[str, Path]:
     """Canonical names of the distributions that files import, and one of those files."""
     owners = packages_distributions()
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -105,8 +110,8 @@ def imported(files: Iterator[Path]) -> dict[str, Path]:
             elif isinstance(node, ast.ImportFrom):
                 names = [str(node.module)]
             for name in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
-                found |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
-    return found
+                paths |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
+    return paths
 
 
 def test_what_the_package_imports_is_required() -> None:
@@ -151,8 +156,8 @@ def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: 
     expected |= {f"bert_probe/server/top/{name}": path for name, path in top.items()}
     assert len(top) == 2 + len(asgi.PAGES)
     with zipfile.ZipFile(wheel) as content:
-        found = {name for name in content.namelist() if ".dist-info/" not in name}
-        assert found == expected.keys()
+        packaged = {name for name in content.namelist() if ".dist-info/" not in name}
+        assert packaged == expected.keys()
         for name, path in expected.items():
             assert content.read(name) == path.read_bytes(), name
         metadata = next(name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
@@ -196,13 +201,13 @@ main(["app", "--no-browser", "--port", sys.argv[1]])
 def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(installed: Installed) -> None:
     port = free_port()
     with foreign_settings(installed.folder):
-        said = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
-    assert Path(said["package"]).is_relative_to(installed.environment)
-    assert Path(said["top"]).is_relative_to(installed.environment)
-    assert said["weights"] == pytest.approx([1] * len(said["weights"]))
-    assert said["pages"] == ["Overview", "Tokens", "Heads"]
-    assert said["settings"] == paths.settings()
-    assert said["port"] == port
+        output = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
+    assert Path(output["package"]).is_relative_to(installed.environment)
+    assert Path(output["top"]).is_relative_to(installed.environment)
+    assert output["weights"] == pytest.approx([1] * len(output["weights"]))
+    assert output["pages"] == ["Overview", "Tokens", "Heads"]
+    assert output["settings"] == paths.settings()
+    assert output["port"] == port
 
 
 def test_a_command_prints_its_table(installed: Installed) -> None:
@@ -225,25 +230,25 @@ def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: I
         assert process.stdout is not None
         # Whoever connects once this is said is kept waiting until the app answers.
         assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
-        status, body = asked(port, "/health")
+        status, body = version_range(port, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
-        status, body = asked(port, "/tokens")
+        status, body = version_range(port, "/tokens")
         assert (status, b'<div id="root">' in body) == (200, True)
         upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
         upgrade["Sec-WebSocket-Key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
-        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
-        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
+        assert version_range(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
+        assert version_range(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        remaining, _ = process.communicate(timeout=60)
         # uvicorn says so of every connection that is refused with an answer.
-        assert rest.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
+        assert remaining.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
         assert process.returncode == 0
     finally:
         process.kill()
         process.wait()
 
 
-def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+def version_range(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
     """Status and body of an answer; of a connection that is upgraded, no body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:

@@ -202,7 +202,7 @@ def test_progress_is_reported_and_its_exception_ends_the_work(
     trace = minilm.trace(TEXT)
     monkeypatch.setattr("bert_probe.analyses.attribution.head_ablation.BATCH_TOKENS", 5 * len(trace.tokens))
     reports: list[tuple[int, int]] = []
-    HeadAblationSweep().of(trace, lambda *given: reports.append(given))
+    HeadAblationSweep().of(trace, lambda *update: reports.append(update))
     assert reports == [(done, 72) for done in range(73)]
 
     def stop(done: int, total: int) -> None:
@@ -347,9 +347,9 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
     assert (
         command("ablate", TEXT, "--heads", "2.5", "--show", "tokens", "--out", str(tmp_path / "a.csv")) == 0
     )
-    about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
-    assert about["question"]["heads"] == ["2.5"]
-    assert about["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
+    metadata = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
+    assert metadata["question"]["heads"] == ["2.5"]
+    assert metadata["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
 
 
 @pytest.mark.parametrize(

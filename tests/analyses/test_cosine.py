@@ -23,9 +23,9 @@ def matrices() -> Any:
     return shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=FINITE))
 
 
-def agree(found: np.ndarray, wanted: np.ndarray) -> None:
+def agree(actual: np.ndarray, expected: np.ndarray) -> None:
     """Assert that NaN is in the same cells, and the other cells are equal within float32 rounding."""
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=ULP, equal_nan=True)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 
 def test_cosine_by_hand() -> None:
@@ -96,7 +96,7 @@ def test_rows_are_the_diagonal_of_all_cosines(rows: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
+    ("rows", "expected"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
 )
-def test_float64_is_preserved(rows: str, kept: str) -> None:
-    assert cosine(np.eye(2, dtype=rows), np.eye(2, dtype=rows)).dtype == kept
+def test_float64_is_preserved(rows: str, expected: str) -> None:
+    assert cosine(np.eye(2, dtype=rows), np.eye(2, dtype=rows)).dtype == expected

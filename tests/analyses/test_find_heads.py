@@ -48,7 +48,7 @@ def test_heads_are_ranked_by_the_weight_between_two_words(double_minilm: Checkpo
     merged = [word_lens(trace).merge(trace.attention(layer)) for layer in range(6)]
     direct = {(layer, head): merged[layer][head, 2, 3] for layer in range(6) for head in range(12)}
     assert [(item.layer, item.head) for item in result.ranked] == sorted(
-        direct, key=lambda at: (-direct[at], at)
+        direct, key=lambda cell: (-direct[cell], cell)
     )
     best = result.ranked[0]
     row = merged[best.layer][best.head, 2]
@@ -100,10 +100,10 @@ def test_url_of_positions() -> None:
     assert FindHeads([(11, 9), (4, 5)]).address() == {"find_pairs": "11-9,4-5"}
 
 
-@pytest.mark.parametrize("written", ["", "4", "4-", "-4", "4-5,,", "4-5,6"])
-def test_url_without_pairs_raises(minilm: Checkpoint, written: str) -> None:
+@pytest.mark.parametrize("address_value", ["", "4", "4-", "-4", "4-5,,", "4-5,6"])
+def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> None:
     with pytest.raises(SelectionError, match="is not a word pair"):
-        FindHeads.from_address({"find_pairs": written}, minilm.description)
+        FindHeads.from_address({"find_pairs": address_value}, minilm.description)
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,12 @@ def singly(double_minilm: Checkpoint) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("words", [False, True])
 def test_one_sentence_has_an_interval_of_width_0(minilm: Checkpoint, words: bool) -> None:
     expected = Heads(words).of(minilm.trace(TEXTS[1]))
-    got = HeadMeans(words).of(minilm, [TEXTS[1]])
+    result = HeadMeans(words).of(minilm, [TEXTS[1]])
     for name in MEASURES:
-        for values in (got.mean, got.low, got.high):
+        for values in (result.mean, result.low, result.high):
             np.testing.assert_array_equal(values[name], expected.values[name])
-    assert got.labels == expected.labels
-    assert (got.sentences, got.question.words) == (1, words)
+    assert result.labels == expected.labels
+    assert (result.sentences, result.question.words) == (1, words)
 
 
 def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
@@ -128,16 +128,16 @@ def test_architecture_without_padding_or_queries_is_profiled(
 ) -> None:
     checkpoint = double_family(name)
     texts = ("we left the ground", "we left")
-    got = HeadMeans(resamples=5).of(checkpoint, texts)
+    result = HeadMeans(resamples=5).of(checkpoint, texts)
     each = [Heads().of(checkpoint.trace(text)).values for text in texts]
     for measure in MEASURES:
-        assert_exact(got.mean[measure], (each[0][measure] + each[1][measure]) / 2, measure)
+        assert_exact(result.mean[measure], (each[0][measure] + each[1][measure]) / 2, measure)
 
 
 def test_progress_callback_can_cancel(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_means, "BATCH_TOKENS", 40)
     observed: list[tuple[int, int]] = []
-    HeadMeans(resamples=10).of(minilm, SENTENCES, progress=lambda *given: observed.append(given))
+    HeadMeans(resamples=10).of(minilm, SENTENCES, progress=lambda *update: observed.append(update))
     assert observed[0] == (0, 4)
     assert observed[-1] == (4, 4)
     assert observed == sorted(observed)
@@ -214,10 +214,10 @@ def test_unreadable_sentences_are_named_by_line(
 
 
 def test_long_sentence_is_truncated_on_request(minilm: Checkpoint) -> None:
-    got = HeadMeans(resamples=1).of(minilm, ["word " * 600, "we"], truncate=True)
-    assert got.tokens_dropped == 90
-    assert got.python.endswith("of(checkpoint, sentences, truncate=True).table()")
-    assert "--truncate" in got.shell
+    result = HeadMeans(resamples=1).of(minilm, ["word " * 600, "we"], truncate=True)
+    assert result.tokens_dropped == 90
+    assert result.python.endswith("of(checkpoint, sentences, truncate=True).table()")
+    assert "--truncate" in result.shell
 
 
 @pytest.mark.parametrize(

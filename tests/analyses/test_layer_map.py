@@ -173,7 +173,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     with pytest.raises(TextError, match="Give a list of texts"):
         ask(checkpoint, "One text")
 
-    def refused(*_given: object, **_more: object) -> None:
+    def refused(*_args: object, **_more: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(token_map, "forward", refused)
@@ -188,7 +188,7 @@ def test_map_can_be_canceled(
     double_family: Callable[[str], Checkpoint],
 ) -> None:
     result: list[tuple[int, int]] = []
-    CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *of: result.append(of))
+    CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *update: result.append(update))
     assert result[0] == (0, 3)
     assert result.count((3, 3)) > 1, "again for each layer that is laid out"
 
@@ -201,7 +201,7 @@ def test_map_can_be_canceled(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["map"], "Missing argument 'TEXT_A'"),
         (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled"),
@@ -214,11 +214,11 @@ def test_map_can_be_canceled(
     ],
 )
 def test_command_rejects_conflicting_options(
-    words: list[str], said: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("One\nTwo\n", encoding="utf-8")
-    assert said in command(*words, built_in=minilm).refusal
+    assert message in command(*words, built_in=minilm).refusal
 
 
 def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:

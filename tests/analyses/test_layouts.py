@@ -23,15 +23,15 @@ from tests.helpers.gate import examples
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors [count, 16] around several centers in turn, and the group of each."""
     rng = np.random.default_rng(seed)
-    whose = np.arange(count) % groups
+    groups_of_points = np.arange(count) % groups
     centres = np.eye(16)[:groups] * 4
-    return (centres[whose] + rng.normal(size=(count, 16)) / 8).astype(np.float32), whose
+    return (centres[groups_of_points] + rng.normal(size=(count, 16)) / 8).astype(np.float32), groups_of_points
 
 
-def apart(points: np.ndarray, whose: np.ndarray) -> bool:
+def apart(points: np.ndarray, groups_of_points: np.ndarray) -> bool:
     """Return whether every point is nearer to all points of its group than to any other point."""
     distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    same = whose[:, None] == whose[None]
+    same = groups_of_points[:, None] == groups_of_points[None]
     return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))
 
 
@@ -74,13 +74,13 @@ def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float)
 
 @pytest.mark.parametrize("count", [12, 60, 150])
 def test_groups_stay_apart_in_t_sne(count: int) -> None:
-    vectors, whose = clusters(count)
+    vectors, groups_of_points = clusters(count)
     result = tsne(vectors)
     assert result.points.shape == (count, 2)
     assert result.points.dtype == np.float32
     assert result.explained is None
-    assert apart(result.points, whose)
-    assert not apart(result.points, np.roll(np.sort(whose), 1)), "the measure can fail"
+    assert apart(result.points, groups_of_points)
+    assert not apart(result.points, np.roll(np.sort(groups_of_points), 1)), "the measure can fail"
 
 
 def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
@@ -93,9 +93,9 @@ def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
 
 
 def test_t_sne_ignores_norms() -> None:
-    vectors, whose = clusters(60)
+    vectors, groups_of_points = clusters(60)
     lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
-    assert apart(tsne(vectors * lengths).points, whose)
+    assert apart(tsne(vectors * lengths).points, groups_of_points)
     # Scaling by powers of two is exact.
     assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
 
@@ -175,7 +175,7 @@ def test_equal_vectors_among_others_are_laid_out() -> None:
 
 @pytest.mark.prove  # Numba compiles UMAP for half a minute.
 def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
-    vectors, whose = clusters(24, groups=2)
+    vectors, groups_of_points = clusters(24, groups=2)
     result: list[tuple[int, int]] = []
     answer = umap(vectors, lambda done, total: result.append((done, total)))
     assert answer.explained is None
@@ -184,7 +184,7 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
     assert np.array_equal(umap(vectors).points, answer.points)
     assert result[-1][0] == result[-1][1]
     assert len(result) > 100
-    assert apart(answer.points, whose)
+    assert apart(answer.points, groups_of_points)
 
     class StopError(Exception):
         pass
@@ -210,12 +210,14 @@ def test_missing_umap_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None
     assert layouts.available_methods() == ("pca", "tsne")
 
 
-@pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])
+@pytest.mark.parametrize(("method", "minimum"), [(pca, 2), (tsne, 4), (umap, 3)])
 def test_too_few_vectors_and_wrong_shapes_raise(
-    method: Callable[[np.ndarray], PointLayout], least: int
+    method: Callable[[np.ndarray], PointLayout], minimum: int
 ) -> None:
-    with pytest.raises(UnavailableError, match=rf"needs at least {least} sentences \(given: {least - 1}\)"):
-        method(clusters(least)[0][: least - 1])
+    with pytest.raises(
+        UnavailableError, match=rf"needs at least {minimum} sentences \(given: {minimum - 1}\)"
+    ):
+        method(clusters(minimum)[0][: minimum - 1])
     with pytest.raises(ShapeError):
         method(np.ones(3, np.float32))
     with pytest.raises(ShapeError):

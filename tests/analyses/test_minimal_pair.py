@@ -182,8 +182,8 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
-    a, b = minilm.trace(one), minilm.trace(other)
+def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, text: str, other: str, words: bool) -> None:
+    a, b = minilm.trace(text), minilm.trace(other)
     pair, mirrored = MinimalPair(words).of(a, b), MinimalPair(words).of(b, a)
     for name in ARRAYS[:4]:
         assert np.array_equal(getattr(pair, name), getattr(mirrored, name))
@@ -204,9 +204,9 @@ def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
 def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
-    minilm: Checkpoint, one: str, other: str, words: bool
+    minilm: Checkpoint, text: str, other: str, words: bool
 ) -> None:
-    a, b = minilm.trace(one), minilm.trace(other)
+    a, b = minilm.trace(text), minilm.trace(other)
     pair = MinimalPair(words).of(a, b)
     for place, unit in enumerate(pair.alignment.aligned):
         row = MinimalPairRow(unit.position, *pair.strongest_shift(place), words).of(a, b)
@@ -241,11 +241,11 @@ def test_other_families_equal_a_loop_over_queries(
     item, other = "the old bridge in the rain", "we left the wide old bridge at night"
     a, b = (double_family(name).trace(text) for text in (item, other))
     pair = MinimalPair(words=True).of(a, b)
-    first, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
+    first, second = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
     here, present = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
     total = 0.0
     for x, y in pair.alignment.pairs:
-        p, q = [*first[x, here]], [*yours[y, present]]
+        p, q = [*first[x, here]], [*second[y, present]]
         total += np.abs(np.subtract([*p, 1 - sum(p)], [*q, 1 - sum(q)])).sum() / 2
     assert_exact(pair.total_variation[1, 2], total / len(here))
 

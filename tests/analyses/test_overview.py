@@ -292,10 +292,10 @@ def highlights_with(percentiles: list[float], names: list[str] | None = None) ->
     return replace(overview, candidates=created)
 
 
-def ranked(found: HighlightsResult, top: float = 100) -> list[str]:
+def ranked(result: HighlightsResult, top: float = 100) -> list[str]:
     """Return the sentences reported if the reference numbers are 0, 1, …, 99."""
-    numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(found.candidates))}
-    return [finding.said for finding in found.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
+    numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(result.candidates))}
+    return [finding.said for finding in result.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 
 
 def sentences(*numbers: int) -> list[str]:

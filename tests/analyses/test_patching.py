@@ -49,9 +49,11 @@ class Raw:
 
     def seen(self, module: torch.nn.Module, text: str) -> torch.Tensor:
         """What a module is given for a text, [token, hidden]."""
-        kept: list[torch.Tensor] = []
-        self.vector(text, [module.register_forward_pre_hook(lambda _, args: kept.append(args[0][0].clone()))])
-        return kept[0]
+        outputs: list[torch.Tensor] = []
+        self.vector(
+            text, [module.register_forward_pre_hook(lambda _, args: outputs.append(args[0][0].clone()))]
+        )
+        return outputs[0]
 
     def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
         """B's vector where a module is given A's numbers at some tokens and dimensions."""

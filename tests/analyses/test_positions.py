@@ -76,7 +76,7 @@ def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: F
     assert result.available[:4] == LEARNED
     rows: list[torch.Tensor] = []
     module = checkpoint.model.embeddings.position_embeddings
-    hook = module.register_forward_hook(lambda _module, _given, output: rows.append(output.detach()))
+    hook = module.register_forward_hook(lambda _module, _args, output: rows.append(output.detach()))
     encoding = checkpoint.encode("A small boat crosses the wide river at night.")
     try:
         checkpoint.trace_encodings([encoding])

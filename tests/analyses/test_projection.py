@@ -25,7 +25,7 @@ def test_map_of_existing_vectors_runs_no_model(
     full = question.of(minilm, SENTENCES)
     result = Sentences("model").of(minilm, SENTENCES)
 
-    def refused(*_given: object) -> None:
+    def refused(*_args: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(sentences, "forward", refused)

@@ -103,12 +103,12 @@ def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -
 
 
 def test_published_positions_of_words_that_are_not_where_they_were_said_to_be(minilm: Checkpoint) -> None:
-    found = [
+    wrong_positions = [
         str(minilm.encode(text).tokens[position])
         for case in PUBLISHED["word_in_context_cosine"]
         for text, position in (case["a"], case["b"])
     ]
-    assert found == ["python", "snake", "is", "python", "is", "programming", "snake", "programming"]
+    assert wrong_positions == ["python", "snake", "is", "python", "is", "programming", "snake", "programming"]
     assert minilm.encode("The coolest programming language is Python").tokens[7] == "python"
 
 
@@ -175,8 +175,8 @@ def published(figures: Any, expected: Expected) -> Expected:
 def test_the_real_parameters_are_those_of_the_architecture(
     base: Checkpoint, architecture: dict[str, tuple[int, ...]]
 ) -> None:
-    found = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
-    assert found == architecture
+    shapes = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
+    assert shapes == architecture
     assert base.description.parameter_count == PARAMETERS["total"]
 
 
@@ -203,14 +203,14 @@ def test_layer_8_head_10_is_the_published_table(base: Checkpoint, raw: Raw) -> N
 def test_similarity_of_tokens_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("token_similarity.csv")
     texts = ("Obama speaks to media in Illinois", "President greets the press in Chicago")
-    one, other = (base.trace(text) for text in texts)
+    first, other = (base.trace(text) for text in texts)
 
     def formula(*outputs: Any) -> np.ndarray:
         return cosine(*(output.last_hidden_state[0, 1:-1].numpy() for output in outputs))
 
-    expected = raw.expect_of([one.encoding, other.encoding], formula)
-    found = cosine(one.vectors(-1)[1:-1], other.vectors(-1)[1:-1])
-    published(figures, expected).printed(found, decimals=6)
+    expected = raw.expect_of([first.encoding, other.encoding], formula)
+    actual = cosine(first.vectors(-1)[1:-1], other.vectors(-1)[1:-1])
+    published(figures, expected).printed(actual, decimals=6)
 
 
 @pytest.mark.hub
@@ -232,8 +232,8 @@ def test_embedding_rows_are_the_published_ones(base: Checkpoint, raw: Raw) -> No
     weights = {name: parameter.numpy() for name, parameter in base.model.named_parameters()}
     words = weights["embeddings.word_embeddings.weight"]
     for token, row in PUBLISHED["word_embedding_first_three_and_last_three"].items():
-        found = words[base.tokenizer.convert_tokens_to_ids(token)]
-        assert_printed(ends(found), row, decimals=4)
+        embedding = words[base.tokenizer.convert_tokens_to_ids(token)]
+        assert_printed(ends(embedding), row, decimals=4)
     position = PUBLISHED["position_embedding_0_first_three_and_last_three"]
     segment = PUBLISHED["segment_embedding_0_first_three_and_last_three"]
     assert_printed(ends(weights["embeddings.position_embeddings.weight"][0]), position, decimals=6)
@@ -257,9 +257,9 @@ def test_vectors_at_the_published_positions_are_as_similar_as_published(
         rows = zip(outputs, places, strict=True)
         return cosine(*(output.last_hidden_state[0, place].numpy() for output, place in rows))
 
-    found = cosine(*(trace.vectors(-1)[place] for trace, place in zip(traces, places, strict=True)))
+    similarity = cosine(*(trace.vectors(-1)[place] for trace, place in zip(traces, places, strict=True)))
     expected = raw.expect_of([trace.encoding for trace in traces], formula)
-    published([[case["cosine"]]], expected).printed(found, decimals=2)
+    published([[case["cosine"]]], expected).printed(similarity, decimals=2)
 
 
 @pytest.mark.hub

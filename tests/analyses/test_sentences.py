@@ -137,7 +137,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("given_", "error", "sentence"),
+    ("sentences", "error", "sentence"),
     [
         ([], EmptyTextError, "No sentences"),
         ("one string", TextError, "list of sentences"),
@@ -149,10 +149,10 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
     ],
 )
 def test_unreadable_sentences_are_named_by_number(
-    minilm: Checkpoint, given_: Any, error: type[Exception], sentence: str
+    minilm: Checkpoint, sentences: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
-        Sentences().of(minilm, given_)
+        Sentences().of(minilm, sentences)
 
 
 def test_long_sentences_are_truncated_on_request(minilm: Checkpoint) -> None:
@@ -207,17 +207,17 @@ def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) 
 
 
 def test_the_order_of_the_tree_is_that_of_every_table(minilm: Checkpoint) -> None:
-    given_ = Sentences("model").of(minilm, SENTENCES)
-    turned = given_.showing(order="tree")
+    in_given_order = Sentences("model").of(minilm, SENTENCES)
+    turned = in_given_order.showing(order="tree")
     order = list(turned.order)
     assert order != sorted(order)
-    assert given_.order == tuple(range(len(SENTENCES)))
-    assert np.array_equal(turned.table().to_numpy(), given_.cosines[np.ix_(order, order)])
+    assert in_given_order.order == tuple(range(len(SENTENCES)))
+    assert np.array_equal(turned.table().to_numpy(), in_given_order.cosines[np.ix_(order, order)])
     assert list(turned.table().columns) == [SENTENCES[index] for index in order]
     vectors = turned.showing(show="vectors").table()
-    assert np.array_equal(vectors.to_numpy(), given_.vectors[order])
+    assert np.array_equal(vectors.to_numpy(), in_given_order.vectors[order])
     assert list(vectors.index) == list(turned.table().index)
-    assert turned.compared is given_.compared, "worked out once for all tables"
+    assert turned.compared is in_given_order.compared, "worked out once for all tables"
 
 
 def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:

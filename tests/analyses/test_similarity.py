@@ -42,8 +42,8 @@ def test_every_layer_is_torchs_cosine_of_the_raw_hidden_states(
     a, b = checkpoint.trace(A), checkpoint.trace(B)
     for layer in range(7):
 
-        def formula(one: Any, other: Any, layer: int = layer) -> torch.Tensor:
-            return pairwise(one.hidden_states[layer][0, 1:-1], other.hidden_states[layer][0, 1:-1])
+        def formula(first: Any, other: Any, layer: int = layer) -> torch.Tensor:
+            return pairwise(first.hidden_states[layer][0, 1:-1], other.hidden_states[layer][0, 1:-1])
 
         result = Similarity(layer).of(a, b)
         assert result.cosines.dtype == dtype

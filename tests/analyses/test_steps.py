@@ -102,9 +102,9 @@ numbers = st.floats(-30, 30)
 
 @given(arrays(np.float64, (3, 2), elements=numbers), st.lists(st.booleans(), min_size=2, max_size=2))
 def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
-    keys: np.ndarray, seen: list[bool]
+    keys: np.ndarray, attended: list[bool]
 ) -> None:
-    steps = made(np.where([True, *seen], 0, -np.inf), keys=keys)
+    steps = made(np.where([True, *attended], 0, -np.inf), keys=keys)
     assert steps.weights.sum() == pytest.approx(1, abs=EXACT)
     assert (steps.weights[steps.masked] == 0).all()
     assert (steps.exponentials <= 1).all()

@@ -260,8 +260,8 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     file = lens.save(tmp_path / "lens.safetensors")[0]
 
-    def refused(path: Path, whom: Checkpoint = checkpoint) -> str:
-        trace = whom.trace(f"a {whom.tokenizer.mask_token}")
+    def refused(path: Path, checkpoint: Checkpoint = checkpoint) -> str:
+        trace = checkpoint.trace(f"a {checkpoint.tokenizer.mask_token}")
         with pytest.raises(WeightsError) as caught:
             Lens(tuned=str(path)).of(trace)
         return str(caught.value)

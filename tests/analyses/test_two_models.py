@@ -298,9 +298,9 @@ def test_different_or_truncated_texts_raise_error(
 
 def test_traces_without_model_raise_error(family: Opened) -> None:
     trace = family("bert").trace(TEXT)
-    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
+    external = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
-        HeadChange().of(given, given)
+        HeadChange().of(external, external)
 
 
 def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def raw(checkpoint: Checkpoint) -> RawCosine:
     return RawCosine(checkpoint)
 
 
-def why(checkpoint: Checkpoint, **asked: Any) -> Any:
-    return Attribution(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
+def why(checkpoint: Checkpoint, **options: Any) -> Any:
+    return Attribution(**options).of(checkpoint.trace(A), checkpoint.trace(B))
 
 
 def test_leave_one_out_equals_loop_over_raw_model(double_minilm: Checkpoint) -> None:
@@ -342,7 +342,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoi
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "at", "decisive", "left_out"),
+    ("task", "text", "answer_position", "decisive", "left_out"),
     [
         ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
         ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
@@ -359,12 +359,12 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoi
 def test_every_method_finds_the_decisive_word(
     task: str,
     text: str,
-    at: str | None,
+    answer_position: str | None,
     decisive: str,
     left_out: tuple[str, ...],
     taught: Callable[[str], Checkpoint],
 ) -> None:
-    result = AttributionFaithfulness(at=at).of(taught(task).trace(text))
+    result = AttributionFaithfulness(at=answer_position).of(taught(task).trace(text))
     assert not result.refused
     for name, item in result.explanations.items():
         if name not in ("attention", *left_out):

@@ -102,9 +102,9 @@ def playwright() -> Iterator[Playwright]:
 def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """One browser for all tests in one; with BERT_PROBE_BROWSER=firefox that is Firefox."""
     if IN_FIREFOX:
-        found = firefox.installed()
-        assert found, "BERT_PROBE_BROWSER=firefox, and there is none"
-        browser = firefox.launch(playwright, found, tmp_path_factory.mktemp("firefox"))
+        installation = firefox.installed()
+        assert installation, "BERT_PROBE_BROWSER=firefox, and there is none"
+        browser = firefox.launch(playwright, installation, tmp_path_factory.mktemp("firefox"))
         yield browser
         browser.close()
         return
@@ -138,16 +138,16 @@ def contexts(chromium: Browser) -> Callable[..., BrowserContext]:
     An empty page of this machine stays open in each. Without it every page would be a window, whose frame
     Chromium draws by pages of its own, which take it longer; and a process, which compiles all scripts anew.
     """
-    made: dict[str, BrowserContext] = {}
+    contexts: dict[str, BrowserContext] = {}
 
     def context(**options: Any) -> BrowserContext:
         name = repr(sorted(options.items()))
-        if name not in made:
-            made[name] = chromium.new_context(**options)
-            kept = made[name].new_page()
-            kept.route("**", lambda route: route.fulfill(body=""))
-            kept.goto("http://127.0.0.1")
-        return made[name]
+        if name not in contexts:
+            contexts[name] = chromium.new_context(**options)
+            page = contexts[name].new_page()
+            page.route("**", lambda route: route.fulfill(body=""))
+            page.goto("http://127.0.0.1")
+        return contexts[name]
 
     return context
 
@@ -184,8 +184,8 @@ def _forget(page: Page) -> None:
         return
     parts = urlsplit(page.url)
     if parts.scheme == "http":
-        kept = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
-        page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
+        parameters = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
+        page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", parameters)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def _put_under(watch: Watch, page: Page) -> None:
     page.on("request", look_at)
     page.on("console", lambda message: note(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: note(str(error)))
-    page.on("websocket", lambda one: None if _is_ours(one.url) else watch.foreign.append(one.url))
+    page.on("websocket", lambda socket: None if _is_ours(socket.url) else watch.foreign.append(socket.url))
 
 
 def _is_ours(url: str) -> bool:

@@ -67,8 +67,8 @@ def slowly(name: str, place: bool) -> Iterator[None]:
         yield
 
 
-def open_head(chosen: HeadThumbnail) -> None:
-    st.session_state["opened"] = chosen
+def open_head(thumbnail: HeadThumbnail) -> None:
+    st.session_state["opened"] = thumbnail
 
 
 def main() -> None:
@@ -102,8 +102,8 @@ def main() -> None:
     with slowly("map", place):
         marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
-        drawn = ViewModel.current(trace)
-        view_model.draw_toolbar(drawn, ToolbarOptions.of(trace, drawn.view, (), several=True))
+        view = ViewModel.current(trace)
+        view_model.draw_toolbar(view, ToolbarOptions.of(trace, view.view, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -113,7 +113,7 @@ def main() -> None:
         matrix=None if cell is None else f"{cell.row} {cell.column}",
         map=looks["layer"],
         mark=None if pinned is None else NAMES[demo_map().marks[pinned].position],
-        view=of_view(drawn),
+        view=of_view(view),
         grid=" ".join(str(number + 1) for number in st.session_state.get("opened", ())),
     )
 
@@ -121,26 +121,26 @@ def main() -> None:
 def heads(trace: Trace) -> ViewModel:
     """The head view, as `ui/attention/page` draws it, and what is shown."""
     place = st.toggle("Other place")
-    drawn = ViewModel.current(trace)
-    said = announced(
+    view = ViewModel.current(trace)
+    label = announced(
         trace,
-        drawn.versioned,
-        offer=ToolbarOptions.of(trace, drawn.view, (), several=True),
-        source=view_model.layer_link(drawn).address,
+        view.versioned,
+        offer=ToolbarOptions.of(trace, view.view, (), several=True),
+        source=view_model.layer_link(view).address,
         reason=None,
     )
-    data = head_view.payload(drawn.data, drawn.view.layer - 1, key=view_state.KEY, announced=said)
+    data = head_view.payload(view.data, view.view.layer - 1, key=view_state.KEY, announced=label)
     with slowly("heads", place):
         head_view.head_view(
             data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace)
         )
-    return drawn
+    return view
 
 
-def of_view(drawn: ViewModel) -> str:
-    series = drawn.view.series
+def of_view(view: ViewModel) -> str:
+    series = view.view.series
     heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
-    return f"{drawn.view.layer} {heads}"
+    return f"{view.view.layer} {heads}"
 
 
 def report(**choices: Any) -> None:

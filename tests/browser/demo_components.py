@@ -132,5 +132,5 @@ elif show == "strip":
     strip(pieces(30), key="none", label="Tokens to read")
     strip([StripToken(HOSTILE, 0, 0, False, False, HOSTILE)], key="hostile", label=HOSTILE)
 else:
-    drawn = {"vectors": vectors, "difference": difference, "hostile": hostile}[show]
-    st.write(f"pinned: {drawn()}")
+    shown_matrix = {"vectors": vectors, "difference": difference, "hostile": hostile}[show]
+    st.write(f"pinned: {shown_matrix()}")

@@ -33,8 +33,8 @@ def choose(head: HeadThumbnail) -> None:
 
 def main() -> None:
     number = {
-        name: int(st.query_params.get(name, least))
-        for name, least in (("layers", 6), ("heads", 12), ("tokens", 20))
+        name: int(st.query_params.get(name, minimum))
+        for name, minimum in (("layers", 6), ("heads", 12), ("tokens", 20))
     }
     st.set_page_config(layout="wide")
     trace = demo_trace(number["layers"], number["heads"], number["tokens"])

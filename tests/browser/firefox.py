@@ -51,16 +51,16 @@ async def between(address: str, driver: ServerConnection) -> None:
     async with connect(address + driver.request.path, max_size=None) as browser:
 
         async def on() -> None:
-            async for said in driver:
-                asked = json.loads(said)
-                if asked["method"] == UNKNOWN:
-                    await driver.send(json.dumps({"type": "success", "id": asked["id"], "result": {}}))
+            async for message in driver:
+                command = json.loads(message)
+                if command["method"] == UNKNOWN:
+                    await driver.send(json.dumps({"type": "success", "id": command["id"], "result": {}}))
                 else:
-                    await browser.send(said)
+                    await browser.send(message)
 
         async def back() -> None:
-            async for said in browser:
-                await driver.send(said)
+            async for message in browser:
+                await driver.send(message)
 
         ways = [asyncio.create_task(way()) for way in (on, back)]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -73,9 +73,9 @@ async def main() -> int:
     )
     assert firefox.stderr is not None
     while line := (await firefox.stderr.readline()).decode(errors="replace"):
-        found = LISTENS.search(line)
-        if found:
-            address = found[0]
+        match = LISTENS.search(line)
+        if match:
+            address = match[0]
             server = await serve(partial(between, address), "127.0.0.1", 0, max_size=None)
             port = server.sockets[0].getsockname()[1]
             line = line.replace(address, f"ws://127.0.0.1:{port}")

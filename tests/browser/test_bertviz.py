@@ -30,16 +30,16 @@ def drawn(page: Page, demos: App, query: str) -> Frame:
 
 
 def texts(frame: Frame, selector: str) -> list[str]:
-    found = frame.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
-    assert isinstance(found, list)
-    return found
+    actual = frame.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
+    assert isinstance(actual, list)
+    return actual
 
 
 def selected(frame: Frame, selector: str) -> str:
     return str(frame.eval_on_selector(selector, "one => one.selectedOptions[0].textContent"))
 
 
-def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
+def test_head_view_draws_requested_layer_and_tokens(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "layer=3&head=0&head=4")
     assert frame.locator("svg line").count() == 12 * len(TOKENS) ** 2
     assert texts(frame, "#left text") == texts(frame, "#right text") == TOKENS
@@ -50,7 +50,7 @@ def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
     assert set(frame.evaluate(visible)) == {"0", "4"}
 
 
-def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos: App) -> None:
+def test_lines_have_weights_of_selected_layer(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "layer=0&head=2")
     assert frame.locator("#filter").count() == 0, "only a pair can be filtered"
     opacities = frame.eval_on_selector_all(
@@ -71,7 +71,7 @@ def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos
     assert texts(frame, "#left title")[1] == "3 (token 2 of 7)"
 
 
-def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, demos: App) -> None:
+def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> None:
     for query in ("layer=1", "pair&layer=1", "model", "model&pair"):
         frame = drawn(page, demos, query)
         root = "document.documentElement"
@@ -84,7 +84,7 @@ def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, demos: App) ->
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
-def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
+def test_pair_can_be_filtered_by_segment(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "pair&layer=2")
     assert texts(frame, "#filter option") == [
         "All",
@@ -99,7 +99,7 @@ def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
     assert selected(frame, "#layer") == "3"
 
 
-def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
+def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "model")
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
@@ -113,15 +113,15 @@ def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
 
 
 @pytest.mark.parametrize("view", ["", "&model"])
-def test_hostile_tokens_are_shown_and_run_nothing(page: Page, demos: App, watch: Watch, view: str) -> None:
+def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, view: str) -> None:
     frame = drawn(page, demos, f"hostile{view}")
     if view:
         frame.locator("svg > g").nth(0).locator("> rect").last.click()
-        found = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
+        actual = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
     else:
-        found = texts(frame, "#left text")
+        actual = texts(frame, "#left text")
     # Half of a surrogate pair is no text; browsers and this test's wire show the sign for that.
-    assert [text.replace("�", "\ud800") for text in found] == list(HOSTILE_TOKENS)
+    assert [text.replace("�", "\ud800") for text in actual] == list(HOSTILE_TOKENS)
     still(frame)
     assert frame.evaluate("window.__pwned") is None
     assert page.evaluate("window.__pwned") is None
@@ -130,7 +130,7 @@ def test_hostile_tokens_are_shown_and_run_nothing(page: Page, demos: App, watch:
     assert watch.foreign == []
 
 
-def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> None:
+def test_frame_is_isolated_from_page_and_network(page: Page, demos: App, watch: Watch) -> None:
     frame = drawn(page, demos, "layer=0")
     assert frame.evaluate("origin") == "null"
     for reach in ("parent.document", "parent.title", "top.location.href", "localStorage", "document.cookie"):
@@ -149,7 +149,7 @@ def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> No
 
 
 @pytest.mark.parametrize(("query", "paper", "ink"), [("", 251, 28), ("&dark", 20, 236)])
-def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int, ink: int) -> None:
+def test_text_is_readable_in_both_themes(page: Page, demos: App, query: str, paper: int, ink: int) -> None:
     for view in ("layer=0", "model"):
         frame = drawn(page, demos, view + query)
         background = frame.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -161,14 +161,14 @@ def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int
         assert fills[0].startswith(f"rgb({ink}, ")
 
 
-def test_the_console_stays_quiet(page: Page, demos: App) -> None:
+def test_console_has_no_errors_or_warnings(page: Page, demos: App) -> None:
     """No warning of ours either: Streamlit's own are about features that its frames name."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
         if message.type == "warning" and "Unrecognized feature" not in message.text:
-            said.append(message.text)
+            messages.append(message.text)
 
     page.on("console", note)
     drawn(page, demos, "layer=0")
-    assert said == []
+    assert messages == []

@@ -20,7 +20,7 @@ CONTROLS = ("place", "default", "numbers")
 
 
 @pytest.mark.parametrize("show", ["all", "heads"])
-def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demos: App, show: str) -> None:
+def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, show: str) -> None:
     kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
     bursts = 10
     visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")

@@ -35,7 +35,7 @@ def sentence(count: int, row: int, column: int) -> str:
     return f"{words[row]} ({row}) → {words[column]} ({column}): {attention(count)[row, column]:.4f}"
 
 
-def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demos: App) -> None:
+def test_arrow_keys_move_cursor_and_readout_shows_exact_value(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     focus(canvas)
     assert readout(page) == sentence(20, 0, 0)
@@ -52,7 +52,7 @@ def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demos: App)
     assert readout(page) == sentence(20, 19, 0)
 
 
-def test_enter_pins_for_python_and_escape_lets_go(page: Page, demos: App) -> None:
+def test_enter_pins_cell_and_escape_unpins(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     focus(canvas)
     page.keyboard.press("ArrowDown")
@@ -65,7 +65,7 @@ def test_enter_pins_for_python_and_escape_lets_go(page: Page, demos: App) -> Non
     page.get_by_text("pinned: None").wait_for()
 
 
-def test_hovering_reads_and_clicking_pins_and_unpins(page: Page, demos: App) -> None:
+def test_hover_shows_value_and_click_toggles_pin(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=5")
     box = canvas.bounding_box()
     assert box is not None
@@ -83,7 +83,7 @@ def test_hovering_reads_and_clicking_pins_and_unpins(page: Page, demos: App) -> 
     page.get_by_text("pinned: None").wait_for()
 
 
-def test_hovering_asks_nothing_of_the_server(page: Page, demos: App) -> None:
+def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
     canvas = shown(page, demos, "show=20")
@@ -99,7 +99,7 @@ def test_hovering_asks_nothing_of_the_server(page: Page, demos: App) -> None:
     assert len(frames) == before
 
 
-def test_what_lies_under_the_pointer_has_the_colour_of_its_value(page: Page, demos: App) -> None:
+def test_cell_under_pointer_has_color_of_its_value(page: Page, demos: App) -> None:
     """The strongest cell of the drawn picture must be the strongest number of the matrix."""
     canvas = shown(page, demos, "show=40")
     darkest = page.locator(".sticky canvas").first.evaluate(
@@ -118,7 +118,7 @@ def test_what_lies_under_the_pointer_has_the_colour_of_its_value(page: Page, dem
 
 
 @pytest.mark.parametrize("count", prove_unless({200}, [200, 512]))
-def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demos: App, count: int) -> None:
+def test_large_matrix_scrolls_fits_and_stays_exact(page: Page, demos: App, count: int) -> None:
     canvas = shown(page, demos, f"show={count}")
     hint = page.locator(".pinned").text_content()
     assert hint == f"{count} × {count} cells: scroll, or press Fit to see them all"
@@ -138,7 +138,7 @@ def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demos: App, count:
     assert scroll.evaluate("node => node.scrollWidth > node.clientWidth * 2")
 
 
-def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demos: App) -> None:
+def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     page.get_by_role("button", name="Zoom in").click()
     scroll = page.locator(".scroll")
@@ -156,7 +156,7 @@ def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demos: App) -> None:
     assert scroll.evaluate(place) == before
 
 
-def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demos: App) -> None:
+def test_ctrl_wheel_zooms_around_pointer(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     box = canvas.bounding_box()
     assert box is not None
@@ -173,7 +173,7 @@ def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demos: App) -> None:
     assert page.locator(".extent").evaluate("node => node.clientWidth") > 200 * 16 + 60
 
 
-def test_hostile_text_is_only_text(page: Page, demos: App) -> None:
+def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=hostile")
     focus(canvas)
     page.keyboard.press("ArrowRight")
@@ -189,7 +189,7 @@ def test_hostile_text_is_only_text(page: Page, demos: App) -> None:
     assert "−0.20" in texts
 
 
-def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App) -> None:
+def test_missing_value_is_labeled_and_not_shown_as_zero(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=difference")
     focus(canvas)
     for key in ["ArrowDown"] * 2 + ["ArrowRight"] * 3:
@@ -200,7 +200,7 @@ def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App)
     )
 
 
-def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demos: App) -> None:
+def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
     expect(page.locator(".legend-text")).to_have_text(
         "attention weight, fixed scale 0 to 1, square-root colors"
@@ -212,7 +212,7 @@ def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 
-def test_png_is_the_whole_matrix(page: Page, demos: App) -> None:
+def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
     shown(page, demos, "show=200")
     download = saved(page, "PNG")
     assert download.suggested_filename == "attention-200.png"
@@ -222,7 +222,7 @@ def test_png_is_the_whole_matrix(page: Page, demos: App) -> None:
     assert min(width, height) > 200 * 14
 
 
-def test_svg_has_a_rectangle_a_cell_and_its_number(page: Page, demos: App) -> None:
+def test_svg_has_rectangle_and_number_per_cell(page: Page, demos: App) -> None:
     shown(page, demos, "show=5")
     download = saved(page, "SVG")
     assert download.suggested_filename == "attention-5.svg"
@@ -234,7 +234,7 @@ def test_svg_has_a_rectangle_a_cell_and_its_number(page: Page, demos: App) -> No
     assert {"query ↓", "key →", "attention weight, fixed scale 0 to 1"} <= set(texts)
 
 
-def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
+def test_svg_of_large_matrix_is_refused_with_message(page: Page, demos: App) -> None:
     shown(page, demos, "show=512")
     page.get_by_role("button", name="SVG").click()
     assert readout(page) == (
@@ -242,7 +242,7 @@ def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
     )
 
 
-def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demos: App) -> None:
+def test_picture_follows_theme(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):
         page = new_page(color_scheme=scheme)
@@ -252,7 +252,7 @@ def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demos: App
     assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]
 
 
-def test_nothing_jumps_or_spills_on_a_phone(new_page: Callable[..., Page], demos: App) -> None:
+def test_layout_is_stable_without_overflow_on_phone(new_page: Callable[..., Page], demos: App) -> None:
     page = new_page(viewport={"width": 360, "height": 740})
     canvas = shown(page, demos, "show=40")
     canvas.scroll_into_view_if_needed()
@@ -264,7 +264,7 @@ def test_nothing_jumps_or_spills_on_a_phone(new_page: Callable[..., Page], demos
     assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
-def test_vectors_fill_the_width_and_label_round_dimensions(page: Page, demos: App) -> None:
+def test_vectors_fill_width_and_label_round_dimensions(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=vectors")
     assert page.locator(".scroll").evaluate("node => node.scrollWidth <= node.clientWidth")
     focus(canvas)
@@ -272,7 +272,7 @@ def test_vectors_fill_the_width_and_label_round_dimensions(page: Page, demos: Ap
     assert re.fullmatch(r"\[CLS\] \(0\) → 384: −?\d\.\d{4}", readout(page))
 
 
-def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demos: App) -> None:
+def test_pill_is_selected_by_mouse_and_arrow_keys(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip")
     page.get_by_text("chosen: 3").wait_for()
     group = page.get_by_role("radiogroup", name="Tokens")
@@ -288,7 +288,7 @@ def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demos: App) -> None
     expect(group.locator('[tabindex="0"]')).to_have_count(1)
 
 
-def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
+def test_pill_tooltip_is_not_clipped(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     pill = page.get_by_role("radio").nth(2)
     pill.hover()
@@ -303,7 +303,7 @@ def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
     expect(tip).to_have_count(0)
 
 
-def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demos: App) -> None:
+def test_512_pills_scroll_and_hostile_labels_are_text(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     strip = page.get_by_role("radiogroup", name="Tokens")
     expect(strip.get_by_role("radio")).to_have_count(512)

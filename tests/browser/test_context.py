@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 TEXTS = ["The bank of the river was steep", "He opened an account at the bank", "Money is kept in a bank"]
 
 
-def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, page: Page) -> None:
+def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/context")
     page.get_by_role("button", name="Clear all").click()
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()
@@ -47,8 +47,8 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     checkpoint = bert_probe.load()
     traces = [checkpoint.trace(text) for text in TEXTS]
     words = ["bank", "bank", "Money"]
-    found = bert_probe.WordInContext(words).of(traces)
-    expected = found.table()
+    result = bert_probe.WordInContext(words).of(traces)
+    expected = result.table()
     name, content = download(page, "CSV")
     assert name == "context.csv"
     header, *rows = csv.reader(io.StringIO(content.decode()))
@@ -58,17 +58,17 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     _, content = download(page, "Matrix, CSV")
     rows_named, columns, values = matrix_of(content)
     assert rows_named == columns == ["1 bank", "2 bank", "3 Money"]
-    assert_rounded(values, found.cosine(-1), LIKE)
+    assert_rounded(values, result.cosine(-1), LIKE)
 
     picture = page.get_by_role("application", name="Cosine of the words' vectors after layer 6")
     picture.focus()
     picture.press("Home")
     picture.press("ArrowRight")
-    expect(page.get_by_text(f"1 bank → 2 bank: {found.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
+    expect(page.get_by_text(f"1 bank → 2 bank: {result.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
 
 
 @pytest.mark.prove
-def test_the_choice_outlives_another_page_and_opens_from_its_address(app: App, page: Page) -> None:
+def test_selection_survives_page_change_and_opens_from_url(app: App, page: Page) -> None:
     address = f"context={quote(chr(10).join(TEXTS[:2]))}&context_words=bank%0Aaccount"
     visit(page, f"{app.origin}/context?{address}")
     expect(page.get_by_role("radio", name="account")).to_be_checked(timeout=30_000)

@@ -45,9 +45,7 @@ def numbers(page: Page, count: int) -> list[float]:
     return [float(cell) for cell in cells.all_text_contents()]
 
 
-def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(
-    minilm: Checkpoint, page: Page
-) -> None:
+def test_head_view_of_tokens_and_words_matches_library(minilm: Checkpoint, page: Page) -> None:
     trace = minilm.trace(TEXT)
     page.set_content(trace.head_view(3, 8).page.html())
     stage = page.get_by_role("application")
@@ -64,12 +62,12 @@ def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(
     assert_printed(numbers(page, len(words)), words[1], 4)
 
 
-def test_a_heatmap_is_drawn_and_read(minilm: Checkpoint, page: Page) -> None:
-    found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
-    page.set_content(found.show().page.html())
+def test_heatmap_readout_matches_library(minilm: Checkpoint, page: Page) -> None:
+    result = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
+    page.set_content(result.show().page.html())
     stage = page.get_by_role("application")
     stage.press("Home")
-    expect(page.locator(".readout")).to_have_text(f"[CLS] (0) → [CLS] (0): {found.weights[0, 0]:.4f}")
+    expect(page.locator(".readout")).to_have_text(f"[CLS] (0) → [CLS] (0): {result.weights[0, 0]:.4f}")
     colours = page.locator(".sticky canvas").first.evaluate(
         "node => new Set(new Uint32Array("
         "node.getContext('2d').getImageData(0, 0, node.width, node.height).data.buffer)).size"
@@ -77,7 +75,7 @@ def test_a_heatmap_is_drawn_and_read(minilm: Checkpoint, page: Page) -> None:
     assert colours > 20, "a scale of them"
 
 
-def test_a_head_of_the_model_view_is_seen_larger(minilm: Checkpoint, page: Page) -> None:
+def test_head_of_model_view_is_enlarged(minilm: Checkpoint, page: Page) -> None:
     page.set_content(minilm.trace(TEXT).model_view().page.html())
     stage = page.get_by_role("application")
     stage.press("Home")

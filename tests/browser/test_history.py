@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 TEXT = "we had left the ground"
 
 
-def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: App) -> None:
+def test_back_and_forward_restore_layers_heads_and_views(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=6")
     layer, mean = (
         page.get_by_role("spinbutton", name="Layer"),
@@ -50,7 +50,7 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
     expect(page).to_have_url(re.compile("layer=5"))
 
 
-def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) -> None:
+def test_back_restores_previous_page_and_its_selection(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=2")
     turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
@@ -59,7 +59,7 @@ def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) 
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
 
 
-def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watch: Watch) -> None:
+def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch) -> None:
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")
     assert response is not None
     assert response.status == 404
@@ -74,7 +74,7 @@ def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watc
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app: App, order: str) -> None:
+def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
     """The browser reruns a fragment of the page that it leaves until the server has answered."""
     current, fragments, sent = "", set[str](), 0
 
@@ -103,8 +103,8 @@ def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app
                 late.rerun_script.is_auto_rerun = True
                 sent += 1
             both = [data, late.SerializeToString()] if late.WhichOneof("type") else [data]
-            for one in reversed(both) if order == "before" else both:
-                server.send(one)
+            for event in reversed(both) if order == "before" else both:
+                server.send(event)
 
         browser.on_message(to_server)
         server.on_message(to_browser)

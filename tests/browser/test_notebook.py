@@ -89,7 +89,7 @@ def frame(page: Page, number: int) -> FrameLocator:
 
 
 @pytest.mark.prove
-def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
+def test_views_work_in_cell_and_saved_notebook(
     lab: App, new_page: Callable[..., Page], elsewhere: Elsewhere
 ) -> None:
     page = opened(new_page(), lab)
@@ -139,7 +139,7 @@ def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
     view.get_by_text("These weights as a table").click()
     expect(view.locator("table td")).to_have_count(14)
     numbers = [float(cell) for cell in view.locator("table td").all_text_contents()]
-    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
+    elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
     stage.press("]")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 9")
     view.get_by_role("button", name="Head 3").click()

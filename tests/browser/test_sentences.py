@@ -58,43 +58,45 @@ def show(page: Page, part: str) -> None:
     settled(page)
 
 
-def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences")
     computed(page)
     paste(page, TEXTS)
     computed(page)
-    found = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
+    result = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
     picture = page.get_by_role("application", name="Cosine of every two sentences")
     expect(picture).to_be_visible()
     picture.focus()
     for key in ("Home", "ArrowRight", "Enter"):
         picture.press(key)
     settled(page)
-    first, second = found.order[:2]
-    expect(page.get_by_text(f"{found.compared.cosines[first, second]:.4f}").first).to_be_visible()
+    first, second = result.order[:2]
+    expect(page.get_by_text(f"{result.compared.cosines[first, second]:.4f}").first).to_be_visible()
     expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
     name, content = download(page, "CSV")
     rows, columns, values = matrix_of(content)
     assert name == "sentences.csv"
-    assert rows == columns == [TEXTS[i] for i in found.order]
-    ours = found.order
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).cosines[np.ix_(ours, ours)]).check(values)
+    assert rows == columns == [TEXTS[i] for i in result.order]
+    ours = result.order
+    elsewhere(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).cosines[np.ix_(ours, ours)]).check(
+        values
+    )
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).vectors).check(values)
+    elsewhere(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)
     _, content = download(page, "sentences.txt, which the code below reads")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
     best = rows_of(content)[0]
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).compared.nearest(1)[0].cosine).check(
-        float(best["cosine"])
-    )
+    elsewhere(
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).compared.nearest(1)[0].cosine
+    ).check(float(best["cosine"]))
 
 
-def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, tmp_path: Path) -> None:
+def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     rows = [["id", "said", "answered"], *(["1", text, f"No: {text}"] for text in TEXTS)]
     with file.open("w", newline="", encoding="utf-8") as stream:
@@ -123,7 +125,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
-def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_points_selected_on_map_are_listed(app: App, page: Page, elsewhere: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
     computed(page)
     chart = page.locator(".js-plotly-plot .nsewdrag").first
@@ -149,11 +151,13 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
     _, content = download(page, "CSV")
     rows = rows_of(content)
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    elsewhere(lambda one: SentenceMap("pca", "model").of(one, SENTENCES).layout.points).check(points)
+    elsewhere(lambda checkpoint: SentenceMap("pca", "model").of(checkpoint, SENTENCES).layout.points).check(
+        points
+    )
 
 
 @pytest.mark.prove
-def test_a_layout_is_made_and_downloaded(app: App, page: Page) -> None:
+def test_layout_is_computed_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
     expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
     settled(page)
@@ -162,7 +166,7 @@ def test_a_layout_is_made_and_downloaded(app: App, page: Page) -> None:
     assert [row["sentence"] for row in rows] == list(SENTENCES)
 
 
-def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> None:
+def test_hostile_sentences_are_shown_as_text(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
     computed(page)
     paste(page, [HOSTILE, f"{HOSTILE} again", "A third one"])
@@ -178,7 +182,7 @@ def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> No
 
 
 @pytest.mark.prove
-def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, page: Page) -> None:
+def test_many_sentences_show_progress_and_can_be_canceled(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(700)])
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)

@@ -37,17 +37,17 @@ def status(url: str) -> int:
         return error.code
 
 
-def test_a_link_to_layers_ends_with_its_session_alone(app: App, new_page: Callable[..., Page]) -> None:
-    one, other = new_page(), new_page()
-    first, second = layers_of(one, app), layers_of(other, app)
+def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[..., Page]) -> None:
+    first_page, other = new_page(), new_page()
+    first, second = layers_of(first_page, app), layers_of(other, app)
     assert first != second, "the same text, a name for each reader"
     assert (status(first), status(second)) == (200, 200)
-    one.goto("about:blank")
+    first_page.goto("about:blank")
     until(lambda: status(first) != 200, 60)
     assert (status(first), status(second)) == (404, 200)
 
 
-def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
+def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_from=file")
     name = ":red[x] **b** www.evil.com :material_home: $x$ a->b.csv"
     file = {"name": name, "mimeType": "text/csv", "buffer": b"text,x\nwe left,1\nthey left,2\n"}

@@ -45,7 +45,7 @@ from tests.helpers.questions import EXAMPLES, Example, covering
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All of them, each imported by now: a question is in `QUESTIONS` once its module is imported."""
 
-NAMES = [repr(example.asked) for example in EXAMPLES]
+NAMES = [repr(example.question) for example in EXAMPLES]
 RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
 """All examples; the gate runs the lines of those that cover the kinds of input and the types of fields."""
 
@@ -63,7 +63,7 @@ def asked(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]) -> A
 def answers(asked: Asked) -> dict[str, Result]:
     """Every example's result, by the question's name."""
     return {
-        repr(example.asked): example.asked.of(*example.subjects(asked(example)))  # type: ignore[attr-defined]
+        repr(example.question): example.question.of(*example.inputs(asked(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
     }
 
@@ -110,13 +110,13 @@ def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:
 
 
 def test_every_question_has_an_example() -> None:
-    assert {type(example.asked) for example in EXAMPLES} == set(QUESTIONS.values())
+    assert {type(example.question) for example in EXAMPLES} == set(QUESTIONS.values())
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     write(example)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def test_the_python_line_makes_the_same_table(example: Example, answers: dict[st
 def test_the_shell_line_writes_the_same_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     write(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
@@ -151,7 +151,7 @@ def test_the_shell_line_writes_the_same_table(
 def test_the_http_body_brings_the_same_table(
     example: Example, answers: dict[str, Result], asked: Asked, client: TestClient
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     program, address, option, written = shlex.split(result.http.splitlines()[-1])
     assert (program, option) == ("curl", "--json")
     body, one = json.loads(written), registered_questions()[address.rpartition("/")[2]]
@@ -162,7 +162,7 @@ def test_the_http_body_brings_the_same_table(
     if example.trained:
         shared_cache.register_in_memory(asked(example), body["model"])  # it is open already
     if one.has_progress:
-        _keep(result, one, example.subjects(asked(example)))
+        _keep(result, one, example.inputs(asked(example)))
     answer = client.post(
         address.removeprefix(snippets.DEFAULT_URL),
         json=body,
@@ -187,8 +187,8 @@ def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) ->
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    fields_of = schema.of_question(registered_questions()[snippets.url_name(example.asked.analysis)])
-    for one in (example.asked, answers[repr(example.asked)].question):
+    fields_of = schema.of_question(registered_questions()[snippets.url_name(example.question.analysis)])
+    for one in (example.question, answers[repr(example.question)].question):
         plain = json.loads(json.dumps(one.to_json()))
         jsonschema.Draft202012Validator(fields_of).validate(plain)
         assert type(one).from_json(plain, asked(example).description) == one
@@ -208,29 +208,29 @@ def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_each_field_changes_key_address_and_provenance(example: Example, asked: Asked) -> None:
-    subjects = example.subjects(asked(example))
-    assert set(example.others) == {field.name for field in fields(example.asked)}
-    for name, value in example.others.items():
-        other = replace(example.asked, **{name: value})
-        assert getattr(other, name) != getattr(example.asked, name), name
-        assert cache_key(other, *subjects) != cache_key(example.asked, *subjects)
-        assert other.address() != example.asked.address(), name
-        assert (other.to_json() == example.asked.to_json()) == (name in example.idle), name
-        assert repr(other) != repr(example.asked), name
+    subjects = example.inputs(asked(example))
+    assert set(example.other_values) == {field.name for field in fields(example.question)}
+    for name, value in example.other_values.items():
+        other = replace(example.question, **{name: value})
+        assert getattr(other, name) != getattr(example.question, name), name
+        assert cache_key(other, *subjects) != cache_key(example.question, *subjects)
+        assert other.address() != example.question.address(), name
+        assert (other.to_json() == example.question.to_json()) == (name in example.idle), name
+        assert repr(other) != repr(example.question), name
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_an_address_reads_as_it_was_written(
     example: Example, asked: Asked, answers: dict[str, Result]
 ) -> None:
-    for one in (example.asked, answers[repr(example.asked)].question):
+    for one in (example.question, answers[repr(example.question)].question):
         assert type(one).from_address(one.address(), asked(example).description) == one
         assert hash(replace(one)) == hash(one)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
         with pytest.raises(UnavailableError, match="not available any more"):
             ViewFile.of(result)
@@ -248,14 +248,14 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
     assert result.provenance["question"] == result.question.to_json()
     assert result.provenance["weights_sha256"] == asked(example).description.weights_sha256
     assert json.dumps(result.provenance)
-    assert type(result.question) is type(example.asked)
+    assert type(result.question) is type(example.question)
     whole, table = result.joined([*result.parts()]), result.table()
     pd.testing.assert_frame_equal(whole, table)
     assert whole.attrs == table.attrs
@@ -263,11 +263,11 @@ def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_a_question_says_what_it_is_asked_of(example: Example, asked: Asked, minilm: Checkpoint) -> None:
-    first, *others = example.subjects(asked(example))
+    first, *others = example.inputs(asked(example))
     if isinstance(first, list):
         pytest.skip("asked of many texts")
     wrong = minilm if isinstance(first, Trace) else minilm.trace("One two")
     with pytest.raises(SubjectError) as caught:
-        example.asked.of(wrong, *others)  # type: ignore[attr-defined]
-    names = [type(one).__name__ for one in (example.asked, first, wrong)]
+        example.question.of(wrong, *others)  # type: ignore[attr-defined]
+    names = [type(one).__name__ for one in (example.question, first, wrong)]
     assert str(caught.value).startswith("{} is asked of a {}, and a {} was given.".format(*names))

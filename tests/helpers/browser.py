@@ -102,8 +102,8 @@ def violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
     # On a narrow screen it puts the sections of its navigation into a list as no items of one.
     # To list what passes as well takes axe longer than to find what does not.
     options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
-    found = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
-    return [one for one in found.response["violations"] if one["id"] not in KNOWN_RULES]
+    result = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
+    return [violation for violation in result.response["violations"] if violation["id"] not in KNOWN_RULES]
 
 
 OF_COLOUR = ("color-contrast",)
@@ -112,7 +112,7 @@ OF_COLOUR = ("color-contrast",)
 
 def turn_to(page: Page, title: str) -> None:
     """Choose a page in the navigation, which is two clicks, or one for an entry by itself."""
-    section = next(one for one, names in SECTIONS.items() if title.lower() in names)
+    section = next(title_of_section for title_of_section, names in SECTIONS.items() if title.lower() in names)
     bar = page.get_by_test_id("stTopNav")
     if not section:
         bar.get_by_role("link", name=title, exact=True).click()

@@ -43,9 +43,9 @@ class Ended:
     def rows(self) -> list[list[str]]:
         """The table that the command printed, header first; it must have printed nothing else."""
         assert (self.status, self.err) == (0, "")
-        found = list(csv.reader(io.StringIO(self.text, newline="")))
-        assert len({len(row) for row in found}) == 1, "each line has as many cells as the header"
-        return found
+        table = list(csv.reader(io.StringIO(self.text, newline="")))
+        assert len({len(row) for row in table}) == 1, "each line has as many cells as the header"
+        return table
 
     @property
     def records(self) -> list[dict[str, str]]:
@@ -64,7 +64,7 @@ class Ended:
 
 
 def bert_probe(
-    *arguments: str, built_in: Checkpoint | None = None, there: Mapping[str, Checkpoint] = {}
+    *arguments: str, built_in: Checkpoint | None = None, checkpoints: Mapping[str, Checkpoint] = {}
 ) -> Ended:
     """Run a command as ``bert-probe`` would.
 
@@ -74,10 +74,10 @@ def bert_probe(
     """
 
     def opened(model: str | None, revision: str | None, **more: str) -> Checkpoint:
-        usual = model is None and more.get("dtype", "auto") == "auto"
-        if model in there:
-            return there[model]
-        return built_in if built_in and usual else load(model, revision, **more)
+        is_default = model is None and more.get("dtype", "auto") == "auto"
+        if model in checkpoints:
+            return checkpoints[model]
+        return built_in if built_in and is_default else load(model, revision, **more)
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
     err = io.StringIO()

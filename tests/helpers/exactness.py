@@ -42,23 +42,23 @@ class Expected:
     values: np.ndarray
     share: float
 
-    def check(self, actual: Any, what: str = "") -> None:
+    def check(self, actual: Any, label: str = "") -> None:
         """Fail unless every number of ``actual`` is that near; NaN is near to nothing."""
-        self._near(actual, 0.0, what)
+        self._near(actual, 0.0, label)
 
-    def printed(self, actual: Any, decimals: int, what: str = "") -> None:
+    def printed(self, actual: Any, decimals: int, label: str = "") -> None:
         """The same of numbers that were rounded to so many decimals, or for such as expected ones."""
-        self._near(actual, 0.5 * 10.0**-decimals, what)
+        self._near(actual, 0.5 * 10.0**-decimals, label)
 
-    def _near(self, actual: Any, more: float, what: str) -> None:
-        assert np.isfinite(self.values).all(), f"there is no finite {what} to compare with"
+    def _near(self, actual: Any, more: float, label: str) -> None:
+        assert np.isfinite(self.values).all(), f"there is no finite {label} to compare with"
         np.testing.assert_allclose(
             np.asarray(actual, dtype=np.float64),
             np.asarray(self.values, dtype=np.float64),
             rtol=0,
             atol=self.share * largest(self.values) + more,
             equal_nan=False,
-            err_msg=what,
+            err_msg=label,
         )
 
 
@@ -83,27 +83,27 @@ def as_raw(single: Any, double: Any) -> Expected:
     return Expected(np.asarray(single), allowed([own_error(single, double)]))
 
 
-def assert_exact(actual: Any, expected: Any, what: str = "") -> None:
+def assert_exact(actual: Any, expected: Any, label: str = "") -> None:
     """Logic, in float64 on both sides: within 1e-10 of the largest value."""
-    assert np.asarray(actual).dtype == np.float64, f"{what} is {np.asarray(actual).dtype}, not float64"
-    Expected(np.asarray(expected), EXACT).check(actual, what)
+    assert np.asarray(actual).dtype == np.float64, f"{label} is {np.asarray(actual).dtype}, not float64"
+    Expected(np.asarray(expected), EXACT).check(actual, label)
 
 
-def assert_rounded(actual: Any, expected: Any, roundings: int = 1, what: str = "") -> None:
+def assert_rounded(actual: Any, expected: Any, roundings: int = 1, label: str = "") -> None:
     """A float32 result of what is right in ``expected``, after so many roundings on the way.
 
     Each is off by at most half an ulp of the largest value, and as much again for what was rounded before
     it. A sum or a product of vectors counts one for each of its terms.
     """
-    Expected(np.asarray(expected), roundings * ULP).check(actual, what)
+    Expected(np.asarray(expected), roundings * ULP).check(actual, label)
 
 
-def assert_alike(actual: Any, expected: Any, what: str = "") -> None:
+def assert_alike(actual: Any, expected: Any, label: str = "") -> None:
     """The same computation again, in another thread: the processor's libraries may round a few numbers the
     other way, as they choose their code by where in memory the numbers lie."""
-    Expected(np.asarray(expected), FLOOR).check(actual, what)
+    Expected(np.asarray(expected), FLOOR).check(actual, label)
 
 
-def assert_printed(actual: Any, expected: Any, decimals: int, what: str = "") -> None:
+def assert_printed(actual: Any, expected: Any, decimals: int, label: str = "") -> None:
     """Numbers read from a page or a file that shows so many decimals: off by half of the last, at most."""
-    Expected(np.asarray(expected), ULP).printed(actual, decimals, what)
+    Expected(np.asarray(expected), ULP).printed(actual, decimals, label)

@@ -35,13 +35,13 @@ OWN_STATEMENTS = (
 class RememberedModels(NamedModels):
     """Computes each view once for all forgeries of a report."""
 
-    known: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
+    numbers_by_view: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
 
     def computed(self, view: ViewFile, *_: Any) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes() + bytes([self.as_named])
-        if key not in self.known:
-            self.known[key] = NamedModels.computed(self, view)
-        return self.known[key]
+        if key not in self.numbers_by_view:
+            self.numbers_by_view[key] = NamedModels.computed(self, view)
+        return self.numbers_by_view[key]
 
 
 def opened_as(checkpoint: Any) -> Callable[[ModelReference], Any]:
@@ -80,8 +80,8 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            written = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-            archive.writestr(name, written if name == "manifest.json" else content)
+            serialized = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+            archive.writestr(name, serialized if name == "manifest.json" else content)
     return target.getvalue()
 
 
@@ -93,34 +93,36 @@ def unzipped(content: bytes) -> dict[str, bytes]:
 
 def mutated_bytes(content: bytes, lots: random.Random) -> bytes:
     """Return a file with a few bytes flipped, inserted or deleted at one place."""
-    at, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
-    new = lots.choice((lots.randbytes(size), content[at : at + size][::-1], b"<!--", b" ", b"9" * size))
+    position, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
+    new = lots.choice(
+        (lots.randbytes(size), content[position : position + size][::-1], b"<!--", b" ", b"9" * size)
+    )
     match lots.randrange(3):
         case 0:
-            return content[:at] + new + content[at + len(new) :]
+            return content[:position] + new + content[position + len(new) :]
         case 1:
-            return content[:at] + new + content[at:]
-    return content[:at] + content[at + size :]
+            return content[:position] + new + content[position:]
+    return content[:position] + content[position + size :]
 
 
 def mutated_elements(content: bytes, lots: random.Random) -> bytes:
     """Return a page with an element deleted, doubled, hidden, moved or filled with something else."""
     tokens = content.split(b"<")
-    at, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
-    token = tokens[at]
+    index, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
+    token = tokens[index]
     match lots.randrange(6):
         case 0:
-            tokens[at : at + 1] = []
+            tokens[index : index + 1] = []
         case 1:
-            tokens[at : at + 1] = [token, token]
+            tokens[index : index + 1] = [token, token]
         case 2:
-            tokens[at] = token.replace(b">", b" hidden>", 1)
+            tokens[index] = token.replace(b">", b" hidden>", 1)
         case 3:
-            tokens[at], tokens[other] = tokens[other], token
+            tokens[index], tokens[other] = tokens[other], token
         case 4:
-            tokens[at] = token.partition(b">")[0] + b">0.5000"
+            tokens[index] = token.partition(b">")[0] + b">0.5000"
         case 5:
-            tokens[at] = b"!--" + token.replace(b">", b"-->", 1)
+            tokens[index] = b"!--" + token.replace(b">", b"-->", 1)
     return b"<".join(tokens)
 
 

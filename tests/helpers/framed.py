@@ -14,28 +14,28 @@ import numpy as np
 from bert_probe.notebook import Frame, HeadView
 
 
-def pages_in(written: str) -> list[str]:
+def pages_in(document: str) -> list[str]:
     """The pages inside the frames of a cell's output."""
-    return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', written)]
+    return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', document)]
 
 
-def elements_of(written: str) -> list[str]:
+def elements_of(document: str) -> list[str]:
     """The elements that a browser finds."""
-    found: list[str] = []
+    elements: list[str] = []
 
     class Elements(HTMLParser):
         def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-            found.append(tag)
+            elements.append(tag)
 
-    Elements().feed(written)
-    return found
+    Elements().feed(document)
+    return elements
 
 
 def payloads_of(page: str) -> list[bytes]:
     """What a page draws."""
-    held = re.search(r'id="payload">(.*?)</script>', page, re.S)
-    assert held is not None
-    return [untexted(*payload) for payload in json.loads(held[1])["payloads"]]
+    match = re.search(r'id="payload">(.*?)</script>', page, re.S)
+    assert match is not None
+    return [untexted(*payload) for payload in json.loads(match[1])["payloads"]]
 
 
 def untexted(planes: int, length: int, text: str) -> bytes:

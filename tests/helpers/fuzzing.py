@@ -53,7 +53,7 @@ def fuzzed(
     Args:
         left: time that there is; at its end no further question is asked.
     """
-    found = Fuzzed()
+    outcome = Fuzzed()
     schema = schemathesis.openapi.from_dict(document)
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -62,11 +62,11 @@ def fuzzed(
         if operation.method.lower() != "post" or (only and operation.path.rpartition("/")[2] not in only):
             continue
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            _ask(operation.as_strategy(mode), send, examples, found)
-    return found
+            _ask(operation.as_strategy(mode), send, examples, outcome)
+    return outcome
 
 
-def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
+def _ask(cases: Any, send: Send, examples: int, outcome: Fuzzed) -> None:
     @seed(9)
     @settings(
         max_examples=examples,
@@ -79,11 +79,11 @@ def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
     def ask(case: Case[Any]) -> None:
         headers = {"Content-Type": case.media_type or "application/json"}
         response = send(case.method, case.path, _written(case.body), headers)
-        found.statuses[response.status_code] += 1
+        outcome.statuses[response.status_code] += 1
         try:
             case.validate_response(response, checks=CHECKS)
         except (Failure, FailureGroup) as failure:
-            found.faults.append(f"{case.method} {case.path} {_written(case.body)[:300]!r}: {failure}")
+            outcome.faults.append(f"{case.method} {case.path} {_written(case.body)[:300]!r}: {failure}")
 
     ask()
 

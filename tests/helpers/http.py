@@ -36,9 +36,9 @@ def problem(answer: Any, status: int, kind: str) -> str:
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
-    told = answer.json()
-    jsonschema.Draft202012Validator(schema.PROBLEM).validate(told)
-    assert (told["type"], told["status"]) == (f"/api#{kind}", status)
-    detail: str = told["detail"]
+    problem_document = answer.json()
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(problem_document)
+    assert (problem_document["type"], problem_document["status"]) == (f"/api#{kind}", status)
+    detail: str = problem_document["detail"]
     assert "Traceback" not in detail
     return detail

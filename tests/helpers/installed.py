@@ -56,8 +56,8 @@ class Installed:
     def variables(self) -> dict[str, str]:
         """Environment variables that lead neither to the clone nor to this person's settings."""
         leading = ("PYTHON", "STREAMLIT")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
-        return kept | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
+        return inherited | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
 
     def run(self, *command: str) -> str:
         """What a program of the environment writes to standard output; it must succeed."""
@@ -92,8 +92,8 @@ def install(wheel: Path, folder: Path) -> Installed:
     installed = Installed(environment, empty)
     _pip("--python", installed.command("python"), "install", "--no-deps", str(wheel))
     own = installed.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    others = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    Path(own, "others.pth").write_text("".join(f"{path}\n" for path in others), encoding="utf-8")
+    site_folders = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    Path(own, "others.pth").write_text("".join(f"{path}\n" for path in site_folders), encoding="utf-8")
     return installed
 
 

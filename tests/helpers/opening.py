@@ -21,13 +21,13 @@ def opened_once() -> Iterator[None]:
     """Lines of Python and of the shell get a model that one before has opened, as that takes them longest."""
     really = loading.load
 
-    def load(*given: Any, **more: Any) -> Checkpoint:
-        asked = signature(really).bind(*given, **more)
-        asked.apply_defaults()
-        model, *others = (asked.arguments[name] for name in ("model", "revision", "device", "dtype"))
-        key = (Path(model).resolve() if model and Path(model).exists() else model, *others)
+    def load(*args: Any, **kwargs: Any) -> Checkpoint:
+        bound = signature(really).bind(*args, **kwargs)
+        bound.apply_defaults()
+        model, *options = (bound.arguments[name] for name in ("model", "revision", "device", "dtype"))
+        key = (Path(model).resolve() if model and Path(model).exists() else model, *options)
         if key not in _opened:
-            _opened[key] = really(*given, **more)
+            _opened[key] = really(*args, **kwargs)
         return _opened[key]
 
     with ExitStack() as patches:

@@ -28,10 +28,10 @@ def is_sign(token: Token) -> bool:
     return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
-def named(tokens: list[Token], one: Token) -> str:
+def named(tokens: list[Token], distance: Token) -> str:
     """Return a token in quotation marks, with its position if several are written the same."""
-    many = sum(token.display == one.display for token in tokens) > 1
-    return f"“{one.display}” ({one.position})" if many else f"“{one.display}”"
+    many = sum(token.display == distance.display for token in tokens) > 1
+    return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
 
 
 TARGETS = {
@@ -125,12 +125,12 @@ class Read:
             LABEL_SHARE <= value == of_head,
         )
 
-    def attention_sink(self, places: list[int], what: str) -> Reference:
+    def attention_sink(self, places: list[int], kind: str) -> Reference:
         means = self.shares(lambda _, j: j in places).mean(axis=1)
         even = len(places) / self.count
         return Reference(
             float(means.max() - even),
-            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {what} (mean over "
+            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {kind} (mean over "
             f"heads and tokens; an equal share would be {percent(even)}).",
             bool(means.max() >= LABEL_SHARE),
         )
@@ -141,7 +141,7 @@ class Read:
         curves = [
             [cosine(self.states[0, t.position], state[t.position]) for state in self.states] for t in self.own
         ]
-        token, curve = min(zip(self.own, curves, strict=True), key=lambda one: one[1][-1])
+        token, curve = min(zip(self.own, curves, strict=True), key=lambda pair: pair[1][-1])
         last = len(curve) - 1
         step = max(range(1, last + 1), key=lambda layer: curve[layer - 1] - curve[layer])
         mean = sum(curve[-1] for curve in curves) / len(curves)
@@ -164,8 +164,8 @@ class Read:
         result = self.pairs(lambda a, b: a.id == b.id)
         if not result:
             return None
-        minimum, a, b = min(result, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in result) / len(result)
+        minimum, a, b = min(result, key=lambda candidate: candidate[0])
+        mean = sum(distance for distance, _, _ in result) / len(result)
         names = f"{named(self.own, a)} and {named(self.own, b)}"
         return Reference(1 - minimum, same_token(names, minimum, len(self.states) - 1, mean, len(result)))
 
@@ -173,8 +173,8 @@ class Read:
         result = self.pairs(lambda a, b: a.id != b.id and (a.segment, a.word) != (b.segment, b.word))
         if not result:
             return None
-        maximum, a, b = max(result, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in result) / len(result)
+        maximum, a, b = max(result, key=lambda candidate: candidate[0])
+        mean = sum(distance for distance, _, _ in result) / len(result)
         return Reference(
             maximum,
             f"{named(self.own, a)} and {named(self.own, b)} are the most similar tokens: cosine similarity "
@@ -351,7 +351,7 @@ def shared_token(a: Read, b: Read) -> Reference | None:
     ]
     if not result:
         return None
-    minimum, i, j = min(result, key=lambda one: one[0])
-    mean = sum(one for one, _, _ in result) / len(result)
+    minimum, i, j = min(result, key=lambda candidate: candidate[0])
+    mean = sum(distance for distance, _, _ in result) / len(result)
     names = f"{named(a.own, i)} of A and {named(b.own, j)} of B"
     return Reference(1 - minimum, same_token(names, minimum, len(a.states) - 1, mean, len(result)))

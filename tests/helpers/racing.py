@@ -20,10 +20,10 @@ def race(write: Callable[[str], object]) -> list[str]:
     processes = [context.Process(target=_run, args=(write, name, barrier, outcomes)) for name in "ab"]
     for process in processes:
         process.start()
-    told = sorted(outcomes.get() for _ in processes)
+    outcomes_by_process = sorted(outcomes.get() for _ in processes)
     for process in processes:
         process.join()
-    return told
+    return outcomes_by_process
 
 
 def _run(write: Callable[[str], object], name: str, barrier: Any, outcomes: Any) -> None:

@@ -57,9 +57,9 @@ class Numbers:
             for head, expected in enumerate(self.arrays[f"attention {layer}"]):
                 self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
 
-    def near(self, actual: Any, expected: np.ndarray, what: str) -> None:
+    def near(self, actual: Any, expected: np.ndarray, label: str) -> None:
         """Fail unless numbers are as near as this text's may be."""
-        Expected(expected, self.share).check(actual, what)
+        Expected(expected, self.share).check(actual, label)
 
 
 class Raw:
@@ -104,13 +104,13 @@ class Raw:
     def expect_of(self, encodings: Sequence[Encoding], formula: Callable[..., Any]) -> Expected:
         """The same of several texts: the formula gets transformers' output for each."""
         outputs = [self._known(encoding) for encoding in encodings]
-        mine = np.asarray(formula(*outputs), dtype=np.float64)
+        values = np.asarray(formula(*outputs), dtype=np.float64)
         if self.dtype == "float64":
-            return Expected(mine, EXACT)
+            return Expected(values, EXACT)
         twins = [self.twin._known(encoding) for encoding in encodings]
         theirs = np.asarray(formula(*twins), dtype=np.float64)
         shares = [_share(_arrays(output), _arrays(twin)) for output, twin in zip(outputs, twins, strict=True)]
-        return Expected(mine, max(*shares, allowed([own_error(mine, theirs)])))
+        return Expected(values, max(*shares, allowed([own_error(values, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:
         """Its output for one text; of the text asked about last, that is at hand."""
@@ -121,14 +121,14 @@ class Raw:
     @contextmanager
     def projected(self) -> Iterator[list[torch.Tensor]]:
         """What each layer's output projection is given: weights times values, heads side by side."""
-        seen: list[torch.Tensor] = []
+        captured: list[torch.Tensor] = []
         handles = [
-            module.register_forward_pre_hook(lambda _module, args: seen.append(args[0].detach().clone()))
+            module.register_forward_pre_hook(lambda _module, args: captured.append(args[0].detach().clone()))
             for name, module in self.model.named_modules()
             if name.endswith(_PROJECTIONS) and "bottleneck" not in name
         ]
         try:
-            yield seen
+            yield captured
         finally:
             for handle in handles:
                 handle.remove()

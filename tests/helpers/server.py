@@ -50,9 +50,9 @@ def answer_of(
 
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
     finish(app(scope, receive, send))
-    found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-    assert len(found) == len(dict(found)), "a header is sent twice"
-    return sent[0]["status"], dict(found), b"".join(part.get("body", b"") for part in sent[1:])
+    header_pairs = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    assert len(header_pairs) == len(dict(header_pairs)), "a header is sent twice"
+    return sent[0]["status"], dict(header_pairs), b"".join(part.get("body", b"") for part in sent[1:])
 
 
 def finish(work: Awaitable[None]) -> None:

@@ -99,23 +99,25 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
 
 
 def _may_import(name: str) -> bool:
-    package, _, rest = name.partition(".")
+    package, _, submodule = name.partition(".")
     if package == "bert_probe":
-        return not rest.startswith("cli") and not any(part.startswith("_") for part in rest.split("."))
+        return not submodule.startswith("cli") and not any(
+            part.startswith("_") for part in submodule.split(".")
+        )
     return package in PLAIN | {"streamlit", "pandas"} and name != "functools.reduce"
 
 
 def _annotations(tree: ast.AST) -> set[int]:
     """All nodes that are a part of a type."""
-    found: list[ast.AST | None] = []
+    annotations: list[ast.AST | None] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign | ast.arg):
-            found.append(node.annotation)
+            annotations.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node.returns)
+            annotations.append(node.returns)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "cast"):
-            found += node.args
-    return {id(inner) for node in found if node is not None for inner in ast.walk(node)}
+            annotations += node.args
+    return {id(inner) for node in annotations if node is not None for inner in ast.walk(node)}
 
 
 def _calculates(node: ast.AST) -> bool:

@@ -47,9 +47,9 @@ def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
     return copy.deepcopy(checkpoint.outputs[task].whole.state_dict())
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+def same(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     """Bit for bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return state.keys() == other.keys() and all(torch.equal(state[name], other[name]) for name in state)
 
 
 Folders = Callable[[str], Path]

@@ -34,7 +34,9 @@ def with_heads(task: str) -> list[str]:
     return [name for name in FAMILIES if model_class(name, task) is not None]
 
 
-def build(name: str, task: str, folder: Path, seed: int = 0, made: Any = None, **changes: Any) -> Path:
+def build(
+    name: str, task: str, folder: Path, seed: int = 0, model_class_override: Any = None, **changes: Any
+) -> Path:
     """Save a tiny model with a head, and its tokenizer, into a folder, which comes back.
 
     Args:
@@ -43,7 +45,7 @@ def build(name: str, task: str, folder: Path, seed: int = 0, made: Any = None, *
     labelled = task in ("text-classification", "token-classification")
     settings = ({"id2label": LABELS} if labelled else {}) | changes
     torch.manual_seed(seed)
-    model = (made or model_class(name, task))(config(name, **settings))
+    model = (model_class_override or model_class(name, task))(config(name, **settings))
     randomize(model, seed)
     model.save_pretrained(folder)
     save_tokenizer(name, folder)

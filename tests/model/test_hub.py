@@ -64,22 +64,27 @@ def test_downloaded_model_has_name_and_commit(hub: Hub, family: Callable[[str], 
     np.testing.assert_array_equal(
         checkpoint.trace(TEXT).hidden_states, family("bert").trace(TEXT).hidden_states
     )
-    assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(hub.requested_files) == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
 
 
 def test_downloaded_model_opens_again_offline(hub: Hub, online: Callable[[str], None]) -> None:
     first = bert_probe.load(REPOSITORY)
-    request_count = len(hub.asked)
+    request_count = len(hub.requested_files)
     online("http://127.0.0.1:9")
     again = bert_probe.load(REPOSITORY)
     assert again.description == first.description
-    assert len(hub.asked) == request_count
+    assert len(hub.requested_files) == request_count
 
 
 def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str], None]) -> None:
     first = open_config(f"{REPOSITORY}@v1")
     assert (first.name, first.origin, first.revision) == (REPOSITORY, "hub", COMMIT)
-    assert set(hub.asked) == {"config.json"}
+    assert set(hub.requested_files) == {"config.json"}
     online("http://127.0.0.1:9")
     assert open_config(f"{REPOSITORY}@{COMMIT}") == first
     sizes = ModelSizes().of(first)
@@ -96,7 +101,7 @@ def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
 def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     reports: list[tuple[int, int]] = []
     locate(REPOSITORY, progress=lambda done, total: reports.append((done, total)))
-    size = sum(len(hub.files[name]) for name in set(hub.asked))
+    size = sum(len(hub.files[name]) for name in set(hub.requested_files))
     assert reports[-1] == (size, size)
     done = [step[0] for step in reports]
     assert done == sorted(done)
@@ -152,7 +157,7 @@ def test_model_with_only_a_pickle_is_not_downloaded(hub: Hub) -> None:
     del hub.files["model.safetensors"]
     with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         bert_probe.load(REPOSITORY)
-    assert "pytorch_model.bin" not in hub.asked
+    assert "pytorch_model.bin" not in hub.requested_files
 
 
 def test_a_hub_that_cannot_be_reached_is_a_network_error(online: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import Folders, everything, left_alone, opened, refused, tokenizer_of
 
 
-def fails(_module: Any, _given: Any) -> None:
+def fails(_module: Any, _args: Any) -> None:
     raise RuntimeError("a hook of the user's own")
 
 

@@ -44,8 +44,8 @@ def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     page = page_of(view)
     assert '"start": 6' in page
     assert '"key": ""' in page, "no kernel, no bridge"
-    shown = opened(payloads_of(page)[5])[0]["shown"]["view"]
-    assert (shown["heads"], shown["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
+    view_state = opened(payloads_of(page)[5])[0]["shown"]["view"]
+    assert (view_state["heads"], view_state["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
     view.heads = 4
     assert view.heads == (4,)
     view.heads = "mean"
@@ -95,19 +95,19 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     described, _ = opened(payloads_of(page_of(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
     assert described["shown"]["view"]["words"] is True
-    view._on_report(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
+    view._on_report(report_of(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
     assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
 
 
-def told(view: HeadView, **changes: Any) -> dict[str, Any]:
+def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
     """Return the report of the frame after a choice of the user."""
-    shown = opened(payloads_of(page_of(view))[0])[0]["shown"]
-    return {**shown, "revision": 1, "view": {**shown["view"], **changes}}
+    view_state = opened(payloads_of(page_of(view))[0])[0]["shown"]
+    return {**view_state, "revision": 1, "view": {**view_state["view"], **changes}}
 
 
 def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = told(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
+    bridge.view = report_of(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
     assert bridge.wish is None, "nothing is told back"
 
@@ -117,13 +117,18 @@ def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
 def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
-    for said in (changes, {"view": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
-        bridge.view = said
+    for report in (
+        changes,
+        {"view": changes},
+        report_of(view, **changes),
+        report_of(view, layer=2) | {"of": "another"},
+    ):
+        bridge.view = report
     assert (view.layer, view.heads) == (1, (2,))
 
 
 def test_invalid_heads_and_pins_of_a_report_are_ignored(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = told(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
+    bridge.view = report_of(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
     assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
 
 

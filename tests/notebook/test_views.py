@@ -52,17 +52,17 @@ def test_rounding_error_is_within_the_tolerance(minilm: Checkpoint) -> None:
     assert len(trace.tokens) > 2 * 32, "queries and keys are fewer numbers than weights"
     assert trace.queries is not None
     assert trace.keys is not None
-    small, whole = (head_view(trace, exact=exact)._repr_html_() for exact in (False, True))
-    assert len(small) < 0.75 * len(whole)
-    rounded, exact = (payloads_of(pages_in(one)[0]) for one in (small, whole))
+    small, large = (head_view(trace, exact=exact)._repr_html_() for exact in (False, True))
+    assert len(small) < 0.75 * len(large)
+    rounded, exact = (payloads_of(pages_in(html)[0]) for html in (small, large))
     for layer in range(trace.layers):
         vectors = opened(rounded[layer])[1]
-        found = replace(
+        result = replace(
             trace,
             queries=tuple(vectors["queries"] for _ in range(trace.layers)),
             keys=tuple(vectors["keys"] for _ in range(trace.layers)),
         )
-        off = np.abs(found.attention(layer) - trace.attention(layer)).max()
+        off = np.abs(result.attention(layer) - trace.attention(layer)).max()
         assert 0 < off <= 2.5e-5
         np.testing.assert_array_equal(opened(exact[layer])[1]["queries"], trace.queries[layer])
         np.testing.assert_array_equal(opened(exact[layer])[1]["keys"], trace.keys[layer])
@@ -75,25 +75,25 @@ def test_trace_has_view_methods(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "others", "wanted"),
+    ("question", "other_texts", "expected_values"),
     [
-        (bert_probe.Attention(2, 3), (), lambda found: [found.weights]),
-        (bert_probe.Similarity(3), (OTHER,), lambda found: [found.cosines]),
-        (bert_probe.MinimalPair(), (OTHER,), lambda found: [found.change, found.moved.T]),
-        (bert_probe.MinimalPairRow(), (OTHER,), lambda found: [found.both, found.difference[None]]),
-        (bert_probe.TokenRollout("left"), (), lambda found: [found.values]),
-        (bert_probe.FindHeads([("left", "ground")]), (), lambda found: [found.weights]),
-        (bert_probe.HiddenStates(1), (), lambda found: [found.values]),
-        (bert_probe.AttentionSteps(1, 2, key="ground"), (), lambda found: steps_of(found)),
+        (bert_probe.Attention(2, 3), (), lambda result: [result.weights]),
+        (bert_probe.Similarity(3), (OTHER,), lambda result: [result.cosines]),
+        (bert_probe.MinimalPair(), (OTHER,), lambda result: [result.change, result.moved.T]),
+        (bert_probe.MinimalPairRow(), (OTHER,), lambda result: [result.both, result.difference[None]]),
+        (bert_probe.TokenRollout("left"), (), lambda result: [result.values]),
+        (bert_probe.FindHeads([("left", "ground")]), (), lambda result: [result.weights]),
+        (bert_probe.HiddenStates(1), (), lambda result: [result.values]),
+        (bert_probe.AttentionSteps(1, 2, key="ground"), (), lambda result: steps_of(result)),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, Question) else "",
+    ids=lambda parameter: type(parameter).__name__ if isinstance(parameter, Question) else "",
 )
 def test_result_is_displayed_with_its_numbers(
-    minilm: Checkpoint, asked: Any, others: tuple[str, ...], wanted: Any
+    minilm: Checkpoint, question: Any, other_texts: tuple[str, ...], expected_values: Any
 ) -> None:
-    found = asked.of(minilm.trace(TEXT), *map(minilm.trace, others))
-    shown = [opened(payload)[1]["values"] for payload in payloads_of(page_of(found.show()))]
-    for values, expected in zip(shown, wanted(found), strict=True):
+    result = question.of(minilm.trace(TEXT), *map(minilm.trace, other_texts))
+    displayed = [opened(payload)[1]["values"] for payload in payloads_of(page_of(result.show()))]
+    for values, expected in zip(displayed, expected_values(result), strict=True):
         np.testing.assert_array_equal(values, np.asarray(expected, np.float32))
 
 
@@ -148,9 +148,9 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
     hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
     frame = view(hostile)
-    written = frame._repr_html_()
-    assert elements_of(written) == ["iframe"]
-    assert re.search(r'sandbox="([^"]*)"', written)[1] == "allow-scripts allow-downloads"  # type: ignore[index]
+    html = frame._repr_html_()
+    assert elements_of(html) == ["iframe"]
+    assert re.search(r'sandbox="([^"]*)"', html)[1] == "allow-scripts allow-downloads"  # type: ignore[index]
     page = page_of(frame)
     assert "default-src 'none'" in page
     assert "<img" not in page
@@ -159,7 +159,7 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"layer": 6}, SelectionError, "no layer 6"),
         ({"heads": 12}, SelectionError, "no head 12"),
@@ -171,16 +171,16 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(
-    minilm: Checkpoint, asked: dict[str, Any], error: type[Exception], message: str
+    minilm: Checkpoint, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        head_view(minilm.trace(TEXT), **asked)
+        head_view(minilm.trace(TEXT), **arguments)
 
 
 def test_measure_without_the_needed_data_is_refused() -> None:
-    given = bert_probe.from_attention(np.full((1, 1, 2, 2), 0.5), ["a", "b"])
+    external = bert_probe.from_attention(np.full((1, 1, 2, 2), 0.5), ["a", "b"])
     with pytest.raises(UnavailableError):
-        head_view(given, measure="value-norm")
+        head_view(external, measure="value-norm")
 
 
 def test_too_large_page_is_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_different_texts_have_different_keys(minilm: Checkpoint, family: Callabl
 
 def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkpoint) -> None:
     class Slots:
-        taken = 0
+        entry_count = 0
 
         def __enter__(self) -> None:
             self.taken += 1

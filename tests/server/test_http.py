@@ -42,7 +42,7 @@ def here() -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"", "no JSON"),
         (b"{", "no JSON"),
@@ -64,13 +64,13 @@ def here() -> Iterator[TestClient]:
         (json.dumps({"text": "a", "model": "a" * 1001}).encode(), "at most 1,000 are taken"),
     ],
 )
-def test_what_is_no_body_is_told(content: bytes, said: str, here: TestClient) -> None:
+def test_what_is_no_body_is_told(content: bytes, expected: str, here: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
-    assert said in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
+    assert expected in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "said"),
+    ("name", "body", "expected"),
     [
         ("attention", {"question": {"layer": 7}}, "There is no layer 7"),
         ("attention", {"question": {"layer": 0}}, "There is no layer 0"),
@@ -96,9 +96,9 @@ def test_what_is_no_body_is_told(content: bytes, said: str, here: TestClient) ->
     ],
 )
 def test_what_the_model_does_not_have_is_told(
-    name: str, body: dict[str, Any], said: str, here: TestClient
+    name: str, body: dict[str, Any], expected: str, here: TestClient
 ) -> None:
-    assert said in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
+    assert expected in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,9 @@ def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
     assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
     assert registered_questions()["lens"].file_fields == {"tuned"}
-    assert not any(one.file_fields for name, one in registered_questions().items() if name != "lens")
+    assert not any(
+        question.file_fields for name, question in registered_questions().items() if name != "lens"
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
@@ -164,20 +166,20 @@ def test_nothing_else_is_there(path: str, here: TestClient) -> None:
 def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) -> None:
     body = TOKENS | {"question": {"layer": 2, "head": 3}}
     table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
-    got = {}
+    bodies = {}
     for media in formats.FORMS:
         answer = here.post("/api/v1/attention", json=body, headers={"Accept": media})
         assert answer.headers["content-type"].partition(";")[0] == media
-        got[media.rpartition(".")[2]] = answer.content
-    told = json.loads(got["application/json"])
+        bodies[media.rpartition(".")[2]] = answer.content
+    json_body = json.loads(bodies["application/json"])
     provenance = json.loads(json.dumps(table.attrs["provenance"]))
-    assert told["provenance"] == provenance
+    assert json_body["provenance"] == provenance
     frames = [
-        pd.DataFrame(told["columns"]),
-        pd.read_csv(io.BytesIO(got["text/csv"])),
-        pd.read_parquet(io.BytesIO(got["parquet"])),
+        pd.DataFrame(json_body["columns"]),
+        pd.read_csv(io.BytesIO(bodies["text/csv"])),
+        pd.read_parquet(io.BytesIO(bodies["parquet"])),
     ]
-    arrow = pyarrow.ipc.open_stream(got["stream"]).read_all()
+    arrow = pyarrow.ipc.open_stream(bodies["stream"]).read_all()
     assert json.loads(arrow.schema.metadata[b"bert_probe"]) == provenance
     for frame in [*frames, arrow.to_pandas()]:
         numbers = frame.drop(columns="token").to_numpy("float32")
@@ -259,7 +261,7 @@ class Endless:
 def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
     """What every question is answered by."""
     work = Endless()
-    monkeypatch.setattr(Body, "answer", lambda *given: work.answer(*given))
+    monkeypatch.setattr(Body, "answer", lambda *args: work.answer(*args))
     return work
 
 
@@ -323,24 +325,28 @@ def test_an_unforeseen_error_is_told_without_its_text(
 
 
 def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> None:
-    told = here.get("/api/openapi.json").json()
-    assert told["openapi"] == "3.1.0"
-    paths = {path.removeprefix("/api/v1/") for path in told["paths"] if path.startswith("/api/v1/")}
+    document = here.get("/api/openapi.json").json()
+    assert document["openapi"] == "3.1.0"
+    paths = {path.removeprefix("/api/v1/") for path in document["paths"] if path.startswith("/api/v1/")}
     assert paths == set(registered_questions())
-    for path, one in told["paths"].items():
-        if "post" in one:
-            held = one["post"]["requestBody"]["content"]["application/json"]
-            jsonschema.Draft202012Validator.check_schema(held["schema"])
-            jsonschema.Draft202012Validator(held["schema"]).validate(held["example"])
-            assert one["post"]["description"], path
+    for path, operation in document["paths"].items():
+        if "post" in operation:
+            content = operation["post"]["requestBody"]["content"]["application/json"]
+            jsonschema.Draft202012Validator.check_schema(content["schema"])
+            jsonschema.Draft202012Validator(content["schema"]).validate(content["example"])
+            assert operation["post"]["description"], path
 
 
 def test_every_example_is_answered(here: TestClient) -> None:
     answered = set()
-    for name, one in registered_questions().items():
-        if one.inputs.texts[1] == 0 or one.inputs.models > 1 or (one.has_progress and name != "attention"):
+    for name, question in registered_questions().items():
+        if (
+            question.inputs.texts[1] == 0
+            or question.inputs.models > 1
+            or (question.has_progress and name != "attention")
+        ):
             continue  # those take seconds
-        answer = here.post(f"/api/v1/{name}", json=schema.example(one))
+        answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)

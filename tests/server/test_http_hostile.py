@@ -42,11 +42,11 @@ def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str,
         assert len(problem(answer, 400, "no-json")) < 400
 
 
-@pytest.mark.parametrize("given", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
+@pytest.mark.parametrize("value", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
 def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
-    given: object, here: TestClient
+    value: object, here: TestClient
 ) -> None:
-    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": given}})
+    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": value}})
     assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
     assert answer.json()["detail"].endswith("Give one of them or last.")
@@ -94,22 +94,24 @@ def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
 
 
 def test_agents_may_write_whole_numbers_as_json_may() -> None:
-    def told(layer: object) -> types.CallToolResult:
-        given = {**TOKENS, "question": {"layer": layer}}
-        return agents.answer(registered_questions()["attention"], given, shared, threading.Event())
+    def call_tool(layer: object) -> types.CallToolResult:
+        body = {**TOKENS, "question": {"layer": layer}}
+        return agents.answer(registered_questions()["attention"], body, shared, threading.Event())
 
     shared = LocalModels()
-    assert told(2.0).structured_content == told(2).structured_content
-    assert told(2).structured_content is not None
-    assert told(float("inf")).is_error
-    assert json.dumps(told(2).structured_content)
+    assert call_tool(2.0).structured_content == call_tool(2).structured_content
+    assert call_tool(2).structured_content is not None
+    assert call_tool(float("inf")).is_error
+    assert json.dumps(call_tool(2).structured_content)
 
 
 class Sender:
     """A client that sends `parts` of a body, and never the rest; `messages` are what it was answered."""
 
-    def __init__(self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", whole: bool = False) -> None:
-        self._app, self._parts, self._whole, self._client = app, [*parts], whole, client
+    def __init__(
+        self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", is_complete: bool = False
+    ) -> None:
+        self._app, self._parts, self._whole, self._client = app, [*parts], is_complete, client
         self.waits = asyncio.Event()
         self.gone = asyncio.Event()
         self.messages: list[Message] = []
@@ -175,9 +177,9 @@ def test_late_body_is_refused_and_its_connection_closed(
     half = Sender(Starlette(routes=asgi.routes()), b'{"text": ')
     asyncio.run(half())
     assert (half.status, half.headers[b"connection"]) == (408, b"close")
-    told = json.loads(half.messages[1]["body"])
-    assert told["type"] == "/api#late-body"
-    assert told["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
+    problem = json.loads(half.messages[1]["body"])
+    assert problem["type"] == "/api#late-body"
+    assert problem["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
 
 
 def test_bodies_on_their_way_are_bounded_per_client_and_together(

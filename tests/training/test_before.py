@@ -22,7 +22,7 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "expected"),
     [
         ([], A_FIFTH, ""),
         ([A_FIFTH], A_FIFTH, ""),
@@ -38,11 +38,11 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
     ],
 )
 def test_warnings_about_earlier_trainings(
-    before: list[TrainingHistory], now: TrainingHistory, said: str
+    before: list[TrainingHistory], now: TrainingHistory, expected: str
 ) -> None:
     result = overlap_warning(before, now)
-    assert said in result
-    assert bool(result) == bool(said)
+    assert expected in result
+    assert bool(result) == bool(expected)
 
 
 def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         ({"update": "bottom"}, "head, top:K"),
         ({"update": "top:0"}, "head, top:K"),
@@ -332,9 +332,9 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
         ({"held_out": 1.0}, "held_out is 1.0"),
     ],
 )
-def test_invalid_settings_raise_errors(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(SelectionError, match=said):
-        Train(**asked)
+def test_invalid_settings_raise_errors(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SelectionError, match=message):
+        Train(**arguments)
 
 
 def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:

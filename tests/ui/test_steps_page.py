@@ -24,7 +24,7 @@ def shown(value: float) -> str:
     return f"{value:.4f}".replace("-", "−")
 
 
-def test_the_page_shows_the_library_s_numbers() -> None:
+def test_steps_match_library() -> None:
     app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
     checkpoint = shared_cache.open_checkpoint("", "")
     steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
@@ -44,7 +44,7 @@ def test_the_page_shows_the_library_s_numbers() -> None:
     assert len(app.header) == 8
 
 
-def test_the_key_of_the_largest_weight_is_shown_at_first() -> None:
+def test_key_with_largest_weight_is_default() -> None:
     app = opened("steps", a=TEXT, layer="2", head="3")
     checkpoint = shared_cache.open_checkpoint("", "")
     row = checkpoint.trace(TEXT).attention(1, 2)[11]
@@ -53,7 +53,7 @@ def test_the_key_of_the_largest_weight_is_shown_at_first() -> None:
     assert "key" not in app.query_params
 
 
-def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() -> None:
+def test_selected_head_applies_to_other_pages_but_mean_is_kept() -> None:
     app = opened("steps", a=TEXT)
     assert app.session_state["single_head"] == 1
     assert app.session_state["head"] == "mean"
@@ -66,23 +66,23 @@ def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() ->
     assert looks_at(app).series == (6,)
 
 
-@pytest.mark.parametrize("asked", ["14", "-1", "x", "1_0"])
-def test_a_token_in_the_address_that_does_not_exist_is_said(asked: str) -> None:
-    app = opened("steps", a=TEXT, query=asked)
+@pytest.mark.parametrize("address_value", ["14", "-1", "x", "1_0"])
+def test_nonexistent_token_in_url_is_reported(address_value: str) -> None:
+    app = opened("steps", a=TEXT, query=address_value)
     assert not app.exception
     assert "There is no token" in said(app)
     assert "query" not in app.query_params
 
 
-def test_a_token_of_the_address_belongs_to_its_text() -> None:
+def test_token_of_url_is_reset_with_text() -> None:
     app = opened("steps", a=TEXT, query="3")
     assert "**we** (3) has a query vector" in said(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
-    next(one for one in app.button if one.label == "Run").click().run()
+    next(button for button in app.button if button.label == "Run").click().run()
     assert "**ai** (4) has a query vector" in said(app)
 
 
-def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
+def test_layers_heads_and_queries_share_one_extra_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes = []
@@ -100,7 +100,7 @@ def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
     assert len(passes) == 1
 
 
-def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Callable[[str], Path]) -> None:
+def test_architecture_specific_steps_are_explained(family_folder: Callable[[str], Path]) -> None:
     long = f"{TEXT} {TEXT}"
     plain = said(opened("steps", a=TEXT))
     modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
@@ -113,7 +113,7 @@ def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Calla
     assert "heads 3, 4 share these keys and values" in grouped
 
 
-def test_the_score_of_a_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
+def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
     app = opened(
         "steps", a=f"{TEXT} {TEXT}", model=str(family_folder("modernbert")), layer="2", query="15", key="1"
     )
@@ -122,7 +122,7 @@ def test_the_score_of_a_masked_key_is_minus_infinity(family_folder: Callable[[st
     assert metrics(app)["Attention weight"] == "0.0000"
 
 
-def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
+def test_model_without_q_k_v_is_refused_and_text_is_kept(
     family_folder: Callable[[str], Path],
 ) -> None:
     app = opened("steps", a=TEXT, model=str(family_folder("mpnet")))
@@ -131,7 +131,7 @@ def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
     assert app.text_area(key="draft_a").value == TEXT
 
 
-def test_outputs_are_made_once_for_a_text_whoever_asks() -> None:
+def test_outputs_of_text_are_computed_once_for_all_sessions() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     ask = head_outputs.head_outputs
     outputs = shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at"))

@@ -40,10 +40,10 @@ def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
     return app
 
 
-def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
+def test_column_of_long_word_has_limited_width() -> None:
     app = opened("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
     columns = json.loads(app.dataframe[0].proto.columns)
-    assert [name[:3] for name, one in columns.items() if one.get("width")] == ["3 y"]
+    assert [name[:3] for name, column in columns.items() if column.get("width")] == ["3 y"]
 
 
 @pytest.mark.parametrize(
@@ -55,40 +55,38 @@ def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
     ],
     ids=["short", "long", "longest"],
 )
-def test_code_is_printed_where_it_is_short_and_a_file_where_it_is_long(
-    text: str, printed: list[str], files: list[str]
-) -> None:
+def test_long_snippet_is_a_download(text: str, printed: list[str], files: list[str]) -> None:
     app = ran(text)
     assert [code.value.split()[0] for code in app.get("code")] == printed
-    labels = [one.proto.label for one in app.get("download_button")]
+    labels = [element.proto.label for element in app.get("download_button")]
     assert [label.split(",")[0].split()[-1] for label in labels if "The same" in label] == files
 
 
 @pytest.mark.parametrize(("text", "tokens"), [(LONG, 512), (CHINESE, 512)])
-def test_a_text_that_is_too_long_for_the_address_survives_a_reload(text: str, tokens: int) -> None:
+def test_too_long_text_for_url_survives_reload(text: str, tokens: int) -> None:
     app = ran(text, text)
-    given = address(app)
-    assert {"a", "b"} & set(given) == set()
-    assert len(urlencode(given)) < 1_000
-    again = opened("tokens", **given)
+    query = address(app)
+    assert {"a", "b"} & set(query) == set()
+    assert len(urlencode(query)) < 1_000
+    again = opened("tokens", **query)
     assert not again.exception
     assert refusal(again) == ""
     assert (again.text_area(key="draft_a").value, again.text_area(key="draft_b").value) == (text, text)
     assert len(again.dataframe[-1].value) == tokens
-    assert address(again) == given
+    assert address(again) == query
 
 
-def test_a_short_text_stands_in_the_address_itself() -> None:
+def test_short_text_is_in_url() -> None:
     assert address(ran("東京" * 70))["a"] == "東京" * 70
-    given = address(ran(LONG))
-    app = opened("tokens", **given)
+    query = address(ran(LONG))
+    app = opened("tokens", **query)
     app.text_area(key="draft_a").set_value("short")
     click(app, "Run")
     assert address(app)["a"] == "short"
     assert "a_kept" not in address(app)
 
 
-def test_texts_share_the_room_of_a_link() -> None:
+def test_texts_share_length_limit_of_link() -> None:
     app = ran("x" * 900, "y" * 900)
     assert (address(app)["a"], "b_kept" in address(app)) == ("x" * 900, True)
     app.text_area(key="draft_a").set_value("short")
@@ -96,7 +94,7 @@ def test_texts_share_the_room_of_a_link() -> None:
     assert (address(app)["a"], address(app)["b"]) == ("short", "y" * 900)
 
 
-def test_an_address_at_its_longest_is_a_link() -> None:
+def test_url_of_maximum_length_is_a_link() -> None:
     room = url_texts.MAX_URL - len("a=")
     for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
         assert ("a" in address(opened("parameters", a=text))) == fits
@@ -105,14 +103,14 @@ def test_an_address_at_its_longest_is_a_link() -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
-def test_a_text_that_is_gone_is_said_to_be_and_no_other_is_shown(a: str, b: str) -> None:
-    given = address(ran(a, b))
+def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
+    query = address(ran(a, b))
     text_store._texts.clear()  # as after a new start
-    app = opened("tokens", **given)
+    app = opened("tokens", **query)
     assert not app.exception
     assert "is no longer stored" in refusal(app)
     assert len(app.dataframe) == 0
-    assert address(app) == given, "another reload says so again"
+    assert address(app) == query, "another reload says so again"
     app.text_area(key="draft_a").set_value("we left")
     app.text_area(key="draft_b").set_value("")
     click(app, "Run")
@@ -120,7 +118,7 @@ def test_a_text_that_is_gone_is_said_to_be_and_no_other_is_shown(a: str, b: str)
     assert not {"a_kept", "b_kept"} & set(address(app))
 
 
-def test_a_text_beyond_the_limit_is_refused_in_words_and_kept() -> None:
+def test_text_over_limit_is_refused_and_kept() -> None:
     app = ran("word " * 60_000)
     assert refusal(app) == (
         "300,000 characters; a text may have at most 250,000, even if truncated. Give a part of it."
@@ -129,48 +127,48 @@ def test_a_text_beyond_the_limit_is_refused_in_words_and_kept() -> None:
     assert refusal(again) == refusal(app)
 
 
-def test_nobody_else_s_name_opens_a_text() -> None:
+def test_text_does_not_open_under_foreign_name() -> None:
     ran(LONG)
     (name,) = text_store._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]
     assert "is no longer stored" in refusal(opened("tokens", a_kept=other))
 
 
-def test_what_is_kept_has_a_bound() -> None:
+def test_text_store_is_bounded() -> None:
     for number in range(3):
         ran(f"{number} {LONG}")
         assert text_store._texts.currsize <= text_store.CAPACITY_BYTES
     assert text_store.put("x" * text_store.CAPACITY_BYTES) not in text_store._texts
 
 
-def test_many_sentences_survive_a_reload_or_are_said_to_be_gone() -> None:
+def test_sentences_survive_reload_or_are_reported_missing() -> None:
     app = opened("sentences")
     many = "\n".join(f"sentence number {number} of many" for number in range(300))
     app.text_area(key="sentences_draft").set_value(many)
     click(app, "Compare")
-    given = address(app)
-    assert "sentences" not in given
-    again = opened("sentences", **given)
+    query = address(app)
+    assert "sentences" not in query
+    again = opened("sentences", **query)
     assert again.text_area(key="sentences_draft").value == many
     text_store._texts.clear()
-    gone = opened("sentences", **given)
+    gone = opened("sentences", **query)
     assert "is no longer stored" in refusal(gone)
     assert gone.text_area(key="sentences_draft").value == ""
-    assert address(gone)["sentences_kept"] == given["sentences_kept"]
+    assert address(gone)["sentences_kept"] == query["sentences_kept"]
 
 
-def test_sentences_of_context_survive_a_reload_or_are_said_to_be_gone() -> None:
+def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     texts = [f"we left the bank number {number} {'and the river ' * 10}" for number in range(45)]
     app = opened("context")
     click(app, "Clear all")
     app.text_area(key="context_draft").set_value("\n".join(texts))
     click(app, "Add")
-    given = address(app)
-    assert "context" not in given
-    again = opened("context", **given)
+    query = address(app)
+    assert "context" not in query
+    again = opened("context", **query)
     assert [line.text for line in again.session_state["context_lines"]] == [text.strip() for text in texts]
     text_store._texts.clear()
-    gone = opened("context", **given)
+    gone = opened("context", **query)
     assert "is no longer stored" in refusal(gone)
     assert gone.session_state["context_lines"] == ()
-    assert address(gone)["context_kept"] == given["context_kept"]
+    assert address(gone)["context_kept"] == query["context_kept"]

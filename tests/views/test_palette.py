@@ -50,8 +50,8 @@ def oklab(rgb: np.ndarray) -> np.ndarray:
     )
 
 
-def contrast(one: str, other: str) -> float:
-    dim, bright = sorted(linear((one, other)) @ [0.2126, 0.7152, 0.0722])
+def contrast(color: str, other: str) -> float:
+    dim, bright = sorted(linear((color, other)) @ [0.2126, 0.7152, 0.0722])
     return float((bright + 0.05) / (dim + 0.05))
 
 
@@ -139,13 +139,13 @@ def test_heads_are_distinct_and_visible_on_both_papers() -> None:
         assert contrast(colour, palette.PAPER_LIGHT) >= 3
         assert contrast(colour, palette.PAPER_DARK) >= 3
     lab = oklab(linear(palette.HEADS))
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
+    assert min(np.linalg.norm(first - other) for first, other in itertools.combinations(lab, 2)) > 0.06
 
 
 @pytest.mark.parametrize("sight", ["protan", "deutan"])
 def test_first_six_heads_differ_with_color_blindness(sight: str) -> None:
     lab = seen(palette.HEADS[:6], SIGHTS[sight])
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
+    assert min(np.linalg.norm(first - other) for first, other in itertools.combinations(lab, 2)) > 0.06
 
 
 @THEMES

@@ -27,9 +27,9 @@ def test_description_round_trips(described: dict[str, Any]) -> None:
 def test_array_round_trips(dtype: str) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
     for given_array in (array, array.T, array[:, ::2]):
-        found = opened(pack({}, {"numbers": given_array}))[1]["numbers"]
-        assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, given_array)
+        actual = opened(pack({}, {"numbers": given_array}))[1]["numbers"]
+        assert actual.dtype == array.dtype
+        np.testing.assert_array_equal(actual, given_array)
 
 
 def test_arrays_are_aligned() -> None:
@@ -53,9 +53,9 @@ def test_payload_is_deterministic() -> None:
 
 @given(st.binary(max_size=600))
 def test_embedded_payload_is_lossless_and_needs_no_escaping(payload: bytes) -> None:
-    written = encode_text(payload)
-    assert untexted(*written) == payload
-    assert not set(written.text) & set("&<>\"'\\")
+    encoded = encode_text(payload)
+    assert untexted(*encoded) == payload
+    assert not set(encoded.text) & set("&<>\"'\\")
 
 
 def test_payload_equals_that_of_the_javascript_test() -> None:

@@ -35,12 +35,14 @@ def test_values_through_the_output_projection_make_the_layers_output(
     assert trace.values is not None
     for layer, module in enumerate(checkpoint.projections):
         assert module is not None
-        given: list[torch.Tensor] = []
-        hook = module.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0]))
+        hook_inputs: list[torch.Tensor] = []
+        hook = module.register_forward_pre_hook(
+            lambda _, args, hook_inputs=hook_inputs: hook_inputs.append(args[0])
+        )
         checkpoint.trace(TEXT)
         hook.remove()
         # ALBERT's layers share one module, which is called once for each layer.
-        call = given[layer] if len(given) > 1 else given[0]
+        call = hook_inputs[layer] if len(hook_inputs) > 1 else hook_inputs[0]
         values = trace.values[layer]
         created = np.concatenate(trace.attention(layer) @ values, axis=-1)
         assert_exact(created, call[0].numpy())

@@ -248,7 +248,7 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
 
 
 @pytest.mark.parametrize(
-    ("asked", "data", "held_out", "error", "told"),
+    ("question", "data", "held_out", "error", "message"),
     [
         (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
         (Probe(), TAGGED[:1], None, TextError, "A single text cannot be split"),
@@ -274,15 +274,15 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
 )
 def test_what_cannot_be_asked(
     minilm: Checkpoint,
-    asked: Probe,
+    question: Probe,
     data: LabeledData,
     held_out: LabeledData | None,
     error: type[Exception],
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(error) as refused:
-        asked.of(minilm, data, held_out)
-    assert told in str(refused.value)
+        question.of(minilm, data, held_out)
+    assert message in str(refused.value)
     with pytest.raises(SelectionError, match="must be between 0 and 1"):
         Probe(confidence=1.0)
 

@@ -127,7 +127,7 @@ def test_examples_have_the_relation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "reported", "error", "told"),
+    ("data", "reported", "error", "message"),
     [
         (SAILING, TAGGED, TextError, "reported has no relations between words. Give a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
@@ -143,14 +143,14 @@ def test_examples_have_the_relation() -> None:
 )
 def test_what_cannot_be_asked(
     minilm: Checkpoint,
-    chosen: tuple[TaggedSentence, ...],
+    data: tuple[TaggedSentence, ...],
     reported: object,
     error: type[Exception],
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(error) as refused:
-        Relations().of(minilm, chosen, reported)
-    assert told in str(refused.value)
+        Relations().of(minilm, data, reported)
+    assert message in str(refused.value)
 
 
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     assert ended.text.splitlines()[0] == header
     broken = SAILING_FILE.replace("\t3\tnsubj", "\t9\tnsubj")
     paths[0].write_text(broken, encoding="utf-8")
-    told = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
-    assert told == (
+    refusal = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
+    assert refusal == (
         "dev.conllu has 2 errors: line 3: head 9 of a sentence of 6 words; line 11: head 9 of a sentence of "
         "6 words. Correct the file and open it again."
     )

@@ -40,7 +40,7 @@ BOAT = (1, 2, ROOT, 4, 2, 2)
 
 
 @pytest.fixture(scope="module")
-def found(minilm: Checkpoint) -> StructuralProbeResult:
+def probe_result(minilm: Checkpoint) -> StructuralProbeResult:
     return StructuralProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
 
 
@@ -137,30 +137,31 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(apart - tree.distances).mean() < 0.01
 
 
-def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) -> None:
+def test_the_measures_by_hand(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
     # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
-    assert found.baseline == 5 / 6
-    assert found.edges == 6
-    assert found.counts == (2, 1, 2)
+    assert probe_result.baseline == 5 / 6
+    assert probe_result.edges == 6
+    assert probe_result.counts == (2, 1, 2)
     # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
-    for place, layer in enumerate(found.layers):
+    for place, layer in enumerate(probe_result.layers):
         first, second = (
-            squared_distances(trace.vectors(layer)[1:-1] @ found.maps[place].T) for trace in (clause, short)
+            squared_distances(trace.vectors(layer)[1:-1] @ probe_result.maps[place].T)
+            for trace in (clause, short)
         )
         gold = [{(0, 1), (1, 2), (3, 4), (2, 4)}, {(0, 1), (1, 2)}]
         right = len(reference_tree(first[:5, :5]) & gold[0]) + len(reference_tree(second) & gold[1])
-        assert found.uuas[place] == right / 6
+        assert probe_result.uuas[place] == right / 6
         true = distances(SLEEPING[0].heads)
         of_words = [spearmanr(*rows).statistic for rows in zip(first, true, strict=True)]
-        assert found.spearman[place] == pytest.approx(np.mean(of_words))
+        assert probe_result.spearman[place] == pytest.approx(np.mean(of_words))
 
 
 def test_layer_result_does_not_depend_on_other_layers(
-    minilm: Checkpoint, found: StructuralProbeResult
+    minilm: Checkpoint, probe_result: StructuralProbeResult
 ) -> None:
     alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
-    assert_alike(alone.maps[0], found.maps[1])
+    assert_alike(alone.maps[0], probe_result.maps[1])
     other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
     full = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
@@ -168,13 +169,13 @@ def test_layer_result_does_not_depend_on_other_layers(
     assert sum(full.counts) == 6
 
 
-def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult) -> None:
+def test_the_tree_of_a_sentence(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
     trace = minilm.trace(SENTENCE)
-    tree = found.tree(trace, -3)
+    tree = probe_result.tree(trace, -3)
     assert tree.layer == 4
     assert tree.words == ("The", "boat", "crosses", "the", "river", ",", "slowly", ".")
     places = [0, 1, 2, 3, 4, 6]
-    apart = squared_distances(trace.vectors(4)[1:-1] @ found.maps[1].T)
+    apart = squared_distances(trace.vectors(4)[1:-1] @ probe_result.maps[1].T)
     assert_alike(tree.distances, apart)
     joined = reference_tree(apart[np.ix_(places, places)])
     assert set(tree.edges) == {(places[item], places[other]) for item, other in joined}
@@ -182,26 +183,26 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult
     assert list(table) == ["place", "word", "other_place", "other_word", "distance"]
     assert list(table["word"]) == [tree.words[place - 1] for place in table["place"]]
     assert (table.attrs["provenance"]["layer"], table.attrs["provenance"]["text"]) == (4, SENTENCE)
-    assert found.tree(trace).layer == found.best
-    paired = found.tree(minilm.trace(SENTENCE, "It sinks."), 0)
+    assert probe_result.tree(trace).layer == probe_result.best
+    paired = probe_result.tree(minilm.trace(SENTENCE, "It sinks."), 0)
     assert paired.words == tree.words
-    assert found.tree(minilm.trace("?!")).edges == ()
+    assert probe_result.tree(minilm.trace("?!")).edges == ()
 
 
 def test_tree_of_unprobed_layer_or_model_raises_error(
-    found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
+    probe_result: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
-        found.tree(minilm.trace(SENTENCE), 2)
+        probe_result.tree(minilm.trace(SENTENCE), 2)
     with pytest.raises(SelectionError, match="from another model"):
-        found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
+        probe_result.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
     with pytest.raises(TextError, match="256 words, but at most 255"):
-        found.tree(minilm.trace("go " * 256))
+        probe_result.tree(minilm.trace("go " * 256))
 
 
-def heads(*given: int) -> TaggedSentence:
+def heads(*head_indices: int) -> TaggedSentence:
     """A sentence of these heads, from 1."""
-    rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(given, 1))
+    rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(head_indices, 1))
     return treebank.read(treebank.conllu(rows))[0]
 
 
@@ -222,7 +223,7 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
 
 
 @pytest.mark.parametrize(
-    ("data", "held_out", "told"),
+    ("data", "held_out", "message"),
     [
         (TAGGED, SLEEPING, "data has no tree with two words"),
         (SAILING, TAGGED, "held_out has no tree with two words"),
@@ -236,11 +237,11 @@ def test_what_cannot_be_asked(
     minilm: Checkpoint,
     data: tuple[TaggedSentence, ...],
     held_out: tuple[TaggedSentence, ...] | None,
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(TextError) as refused:
         StructuralProbe(layers=[0]).of(minilm, data, held_out)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_infinite_vectors_raise_unavailable_error(
@@ -254,7 +255,7 @@ def test_infinite_vectors_raise_unavailable_error(
 def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
     observed: list[tuple[int, int]] = []
     StructuralProbe(rank=2, layers=[0]).of(
-        minilm, SAILING, SLEEPING, progress=lambda *one: observed.append(one)
+        minilm, SAILING, SLEEPING, progress=lambda *update: observed.append(update)
     )
     assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
