@@ -102,7 +102,7 @@ def misdirected(importer: str, source: str) -> list[str]:
     return faults
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_package_and_page_modules_are_found() -> None:
     rooms = {room(short(path)) for path in SHIPPED}
     assert rooms == {*FLOORS, None}
     assert len(PAGES) >= 10
@@ -113,7 +113,7 @@ def test_there_is_something_to_look_at() -> None:
 # ---------------------------------------------------------------- rooms
 
 
-def test_imports_go_downwards() -> None:
+def test_imports_follow_layer_order() -> None:
     assert [line for path in SHIPPED for line in misdirected(short(path), source(path))] == []
 
 
@@ -138,7 +138,7 @@ def test_imports_go_downwards() -> None:
         ),
     ],
 )
-def test_an_import_upwards_is_found(importer: str, line: str) -> None:
+def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
     assert len(misdirected(importer, line)) == 1
 
 
@@ -151,7 +151,7 @@ def test_an_import_upwards_is_found(importer: str, line: str) -> None:
         ("ui.state", "import streamlit, bert_probe"),
     ],
 )
-def test_an_import_downwards_is_none(importer: str, line: str) -> None:
+def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
     assert misdirected(importer, line) == []
 
 
@@ -166,7 +166,7 @@ def circle(edges: dict[str, set[str]]) -> set[str]:
     return set()
 
 
-def test_modules_make_no_circle() -> None:
+def test_imports_have_no_cycles() -> None:
     modules = {short(path) for path in PACKAGE} - {"", "__main__"}
     edges = {}
     for path in PACKAGE:
@@ -182,7 +182,7 @@ def test_modules_make_no_circle() -> None:
     assert circle({name: needed for name, needed in edges.items() if name in modules}) == set()
 
 
-def test_a_circle_is_found() -> None:
+def test_import_cycle_is_reported() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
 
@@ -204,7 +204,7 @@ def test_only_registries_import_computed_names() -> None:
     assert names([path for path in computing_modules if "a computed name" in imports(path)]) == []
 
 
-def test_the_command_line_is_imported_by_nothing_but_its_entry() -> None:
+def test_only_entry_point_imports_command_line() -> None:
     outside = [path for path in SHIPPED if room(short(path)) != "cli"]
     users = [path for path in outside if any(name.startswith("bert_probe.cli") for name in imports(path))]
     assert names(users) == ["bert_probe/__main__.py"]
@@ -248,7 +248,7 @@ def test_pages_are_short() -> None:
     assert len(RENDERERS) == len(PAGES)
 
 
-def test_pages_compute_nothing() -> None:
+def test_pages_contain_no_computation() -> None:
     pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
     assert {short(path): faults for path in pages if (faults := page_faults(source(path)))} == {}
 
@@ -293,7 +293,7 @@ def test_pages_compute_nothing() -> None:
         "len(found.tokens) / 2",
     ],
 )
-def test_what_computes_in_a_page_is_found(line: str) -> None:
+def test_computation_in_page_is_reported(line: str) -> None:
     assert page_faults(line)
 
 
@@ -315,11 +315,11 @@ def test_what_computes_in_a_page_is_found(line: str) -> None:
         "if not chosen and len(names) > 20: pass",
     ],
 )
-def test_what_counts_joins_and_draws_is_no_fault(line: str) -> None:
+def test_counting_joining_and_drawing_are_allowed(line: str) -> None:
     assert page_faults(line) == []
 
 
-def test_functions_of_pages_read_no_globals() -> None:
+def test_page_functions_read_no_globals() -> None:
     pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
     assert {short(path): read for path in pages if (read := globals_read(source(path)))} == {}
 
@@ -336,7 +336,7 @@ def test_functions_of_pages_read_no_globals() -> None:
         ("names = 'ab'\nshown = [name for name in names]\ntell(lambda: names)", []),
     ],
 )
-def test_what_a_function_reads_of_its_script_is_found(source: str, expected: list[str]) -> None:
+def test_globals_read_by_function_are_reported(source: str, expected: list[str]) -> None:
     assert globals_read(source) == expected
 
 
@@ -344,7 +344,7 @@ def test_what_a_function_reads_of_its_script_is_found(source: str, expected: lis
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_every_requirement_is_pinned(name: str) -> None:
+def test_all_requirements_are_pinned(name: str) -> None:
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
     requirement_lines = [line for line in lines if line and not line.startswith(("#", "-r "))]
     assert len(requirement_lines) > 5
@@ -352,7 +352,7 @@ def test_every_requirement_is_pinned(name: str) -> None:
         assert re.fullmatch(r"[A-Za-z0-9][\w.-]*(\[[\w,-]+\])?==[\w.!+]+( ?;.+)?", line), line
 
 
-def test_all_that_is_imported_is_asked_for() -> None:
+def test_all_imports_are_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
     required = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
@@ -374,7 +374,7 @@ def test_all_that_is_imported_is_asked_for() -> None:
 # ---------------------------------------------------------------- what is public, and how large
 
 
-def test_the_public_surface_exists_and_is_documented() -> None:
+def test_public_names_exist_and_are_documented() -> None:
     assert len(set(bert_probe.__all__)) == len(bert_probe.__all__)
     for name in bert_probe.__all__:
         public_object = getattr(bert_probe, name)
@@ -388,7 +388,7 @@ def test_files_have_at_most_600_lines() -> None:
     assert names([path for path in SHIPPED if len(source(path).splitlines()) > 600]) == []
 
 
-def test_examples_in_docstrings_run() -> None:
+def test_docstring_examples_run() -> None:
     attempted = 0
     for module in pkgutil.walk_packages(bert_probe.__path__, "bert_probe."):
         if not module.name.startswith("bert_probe.ui") and module.name != "bert_probe.__main__":

@@ -51,7 +51,7 @@ def search(here: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["chromium", "google-chrome"])
-def test_a_browser_that_is_there_is_found(here: Path, name: str) -> None:
+def test_installed_browser_is_found(here: Path, name: str) -> None:
     put(here, name, "exit 0")
     done = search(here, CI="true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -66,7 +66,7 @@ def test_a_browser_that_is_there_is_found(here: Path, name: str) -> None:
         (True, 0, "/no/such/chrome", "/no/such/chrome, which CHROMIUM names, cannot be run"),
     ],
 )
-def test_a_missing_browser_is_said_and_with_ci_it_fails(
+def test_missing_browser_is_reported_and_fails_in_ci(
     here: Path, root: bool, apt: int | None, chromium: str, why: str
 ) -> None:
     if root:
@@ -82,7 +82,7 @@ def test_a_missing_browser_is_said_and_with_ci_it_fails(
     assert f"{MISSING}{why}" in ci.stderr
 
 
-def test_an_apt_get_that_is_busy_is_asked_again(here: Path) -> None:
+def test_busy_apt_get_is_retried(here: Path) -> None:
     put(here, "id", "echo 0")
     put(here, "apt-get", APT_GET)
     (here / "busy").write_text("2\n")

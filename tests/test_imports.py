@@ -42,19 +42,19 @@ def packages(modules: set[str]) -> set[str]:
 # ---------------------------------------------------------------- the package
 
 
-def test_the_package_alone_imports_nothing_else() -> None:
+def test_package_import_loads_no_other_modules() -> None:
     imported = modules_after("import bert_probe")
     assert not packages(imported) & (HEAVY | BROWSER_SIDE | {"click"})
     assert {name for name in imported if name.startswith("bert_probe")} == {"bert_probe"}
 
 
-def test_a_name_brings_its_own_module() -> None:
+def test_public_name_loads_only_its_module() -> None:
     imported = modules_after("import bert_probe; bert_probe.TextError")
     assert "bert_probe.errors" in imported
     assert not packages(imported) & HEAVY
 
 
-def test_each_public_name_is_an_attribute_of_the_module_that_the_stub_names() -> None:
+def test_public_names_are_attributes_of_modules_in_stub() -> None:
     tree = ast.parse((ROOT / "bert_probe" / "__init__.pyi").read_text(encoding="utf-8"))
     modules = {
         alias.name: f"bert_probe.{node.module}"
@@ -67,12 +67,12 @@ def test_each_public_name_is_an_attribute_of_the_module_that_the_stub_names() ->
         assert getattr(bert_probe, name) is getattr(import_module(module), name)
 
 
-def test_the_names_are_listed_before_they_are_used() -> None:
+def test_dir_lists_public_names_before_use() -> None:
     code = "import bert_probe; assert set(bert_probe.__all__) <= set(dir(bert_probe))"
     assert "bert_probe.model" not in modules_after(code)
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="No bert_probe attribute Attenton"):
         bert_probe.Attenton  # type: ignore[attr-defined]  # noqa: B018
 
@@ -81,7 +81,7 @@ def test_a_name_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("arguments", prove_unless([["--help"]], [["--help"], ["-h"], [], ["diff"]]))
-def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
+def test_command_list_imports_no_command(arguments: list[str]) -> None:
     imported = after_command(*arguments)
     assert not packages(imported) & (HEAVY | BROWSER_SIDE)
     assert {name for name in imported if name.startswith("bert_probe.")} == {
@@ -102,13 +102,13 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
     ("name", "module", "line"),
     [(name, *entry) for name, entry in (*COMMANDS.items(), *corpus.COMMANDS.items())],
 )
-def test_the_line_in_the_list_is_that_of_the_command(name: str, module: str, line: str) -> None:
+def test_command_list_has_short_help_of_commands(name: str, module: str, line: str) -> None:
     command = getattr(import_module(f"bert_probe.cli.{module}"), name.replace("-", "_"))
     assert command.name == name
     assert command.get_short_help_str(1000) == line
 
 
-def test_every_command_is_in_the_list() -> None:
+def test_all_commands_are_listed() -> None:
     import click
 
     defined = set()
@@ -119,7 +119,7 @@ def test_every_command_is_in_the_list() -> None:
     assert defined == {*COMMANDS, *corpus.COMMANDS}
 
 
-def test_no_command_but_one_imports_what_the_browser_sees() -> None:
+def test_only_app_command_imports_user_interface() -> None:
     every = {module for module, _ in (*COMMANDS.values(), *corpus.COMMANDS.values())}
     modules = sorted(every - {"app"})
     imported = packages(
@@ -129,7 +129,7 @@ def test_no_command_but_one_imports_what_the_browser_sees() -> None:
     assert not imported & (BROWSER_SIDE | {"sklearn", "umap"})
 
 
-def test_tokens_come_without_torch() -> None:
+def test_tokens_command_does_not_import_torch() -> None:
     imported = after_command("tokens", "A boat.", "--pair", "Another one.")
     assert "tokenizers" in imported
     assert not packages(imported) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
@@ -138,7 +138,7 @@ def test_tokens_come_without_torch() -> None:
 # ---------------------------------------------------------------- the app
 
 
-def test_the_server_and_the_workbench_come_without_torch() -> None:
+def test_server_and_workbench_do_not_import_torch() -> None:
     names = "blocks, drafts, view_files, workbench"
     code = (
         f"from bert_probe.ui import {names}; from bert_probe.server import asgi, start; asgi.app_arguments()"

@@ -47,14 +47,14 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_the_unit_tests_of_the_javascript_pass(node: str) -> None:
+def test_javascript_unit_tests_pass(node: str) -> None:
     output = run(node, "--test", "--test-reporter=tap")
     passed = re.search(r"^# pass (\d+)$", output, re.M)
     assert passed is not None
     assert int(passed[1]) >= 30, "they were found"
 
 
-def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) -> None:
+def test_built_files_match_sources(node: str, tmp_path: Path) -> None:
     run(node, "build.js", str(tmp_path))
     fresh = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert fresh.keys() == {path.name for path in BUILT.iterdir()}
@@ -84,7 +84,7 @@ console.log(JSON.stringify(found));
 """What a browser shows of payloads: path, whether words, and a head, or "mean"."""
 
 
-def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
+def test_tokens_and_words_of_payload_match_python(
     node: str, tmp_path: Path, double_minilm: Checkpoint
 ) -> None:
     requests, expected = [], []
@@ -124,7 +124,7 @@ PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")
 """What makes a page of its own: components, and several of them in a report."""
 
 
-def test_every_component_has_its_module_and_its_style() -> None:
+def test_every_component_has_module_and_style() -> None:
     names = {f"{name}.{kind}" for name in built.COMPONENTS for kind in ("js", "css")}
     alone = {"bridge.js", "files.js", *(f"{name}_page.js" for name in PAGES)}
     assert {path.name for path in BUILT.iterdir()} == names | alone
@@ -132,7 +132,7 @@ def test_every_component_has_its_module_and_its_style() -> None:
         assert re.search(r"export\{[\w$]+ as default\};\s*$", built.script(name)), "pages import it"
 
 
-def test_every_tool_is_pinned_and_no_registry_is_named() -> None:
+def test_tools_are_pinned_without_registry_urls() -> None:
     package = json.loads((JS / "package.json").read_text(encoding="utf-8"))
     assert "dependencies" not in package, "a browser gets nothing but what is written here"
     for name, version in package["devDependencies"].items():

@@ -71,7 +71,7 @@ PINS = pins("requirements.txt")
 DEVELOPMENT = pins("requirements-dev.txt")
 
 
-def test_every_pin_lies_within_its_range() -> None:
+def test_pins_are_within_version_ranges() -> None:
     assert PINS.keys() == RANGES.keys()
     for name, version_range in RANGES.items():
         assert version_range.specifier.contains(PINS[name]), (
@@ -79,7 +79,7 @@ def test_every_pin_lies_within_its_range() -> None:
         )
 
 
-def test_every_range_begins_at_a_version() -> None:
+def test_version_ranges_have_lower_bound() -> None:
     for version_range in (
         *RANGES.values(),
         *(range_of_extra for extra in EXTRAS.values() for range_of_extra in extra.values()),
@@ -87,7 +87,7 @@ def test_every_range_begins_at_a_version() -> None:
         assert any(part.operator in (">=", "==") for part in version_range.specifier), version_range
 
 
-def test_other_extras_are_installed_for_the_tests_only() -> None:
+def test_extras_are_pinned_for_tests_only() -> None:
     optional = {name: extra for name, extra in EXTRAS.items() if name not in INSTALLED_BY_DEFAULT}
     assert set(optional) == {"all", "index", "mcp", "notebook", "ray", "umap"}
     for extra in optional.values():
@@ -114,7 +114,7 @@ def imported(files: Iterator[Path]) -> dict[str, Path]:
     return paths
 
 
-def test_what_the_package_imports_is_required() -> None:
+def test_package_imports_are_required() -> None:
     files = (path for path in places_of_code() if path.name != "setup.py")
     allowed = RANGES.keys() | {name for extra in EXTRAS.values() for name in extra} | {"bert-probe"}
     needed = imported(files)
@@ -128,7 +128,7 @@ def places_of_code() -> Iterator[Path]:
     yield from ROOT.glob("*.py")
 
 
-def test_what_the_tests_and_benchmarks_import_is_pinned() -> None:
+def test_imports_of_tests_and_benchmarks_are_pinned() -> None:
     files = (path for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
     allowed = PINS.keys() | DEVELOPMENT.keys() | {"bert-probe", "tests", "benchmarks"}
     assert not {name: path.name for name, path in imported(files).items() if name not in allowed}
@@ -147,7 +147,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
-def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: Path) -> None:
+def test_wheel_contains_package_data_pages_and_settings(wheel: Path) -> None:
     package = ROOT / "bert_probe"
     top = {"app.py": ROOT / "app.py", ".streamlit/config.toml": ROOT / ".streamlit" / "config.toml"}
     top |= {f"pages/{path.name}": path for path in (ROOT / "pages").glob("*.py")}
@@ -198,7 +198,7 @@ main(["app", "--no-browser", "--port", sys.argv[1]])
 """
 
 
-def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(installed: Installed) -> None:
+def test_installed_library_pages_and_settings_work_in_any_folder(installed: Installed) -> None:
     port = free_port()
     with foreign_settings(installed.folder):
         output = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
@@ -210,13 +210,13 @@ def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(
     assert output["port"] == port
 
 
-def test_a_command_prints_its_table(installed: Installed) -> None:
+def test_installed_command_prints_table(installed: Installed) -> None:
     printed = installed.run("bert-probe", "tokens", "Mehdi loves AI")
     rows = list(csv.DictReader(io.StringIO(printed)))
     assert [row["token"] for row in rows] == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
 
 
-def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: Installed) -> None:
+def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -> None:
     port = free_port()
     process = subprocess.Popen(
         [installed.command("bert-probe"), "app", "--no-browser", "--port", str(port)],
@@ -259,7 +259,7 @@ def version_range(port: int, path: str, headers: dict[str, str] | None = None) -
         connection.close()
 
 
-def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M

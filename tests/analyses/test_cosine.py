@@ -28,7 +28,7 @@ def agree(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 
-def test_cosine_by_hand() -> None:
+def test_cosine_equals_hand_computation() -> None:
     a = np.array([[3, 4], [1, 0], [0, 0]], np.float32)
     b = np.array([[4, 3], [-6, -8], [0, 2], [1, 1]], np.float32)
     result = cosine(a, b)
@@ -79,7 +79,7 @@ def test_empty_matrices_are_allowed() -> None:
     assert cosine(np.ones((0, 3), np.float32), np.ones((2, 3), np.float32)).shape == (0, 2)
 
 
-def test_cosines_of_rows_by_hand() -> None:
+def test_cosines_of_rows_equal_hand_computation() -> None:
     a = np.array([[3, 4], [1, 0], [0, 0], [0.1, 0.2]])
     b = np.array([[4, 3], [-2, 0], [1, 1], [0.1, 0.2]])
     result = cosine_of_rows(a, b)
@@ -91,7 +91,7 @@ def test_cosines_of_rows_by_hand() -> None:
 
 
 @given(matrices())
-def test_rows_are_the_diagonal_of_all_cosines(rows: np.ndarray) -> None:
+def test_cosines_of_rows_equal_diagonal(rows: np.ndarray) -> None:
     agree(cosine_of_rows(rows, rows[::-1]), cosine(rows, rows[::-1]).diagonal())
 
 

@@ -124,13 +124,13 @@ def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
 # Measures by hand
 
 
-def test_wilson_interval_by_hand() -> None:
+def test_wilson_interval_equals_hand_computation() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
     assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
     assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
 
 
-def test_measures_of_classes_by_hand() -> None:
+def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
     # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
     result = scores.score_classes(true, predicted)
@@ -145,7 +145,7 @@ def test_measures_of_classes_by_hand() -> None:
     assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
 
 
-def test_measures_of_several_labels_by_hand() -> None:
+def test_multilabel_metrics_equal_hand_computation() -> None:
     true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
     result = scores.score_multilabel(true, predicted)
@@ -155,7 +155,7 @@ def test_measures_of_several_labels_by_hand() -> None:
     assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
-def test_measures_of_numbers_by_hand() -> None:
+def test_regression_metrics_equal_hand_computation() -> None:
     result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     assert result == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
     result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
@@ -163,7 +163,7 @@ def test_measures_of_numbers_by_hand() -> None:
     assert result["pearson"] < 1
 
 
-def test_measures_of_entities_by_hand() -> None:
+def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
     # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
@@ -219,7 +219,7 @@ def judged(trained_on: Trained) -> EvaluateResult:
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
 
-def test_tables_agree(judged: EvaluateResult) -> None:
+def test_tables_of_one_evaluation_agree(judged: EvaluateResult) -> None:
     measures = dict(judged.table().to_numpy().tolist())
     texts = judged.showing(show="texts").table()
     confusion = judged.showing(show="confusion").table()
@@ -295,7 +295,7 @@ def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
         Evaluate().of(checkpoint, classed(("One", "O")))
 
 
-def test_label_type_of_each_head(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_each_head_has_its_label_type(trained_on: Trained, minilm: Checkpoint) -> None:
     assert label_type(trained_on("bert", CLASSES)) == "classes"
     assert label_type(trained_on("bert", WORDS)) == "tags"
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):

@@ -25,7 +25,7 @@ Folders = Callable[[str], Path]
 Opened = Callable[[str], Checkpoint]
 
 
-def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, family_folder: Folders) -> None:
+def test_matches_of_two_tokenizers_equal_raw_models(double_family: Opened, family_folder: Folders) -> None:
     a, b = (double_family(name).trace(TEXT, PAIR) for name in ("bert", "roberta"))
     result = HeadMatches().of(a, b)
     assert result.similarity.shape == (3, 4, 3, 4)
@@ -50,7 +50,7 @@ def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, famil
     assert 0.05 < result.matrix.min() < result.matrix.max() < 0.95
 
 
-def test_by_hand(family: Opened) -> None:
+def test_matches_equal_hand_computation(family: Opened) -> None:
     checkpoint = family("mpnet")  # of which the weights themselves are kept
     a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)

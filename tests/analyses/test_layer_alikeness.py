@@ -25,7 +25,7 @@ Opened = Callable[[str], Checkpoint]
 SENTENCES = families.SENTENCES[:5]
 
 
-def test_cka_by_hand() -> None:
+def test_cka_equals_hand_computation() -> None:
     # Of one dimension it is the square of the correlation: here that of (1, -1, 0) and (1, 0, -1), ½.
     assert linear_cka(np.array([[4.0], [2.0], [3.0]]), np.array([[1.0], [0.0], [-1.0]])) == pytest.approx(
         0.25
@@ -68,7 +68,7 @@ def test_constant_rows_are_nan_and_unequal_shapes_raise() -> None:
         linear_cka(x, x[:3])
 
 
-def test_layers_agree_with_raw_transformers(
+def test_layer_similarity_equals_raw_models(
     double_family: Opened, family_folder: Callable[[str], Path]
 ) -> None:
     a = double_family("bert")

@@ -30,7 +30,7 @@ def two_planes(basis: str) -> Planes:
     return planes(BY_HAND, basis)
 
 
-def test_one_mean_for_all_layers_by_hand() -> None:
+def test_shared_mean_of_layers_equals_hand_computation() -> None:
     result = two_planes("shared")
     # Relative to (2, 1, 7), all are ±2 along the first axis and ±1 along the second: variances 16 to 4.
     np.testing.assert_allclose(result.points, [[[-2, -1], [2, -1]], [[-2, 1], [2, 1]]], atol=1e-12)
@@ -39,7 +39,7 @@ def test_one_mean_for_all_layers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("basis", ["centred", "own"])
-def test_centered_layers_coincide_by_hand(basis: str) -> None:
+def test_centered_layers_coincide(basis: str) -> None:
     result = two_planes(basis)
     np.testing.assert_allclose(result.points, [[[-2, 0], [2, 0]]] * 2, atol=1e-12)
     assert result.explained == (None if basis == "own" else (1, 0))
@@ -49,7 +49,7 @@ def test_centered_layers_coincide_by_hand(basis: str) -> None:
     assert not result.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
 
 
-def test_all_layers_together_are_as_scikit_learn_has_them() -> None:
+def test_map_of_all_layers_equals_scikit_learn() -> None:
     states = list(np.random.default_rng(0).normal(size=(3, 40, 7)) * np.arange(1, 8) + [[[1]], [[5]], [[9]]])
     means = [state.mean(axis=0) for state in states]
     value = {
@@ -112,7 +112,7 @@ def test_points_equal_projected_hidden_states(name: str, double_family: Callable
     ] * len(states)
 
 
-def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str], Checkpoint]) -> None:
+def test_file_and_trace_of_text_give_same_map(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     for words in (False, True):
         item = TokenMap(words=words).of(checkpoint.trace(TEXTS[0]))
@@ -126,7 +126,7 @@ def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str
     assert [mark.name for mark in TokenMap(words=True).of(unhappy).marks] == ["unhappiest", "boats"]
 
 
-def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], Checkpoint]) -> None:
+def test_points_do_not_depend_on_text_order(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     first = CorpusTokenMap(words=True).of(checkpoint, TEXTS).table()
     again = CorpusTokenMap(words=True).of(checkpoint, TEXTS[::-1]).table()
@@ -136,7 +136,7 @@ def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], 
     np.testing.assert_allclose(sides[0][["x", "y"]], sides[1][["x", "y"]], rtol=0, atol=1e-5)
 
 
-def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]) -> None:
+def test_groups_are_labels_or_segments(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     rows = parse_labeled_texts(
         b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv"
@@ -151,7 +151,7 @@ def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]
     assert "part" not in TokenMap().of(checkpoint.trace(TEXTS[2]), checkpoint.trace(TEXTS[1])).table()
 
 
-def test_some_marks_at_one_layer_are_rows_of_the_table(double_family: Callable[[str], Checkpoint]) -> None:
+def test_selected_points_of_layer_equal_rows_of_table(double_family: Callable[[str], Checkpoint]) -> None:
     result = TokenMap().of(double_family("bert").trace(TEXTS[0]))
     table = result.table()
     few = result.some([3, 1], 2)
@@ -221,7 +221,7 @@ def test_command_rejects_conflicting_options(
     assert message in command(*words, built_in=minilm).refusal
 
 
-def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:
+def test_map_has_shared_mean_and_explained_variance(minilm: Checkpoint) -> None:
     result = TokenMap().of(minilm.trace(TEXTS[0]))
     facts = result.provenance["facts"]
     assert sum(facts["explained_variance"]) < 1

@@ -35,7 +35,7 @@ def apart(points: np.ndarray, groups_of_points: np.ndarray) -> bool:
     return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))
 
 
-def test_components_by_hand() -> None:
+def test_pca_equals_hand_computation() -> None:
     # Scores along (3, 4)/5 are −5, 0, 5, and 0 along the orthogonal axis.
     result = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
     assert_rounded(result.points, [[-5, 0], [0, 0], [5, 0]])
@@ -44,7 +44,7 @@ def test_components_by_hand() -> None:
     assert_rounded(turned.points, result.points[::-1], what="the sign is fixed")
 
 
-def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
+def test_pca_equals_scikit_learn_up_to_sign() -> None:
     from sklearn.decomposition import PCA
 
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32) * np.arange(1, 9)
@@ -73,7 +73,7 @@ def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float)
 
 
 @pytest.mark.parametrize("count", [12, 60, 150])
-def test_groups_stay_apart_in_t_sne(count: int) -> None:
+def test_t_sne_separates_groups(count: int) -> None:
     vectors, groups_of_points = clusters(count)
     result = tsne(vectors)
     assert result.points.shape == (count, 2)
@@ -100,7 +100,7 @@ def test_t_sne_ignores_norms() -> None:
     assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
 
 
-def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
+def test_t_sne_equals_scikit_learn_on_unit_vectors() -> None:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -117,7 +117,7 @@ def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
 
 
 @pytest.mark.parametrize(("count", "perplexity"), [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)])
-def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: float) -> None:
+def test_perplexity_is_limited_by_vector_count(count: int, perplexity: float) -> None:
     result = tsne(clusters(count)[0])
     assert result.settings == {"perplexity": perplexity, "seed": 0}
     assert np.isfinite(result.points).all()
@@ -128,7 +128,7 @@ def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: flo
     hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=st.integers(-3, 3)),
     st.sampled_from([pca, tsne]),
 )
-def test_hostile_vectors_give_finite_points_or_a_sentence(
+def test_extreme_vectors_give_finite_points_or_error(
     vectors: np.ndarray, method: Callable[[np.ndarray], PointLayout]
 ) -> None:
     directions = np.unique(np.round(unit_rows(vectors[vectors.any(axis=1)]), 5), axis=0)
@@ -165,7 +165,7 @@ def test_non_finite_vectors_raise(method: Callable[[np.ndarray], PointLayout], b
         method(vectors)
 
 
-def test_equal_vectors_among_others_are_laid_out() -> None:
+def test_duplicate_vectors_have_finite_points() -> None:
     vectors, _ = clusters(20)
     result = tsne(np.concatenate([vectors, vectors[:5]]))
     distances = np.linalg.norm(result.points[:5] - result.points[20:], axis=-1)

@@ -74,7 +74,7 @@ def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -
     assert list(likeliest["label"])[: len(first)] == list(first["label"])
 
 
-def test_masks_targets_and_tables_agree(trained_on: Trained) -> None:
+def test_tables_of_masks_and_targets_agree(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left the ground")
     table = Lens(mask="left", targets=("left", "river", "ground"), top=2).of(trace).table()
     assert list(table) == ["layer", "position", "rank", "token", "probability"]
@@ -96,12 +96,12 @@ def test_without_masks_all_tokens_are_predicted(trained_on: Trained) -> None:
     assert Lens().of(trace).ids.shape == (4, len(trace.tokens), 5)
 
 
-def test_entropy_by_hand() -> None:
+def test_entropy_equals_hand_computation() -> None:
     shares = np.array([[1.0, 0, 0, 0], [0.25] * 4, [0.5, 0.25, 0.25, 0], [0.9, 0.8, 0.1, 0.2], [np.nan] * 4])
     np.testing.assert_array_equal(_entropy(shares), [0, 2, 1.5, np.nan, np.nan])
 
 
-def test_settled_by_hand(trained_on: Trained) -> None:
+def test_settled_layer_equals_hand_computation(trained_on: Trained) -> None:
     result = Lens(top=1).of(trained_on("bert", "fill-mask").trace("we had"))
     first = np.array([[7, 7, 7, 7], [7, 8, 7, 9], [7, 7, 8, 9], [7, 7, 7, 9]])
     for part in ("ids", "ranks", "logits", "probabilities"):
@@ -119,7 +119,7 @@ def test_unsupported_heads_and_options_raise_errors(minilm: Checkpoint, trained_
         Lens(mask="ground").of(text)
 
 
-def test_a_real_model(tmp_path: Path) -> None:
+def test_lens_of_bert_tiny_is_saved_as_csv(tmp_path: Path) -> None:
     trace: Trace = bert_probe.load(trained.bert_tiny()).trace("The capital of France is [MASK].")
     files = Lens().of(trace).save(tmp_path / "lens.csv")
     assert files[0].read_text().splitlines()[0] == "layer,position,rank,token,probability"

@@ -57,7 +57,9 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
     return MinimalPair().of(*two_by_hand)
 
 
-def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
+def test_minimal_pair_equals_hand_computation(
+    by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]
+) -> None:
     # "it" looks at (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" looks the same in both.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
@@ -78,7 +80,7 @@ def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Tra
     assert_rounded(row.difference, [-0.3, -0.1, 0.4], 2)
 
 
-def test_finding_by_hand(by_hand: MinimalPairResult) -> None:
+def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
@@ -260,14 +262,14 @@ def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> No
         word_lens(a).average(np.zeros((3, 4), dtype=np.float32))
 
 
-def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
+def test_texts_of_512_tokens_are_compared(minilm: Checkpoint) -> None:
     long = "the cat sat on the mat and " * 72
     pair = MinimalPair().of(minilm.trace(long + "left it there."), minilm.trace(long + "saw it there."))
     assert len(pair.alignment.pairs) == 509
     assert pair.alignment.aligned[-5:] == ("and", "it", "there", ".", "[SEP]")
 
 
-def test_texts_without_common_words(minilm: Checkpoint) -> None:
+def test_texts_without_common_words_have_no_aligned_rows(minilm: Checkpoint) -> None:
     pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
     assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")

@@ -74,9 +74,7 @@ def by_name(result: HighlightsResult) -> dict[str, Highlight]:
     return {candidate.kind.name: candidate for candidate in reversed(result.candidates)}
 
 
-def test_every_number_equals_plain_loops_over_the_raw_model(
-    ours: HighlightsResult, reads: dict[str, Read]
-) -> None:
+def test_all_numbers_equal_loops_over_raw_model(ours: HighlightsResult, reads: dict[str, Read]) -> None:
     result = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
     expected = {measure: item.value for measure, item in reads[TEXT].highlights().items()}
     absent = {
@@ -98,7 +96,7 @@ def test_percentiles_are_counted_over_the_reference_sentences(
         assert item.percentile == 100 * below / len(values)
 
 
-def test_word_to_word_attention_by_hand() -> None:
+def test_word_to_word_attention_equals_hand_computation() -> None:
     """Four words between [CLS] and [SEP]: weight b to d is 0.5, b to a 0.2, all others 0.1."""
     weights = np.full((6, 6), 0.1)
     weights[2, 4] = 0.5
@@ -184,7 +182,7 @@ def together(a: Read, b: Read) -> dict[str, Reference]:
 
 
 @pytest.mark.parametrize("name", prove_unless([*SUBJECTS][::3], SUBJECTS))
-def test_every_sentence_equals_that_of_plain_loops(
+def test_all_sentences_equal_reference_implementation(
     name: str,
     raw: Raw,
     double_minilm: Checkpoint,
@@ -349,7 +347,7 @@ def test_numbers_without_reference_come_last() -> None:
         (3, 9, "Higher than in 3 of the 4 reference sentences that have this number."),
     ],
 )
-def test_comparison_with_reference_sentences_in_words(value: float, sentences: int, comparison: str) -> None:
+def test_comparison_with_reference_sentences_is_worded(value: float, sentences: int, comparison: str) -> None:
     numbers = ReferenceNumbers(sentences, {"number 0": np.array([0.0, 1, 2, 3])}, (4, 9))
     assert highlights_with([value]).ranked(numbers).candidates[0].place == comparison
 
@@ -430,7 +428,7 @@ def test_highlight_types_have_unique_measures_and_pictures(minilm: Checkpoint) -
         assert result is None or isinstance(result.picture(), Grid | Curves | Bars | TextSegments)
 
 
-def test_given_reference_numbers_are_not_measured_again(
+def test_passed_reference_numbers_are_not_recomputed(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = ReferenceNumbers(1, {}, (1, 2))

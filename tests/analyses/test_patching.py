@@ -99,7 +99,7 @@ def test_patching_everything_restores_a_in_every_family(
     assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what passes by the heads is still B's"
 
 
-def test_patching_a_text_into_itself_changes_nothing(double_minilm: Checkpoint) -> None:
+def test_patching_text_into_itself_has_no_effect(double_minilm: Checkpoint) -> None:
     """What both texts share before any layer is the same, so putting it there leaves B as it was."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     result = ActivationPatching().of(a, b)
@@ -126,7 +126,7 @@ def _tell(reports: list[tuple[int, ...]], *now: int) -> None:
     reports.append(now)
 
 
-def test_batch_size_does_not_matter_and_progress_is_reported(
+def test_result_does_not_depend_on_batch_size(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")

@@ -71,7 +71,7 @@ def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_model_s_own_pooling_is_sentence_transformers_encode(
+def test_own_pooling_equals_sentence_transformers(
     dtype: str,
     minilm: Checkpoint,
     double_minilm: Checkpoint,
@@ -156,7 +156,7 @@ VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
         product(["bert", "roberta"], VARIANTS),
     ),
 )
-def test_other_poolings_that_checkpoints_ship(
+def test_other_shipped_poolings_equal_sentence_transformers(
     name: str,
     kind: str,
     family_folder: Callable[[str], Path],
@@ -240,9 +240,7 @@ def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], P
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_each_pooling_is_that_of_raw_transformers(
-    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
-) -> None:
+def test_poolings_equal_raw_model(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     formulas: dict[str, Callable[[Any], Any]] = {
         "mean": lambda output: output.last_hidden_state[0].double().mean(dim=0),
@@ -258,9 +256,7 @@ def test_each_pooling_is_that_of_raw_transformers(
             raw.expect(encoding, formula).check(result[name][row], f"{name} of {text[:20]}")
 
 
-def test_poolings_that_a_checkpoint_does_not_have(
-    minilm: Checkpoint, family: Callable[[str], Checkpoint]
-) -> None:
+def test_missing_pooling_raises_error(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     assert available_poolings(minilm) == ("model", "mean", "cls", "pooler", "max")
     assert set(available_poolings(minilm)) == set(POOLINGS)
     plain = family("distilbert")

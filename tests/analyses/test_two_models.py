@@ -93,7 +93,7 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
     assert list(result.table().index) == list(map(str, lens.units))
 
 
-def test_heads_by_hand(family: Opened) -> None:
+def test_head_change_equals_hand_computation(family: Opened) -> None:
     checkpoint = family("mpnet")  # of which the weights themselves are kept
     a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
     assert len(a.tokens) == 3
@@ -146,7 +146,7 @@ def test_same_files_under_two_names_have_zero_change(
     exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
 
 
-def test_same_weights_with_other_settings_are_another_model(
+def test_same_weights_with_other_settings_are_different_model(
     family_folder: Folders, family: Opened, tmp_path: Path
 ) -> None:
     folder = copy(family_folder("bert"), tmp_path / "relu")
@@ -158,7 +158,7 @@ def test_same_weights_with_other_settings_are_another_model(
     assert LayerSimilarity().of(a, b, SENTENCES).cka[3, 3] < 1
 
 
-def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path) -> None:
+def test_changed_folder_is_different_model(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "trained")
     before = bert_probe.load(folder)
     change_weights(folder, lambda weights: {name: part * 1.5 for name, part in weights.items()})
@@ -169,7 +169,7 @@ def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path)
     assert provenance["weights_sha256"] != provenance["other_model"]["weights_sha256"]
 
 
-def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> None:
+def test_in_memory_model_is_compared_before_and_after_training_step(family_folder: Folders) -> None:
     model, untouched = (in_memory.opened(family_folder("bert")) for _ in range(2))
     tokenizer = in_memory.tokenizer_of(family_folder("bert"))
     a = bert_probe.wrap(model, tokenizer).trace(TEXT)

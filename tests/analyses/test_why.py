@@ -371,7 +371,7 @@ def test_every_method_finds_the_decisive_word(
             assert item.units[int(np.nanargmax(item.shares))] == decisive, name
 
 
-def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[str], Checkpoint]) -> None:
+def test_question_word_ranks_next_after_answer(taught: Callable[[str], Checkpoint]) -> None:
     checkpoint = taught("question-answering")
     for question, answer in (("who", "anna"), ("where", "rome")):
         result = AttributionFaithfulness().of(checkpoint.trace(question, "cold rome boat anna"))
@@ -411,7 +411,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         HeadPruning().of(checkpoint, [" "])
 
 
-def test_target_selection(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) -> None:
     classes = trained_on("bert", "text-classification")
     trace = classes.trace(TEXT)
     logits = classes.outputs["text-classification"].logits(trace)
@@ -461,7 +461,7 @@ def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     assert np.array_equal(minilm.trace(A).vectors(-1), trace.vectors(-1))
 
 
-def test_cancelled_faithfulness_check_ends(minilm: Checkpoint) -> None:
+def test_canceled_faithfulness_check_ends(minilm: Checkpoint) -> None:
     def stop(done: int, _total: int) -> None:
         if done:
             raise Cancelled

@@ -15,7 +15,7 @@ from tests.helpers.browser import App, settled, visit
 pytestmark = pytest.mark.browser
 
 
-def test_trained_model_answers(app: App, page: Page) -> None:
+def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
     page.get_by_role("button", name="Open it").click()
     page.get_by_role("button", name="Start training").click()

@@ -52,7 +52,7 @@ def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) ->
     assert outer == []
 
 
-def test_a_model_that_calls_attention_twice_a_layer_is_refused(
+def test_model_with_two_attention_calls_per_layer_is_refused(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward = minilm.model.forward

@@ -262,7 +262,7 @@ def test_color_range_includes_weights_above_1() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")
-def test_attention_long_form_reach_and_thumbnails() -> None:
+def test_long_form_rollout_and_thumbnails_equal_trace() -> None:
     trace = bert_probe.from_attention(WEIGHTS, WORDS, sentence_b_start=6)
     table = bert_probe.Attention(1, 2).of(trace).table()
     np.testing.assert_array_equal(table.to_numpy(), WEIGHTS[1, 2])

@@ -18,7 +18,7 @@ class Rounding(torch.nn.Module):
         return torch.nn.functional.softmax(values.float(), dim=-1, dtype=torch.float32)
 
 
-def test_float64_is_not_rounded_on_the_way() -> None:
+def test_float64_is_not_rounded_internally() -> None:
     with Float64Mode():
         assert THIRD.float() is THIRD
         assert THIRD.to(torch.float32) is THIRD

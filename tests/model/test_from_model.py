@@ -37,7 +37,7 @@ IMPLEMENTATIONS = (None, "eager", "sdpa")
 
 
 @pytest.mark.parametrize("name", representative(NAMES))
-def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: Folders) -> None:
+def test_wrapped_model_equals_raw_model(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
     model = opened(folder, dtype="float64")
     keep_float64(model)
@@ -166,7 +166,7 @@ def test_slow_tokenizer_is_refused(bert: Any) -> None:
         bert_probe.wrap(bert, object())
 
 
-def test_the_tokenizer_is_a_copy(tmp_path: Path) -> None:
+def test_tokenizer_is_copied(tmp_path: Path) -> None:
     build("bert", tmp_path)
     tokenizer = tokenizer_of(tmp_path)
     wrapped = bert_probe.wrap(opened(tmp_path), tokenizer)

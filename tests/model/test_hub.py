@@ -94,11 +94,11 @@ def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str],
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("revision", ["main", "v1", COMMIT])
-def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
+def test_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
     assert bert_probe.load(REPOSITORY, revision=revision).description.revision == COMMIT
 
 
-def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_counts_all_bytes(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     reports: list[tuple[int, int]] = []
     locate(REPOSITORY, progress=lambda done, total: reports.append((done, total)))
     size = sum(len(hub.files[name]) for name in set(hub.requested_files))
@@ -130,18 +130,18 @@ def test_command_shows_a_progress_bar_for_downloads(
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["someone/else", "nobody/at-all", "no-such-model"])
-def test_a_model_that_the_hub_does_not_have_is_not_found(name: str) -> None:
+def test_unknown_hub_model_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError, match=f"The hub has no public model {name}. Check the spelling"):
         bert_probe.load(name)
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_revision_that_the_model_does_not_have_is_not_found() -> None:
+def test_unknown_revision_is_not_found() -> None:
     with pytest.raises(NotFoundError, match=f"{REPOSITORY} has no revision v9. Check the branch"):
         bert_probe.load(REPOSITORY, revision="v9")
 
 
-def test_a_gated_model_says_how_to_get_access(hub: Hub) -> None:
+def test_gated_model_error_explains_access(hub: Hub) -> None:
     hub.fails = dict.fromkeys(hub.files, (403, "GatedRepo"))
     with pytest.raises(NetworkError, match=f"{REPOSITORY} is gated. Ask for access"):
         bert_probe.load(REPOSITORY)
@@ -160,7 +160,7 @@ def test_model_with_only_a_pickle_is_not_downloaded(hub: Hub) -> None:
     assert "pytorch_model.bin" not in hub.requested_files
 
 
-def test_a_hub_that_cannot_be_reached_is_a_network_error(online: Callable[[str], None]) -> None:
+def test_unreachable_hub_is_network_error(online: Callable[[str], None]) -> None:
     online("http://127.0.0.1:9")
     with pytest.raises(
         NetworkError, match=r"the hub cannot be reached\. Check the network, or give the path"
@@ -183,7 +183,7 @@ def test_interrupted_download_raises_error_and_resumes(hub: Hub, capfd: pytest.C
     assert bert_probe.load(REPOSITORY).description.revision == COMMIT
 
 
-def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_not_network_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: object, **_options: object) -> str:
         raise OSError(28, "No space left on device")
 

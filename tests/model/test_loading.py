@@ -39,7 +39,7 @@ def test_impossible_sizes_are_refused_before_anything_is_built(folder: Path, cha
 
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 3}, {"hidden_act": "no such function"}])
-def test_a_config_that_no_model_can_be_built_from_says_why(folder: Path, changes: dict[str, Any]) -> None:
+def test_unbuildable_config_raises_error_with_reason(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
     message = refused(CheckpointError, folder)
     assert "multiple of the number of attention heads" in message or "no such function" in message
@@ -55,22 +55,22 @@ def test_shard_without_an_indexed_tensor_is_refused(folder: Path) -> None:
     refused(WeightsError, folder, f"lack {lost}")
 
 
-def test_a_config_of_another_width_is_refused_with_both_sizes(folder: Path) -> None:
+def test_config_with_other_width_is_refused_with_both_sizes(folder: Path) -> None:
     change_config(folder, hidden_size=40)
     refused(WeightsError, folder, "Config and weights disagree", "32 in the weights, 40 in the config")
 
 
-def test_a_config_with_fewer_positions_is_refused(folder: Path) -> None:
+def test_config_with_fewer_positions_is_refused(folder: Path) -> None:
     change_config(folder, max_position_embeddings=80)
     refused(WeightsError, folder, "position_embeddings.weight (160×32 in the weights, 80×32 in the config)")
 
 
-def test_a_config_with_one_more_layer_is_refused_because_the_weights_lack_it(folder: Path) -> None:
+def test_config_with_extra_layer_is_refused(folder: Path) -> None:
     change_config(folder, num_hidden_layers=4)
     refused(WeightsError, folder, "lack encoder.layer.3.")
 
 
-def test_a_config_with_one_layer_less_is_refused_because_it_would_leave_weights_out(folder: Path) -> None:
+def test_config_with_missing_layer_is_refused(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2)
     refused(
         WeightsError, folder, "The weights contain encoder.layer.2.", "which the config does not describe"
@@ -90,7 +90,7 @@ def test_unsupported_relative_positions_are_refused(folder: Path) -> None:
     refused(WeightsError, folder, "distance_embedding", "which the config does not describe")
 
 
-def test_large_weights_are_finite_though_their_sum_is_not() -> None:
+def test_large_weights_with_infinite_sum_are_accepted() -> None:
     large = torch.nn.Linear(2, 2)
     large.weight.data[:] = torch.finfo(torch.float32).max
     weights.check_finite(large)
@@ -100,7 +100,7 @@ def test_large_weights_are_finite_though_their_sum_is_not() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_numbers_are_refused(folder: Path, value: float) -> None:
+def test_nan_or_infinite_weights_are_refused(folder: Path, value: float) -> None:
     def spoil(weights: Weights) -> Weights:
         weights["encoder.layer.1.output.dense.bias"][3] = value
         return weights
@@ -109,7 +109,7 @@ def test_weights_that_are_not_numbers_are_refused(folder: Path, value: float) ->
     refused(WeightsError, folder, "encoder.layer.1.output.dense.bias", "not finite")
 
 
-def test_weights_too_large_for_half_precision_are_refused_in_it_alone(folder: Path) -> None:
+def test_weights_too_large_for_float16_are_refused_only_in_float16(folder: Path) -> None:
     def enlarge(weights: Weights) -> Weights:
         weights["encoder.layer.1.output.dense.bias"][3] = 1e6
         return weights
@@ -136,7 +136,7 @@ def test_quantized_weights_are_refused(folder: Path) -> None:
     refused(WeightsError, folder, "quantized")
 
 
-def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> None:
+def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
     torch.manual_seed(0)
     transformers.BertForMaskedLM(config("bert")).save_pretrained(tmp_path)
     save_tokenizer("bert", tmp_path)
@@ -150,7 +150,7 @@ def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> No
     assert checkpoint.tasks == ("fill-mask",)
 
 
-def test_a_classifier_keeps_its_pooler_and_its_head(tmp_path: Path) -> None:
+def test_classifier_keeps_pooler_and_head(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config("bert"))
     model.save_pretrained(tmp_path)
@@ -183,7 +183,7 @@ POOLED = [
 
 
 @pytest.mark.parametrize("name", representative(POOLED))
-def test_every_family_loses_an_untrained_pooler(
+def test_untrained_pooler_is_removed_in_all_families(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = copy(family_folder(name), tmp_path / name)
@@ -203,14 +203,14 @@ def test_partial_pooler_is_refused(folder: Path) -> None:
     refused(WeightsError, folder, "lack pooler.dense.bias")
 
 
-def test_a_folder_without_tokenizer_is_refused(folder: Path) -> None:
+def test_folder_without_tokenizer_is_refused(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     refused(TokenizerError, folder, "has no tokenizer files")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": "1.0"}'])
-def test_a_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
+def test_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
     (folder / "tokenizer.json").write_text(text)
     refused(TokenizerError, folder, "tokenizer")
 
@@ -229,7 +229,7 @@ def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
         bert_probe.load(folder).trace("a" * 40 + "c")
 
 
-def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_reads_past_its_end(
+def test_tokenizer_larger_than_vocabulary_is_refused(
     folder: Path,
 ) -> None:
     build("bert", folder, vocab_size=60)
@@ -303,7 +303,7 @@ def test_other_runtime_errors_are_not_converted(folder: Path, monkeypatch: pytes
     assert not isinstance(caught.value, ProbeError)
 
 
-def test_opening_leaves_the_folder_and_other_models_configs_alone(folder: Path) -> None:
+def test_opening_does_not_change_folder_or_other_configs(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     first = bert_probe.load(folder)
     shared = transformers.AutoConfig.from_pretrained(folder)
@@ -316,7 +316,7 @@ def test_opening_leaves_the_folder_and_other_models_configs_alone(folder: Path) 
     assert raw.config._attn_implementation == "sdpa", "our attention function is asked for, not imposed"
 
 
-def test_a_trace_does_not_change_the_model(folder: Path) -> None:
+def test_trace_does_not_change_model(folder: Path) -> None:
     checkpoint = bert_probe.load(folder)
     before = {name: part.clone() for name, part in checkpoint.model.state_dict().items()}
     checkpoint.traces([TEXT, LONG[:100], (TEXT, PAIR)])

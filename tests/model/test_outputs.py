@@ -77,7 +77,7 @@ def test_head_in_float32_equals_the_complete_model(trained_on: Trained, trained_
     as_raw(single, double).check(trained_on("bert", "fill-mask").outputs["fill-mask"].logits(trace))
 
 
-def test_real_trained_weights() -> None:
+def test_head_of_bert_tiny_equals_complete_model() -> None:
     folder = trained.bert_tiny()
     checkpoint = bert_probe.load(folder)
     assert checkpoint.tasks == ("fill-mask",)
@@ -113,7 +113,7 @@ def test_tied_embeddings_share_a_tensor(trained_on: Trained) -> None:
     assert head.bert is checkpoint.model
 
 
-def test_both_heads_of_pre_training_are_there(tmp_path: Path) -> None:
+def test_pre_training_model_has_both_heads(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path, made=transformers.BertForPreTraining)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     assert checkpoint.tasks == ("fill-mask", "next-sentence-prediction")
@@ -255,7 +255,7 @@ def test_model_in_memory_uses_its_current_head(trained_folder: Folders) -> None:
     assert not np.allclose(logit_arrays[2], logit_arrays[1])
 
 
-def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
+def test_in_memory_pre_training_model_has_both_heads(tmp_path: Path) -> None:
     torch.manual_seed(0)
     save_tokenizer("bert", tmp_path)
     model = transformers.BertForPreTraining(config("bert")).eval().double()
@@ -295,7 +295,7 @@ def test_label_names_are_part_of_the_digest(tmp_path: Path) -> None:
     assert after.outputs["text-classification"].labels[0] == "other 0"
 
 
-def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> None:
+def test_half_precision_weights_compute_in_float32(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path)
     change_weights(tmp_path, lambda tensors: {name: part.half() for name, part in tensors.items()})
     checkpoint = bert_probe.load(tmp_path)

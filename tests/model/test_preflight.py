@@ -47,7 +47,7 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"hidden_size": 10**6, "num_attention_heads": 10}, "a tensor of"),
     ],
 )
-def test_a_config_that_asks_for_far_more_than_the_weights_hold_is_refused_before_anything_is_allocated(
+def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
@@ -84,7 +84,7 @@ def test_counting_ignores_other_threads() -> None:
     assert count.tensors == 3, "the hooks are gone"
 
 
-def test_headers_give_tensors_and_numbers(folder: Path) -> None:
+def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     headers = preflight.read_headers([folder / "model.safetensors"])
     numbers = sum(tensor.numel() for tensor in weights.values())
@@ -99,7 +99,7 @@ def test_headers_give_tensors_and_numbers(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_allocated")
-def test_a_model_larger_than_free_memory_is_refused_with_both_sizes(
+def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda: 50_000)
@@ -139,7 +139,7 @@ def test_container_limit_is_respected(tmp_path: Path, monkeypatch: pytest.Monkey
     assert memory.free() > 1_000_000
 
 
-def test_notice_comes_before_weights_are_read(folder: Path) -> None:
+def test_notice_is_shown_before_weights_are_read(folder: Path) -> None:
     notices: list[str] = []
     heard: list[tuple[int, int, int]] = []
     bert_probe.load(folder, notice=notices.append, progress=lambda *now: heard.append((len(notices), *now)))
@@ -157,7 +157,7 @@ def test_loading_can_be_cancelled(folder: Path) -> None:
         bert_probe.load(folder, progress=cancelled)
 
 
-def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> None:
+def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
     """Otherwise the digest would cover other weights."""
     file = folder / "model.safetensors"
 
@@ -181,7 +181,7 @@ def test_weights_deleted_while_loading_raise_error(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("family", representative(FAMILIES))
-def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
+def test_config_equals_that_of_transformers(family: str, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder(family)
     theirs = AutoConfig.from_pretrained(folder).to_dict()
     ours = config.load_config(folder, family).to_dict()

@@ -37,7 +37,7 @@ def test_concurrent_checkpoints_record_separately(family: Callable[[str], Checkp
         list(pool.map(work, range(40)))
 
 
-def test_threads_tokenizing_with_and_without_truncation_do_not_disturb_each_other(
+def test_threads_with_and_without_truncation_are_independent(
     minilm: Checkpoint,
 ) -> None:
     long = "word " * 600

@@ -19,7 +19,7 @@ from tests.helpers.families import TEXT
 from tests.helpers.in_memory import left_alone, refused, step
 
 
-def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
+def test_training_step_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
     states_before = before.hidden_states.copy()
@@ -91,7 +91,7 @@ def test_description_has_current_dtype_and_device(bert: Any, tokenizer: Any) -> 
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_model_may_move_to_a_device(bert: Any, tokenizer: Any) -> None:
+def test_model_may_move_to_device(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
     bert.cuda()

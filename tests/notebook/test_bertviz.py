@@ -68,7 +68,7 @@ def equal(actual: list[np.ndarray], expected: Any) -> None:
         np.testing.assert_array_equal(weights, other[0].detach().numpy())
 
 
-def test_a_pair_of_sentences(bert: Any) -> None:
+def test_sentence_pair_has_weights_filters_and_initial_layer(bert: Any) -> None:
     view = head_view(bert, BERT_TOKENS, 4, html_action="return")
     equal(weights_of(view), bert)
     description = described(view)
@@ -79,7 +79,7 @@ def test_a_pair_of_sentences(bert: Any) -> None:
     assert arrays["segments"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_a_decoder(gpt: Any) -> None:
+def test_decoder_attention_is_displayed(gpt: Any) -> None:
     view = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
     equal(weights_of(view), gpt)
     assert described(view)["shown"]["view"]["heads"] == [3, 0]
@@ -109,7 +109,7 @@ def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
     assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
 
 
-def test_cross_attention_only_and_different_numbers_of_layers(bart: Any) -> None:
+def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any) -> None:
     both = {"encoder_tokens": ENCODER, "decoder_tokens": DECODER, "html_action": "return"}
     alone = weights_of(head_view(cross_attention=bart.cross_attentions, **both))
     np.testing.assert_array_equal(alone[1][:, :3, 3:], bart.cross_attentions[1][0].detach().numpy())
@@ -119,7 +119,7 @@ def test_cross_attention_only_and_different_numbers_of_layers(bart: Any) -> None
     assert len(pages_in(fewer.data)) == 2, "a picture each"
 
 
-def test_included_layers_and_heads(bert: Any) -> None:
+def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
     view = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
     equal(weights_of(view), [bert[2], bert[1]])
     (page,) = pages_in(view.data)  # type: ignore[union-attr]
@@ -147,7 +147,7 @@ def test_view_is_displayed_or_returned(bert: Any, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("ours", [head_view, model_view])
-def test_arguments_are_those_of_bertviz(ours: Any) -> None:
+def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
     import inspect
 
     theirs = inspect.signature(getattr(bertviz, ours.__name__)).parameters

@@ -35,7 +35,7 @@ def test_head_view_contains_every_layer(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(("heads", "wished"), [("mean", ["mean"]), (2, [2]), ([4, -1, 4], [4, 11])])
-def test_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
+def test_view_opens_at_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
     frame = head_view(
         minilm.trace(TEXT), -2, heads, layout="reading", specials=False, pins=[1, -1], side="key"
     )

@@ -46,7 +46,7 @@ def test_none_is_a_valid_result() -> None:
     assert Job("cause", lambda _: None).value(20) is None
 
 
-def test_a_cancelled_job_stops_at_its_next_report_and_its_result_is_dropped() -> None:
+def test_canceled_job_stops_at_next_report_without_result() -> None:
     work = Steps(3)
     job = Job("cause", work)
     until(lambda: job.progress)
@@ -125,13 +125,13 @@ def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
     assert works[-1].begun == 0
 
 
-def test_jobs_and_bars_need_no_streamlit() -> None:
+def test_jobs_and_progress_bars_do_not_import_streamlit() -> None:
     modules = "bert_probe.runtime.jobs, bert_probe.runtime.progress"
     code = f"import sys, {modules}; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_job_that_is_not_queued_needs_no_slot() -> None:
+def test_unqueued_job_needs_no_slot() -> None:
     works = [Steps(1) for _ in range(jobs.AT_ONCE)]
     busy = [Job("cause", work) for work in works]
     until(lambda: all(work.begun for work in works))

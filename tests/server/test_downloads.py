@@ -93,7 +93,7 @@ def test_stalled_download_frees_its_slot(taught: TrainingResult, monkeypatch: py
     assert downloads._slots.acquire(blocking=False)
 
 
-def test_link_expires_with_its_session_and_its_owner(
+def test_download_link_expires_with_session_and_owner(
     taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = downloads.Download(taught)

@@ -64,7 +64,7 @@ def here() -> Iterator[TestClient]:
         (json.dumps({"text": "a", "model": "a" * 1001}).encode(), "at most 1,000 are taken"),
     ],
 )
-def test_what_is_no_body_is_told(content: bytes, expected: str, here: TestClient) -> None:
+def test_invalid_body_is_refused_with_reason(content: bytes, expected: str, here: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
     assert expected in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
 
@@ -95,7 +95,7 @@ def test_what_is_no_body_is_told(content: bytes, expected: str, here: TestClient
         ("lens", {"question": {"top": 10**13}}, "is larger than 999999999999"),
     ],
 )
-def test_what_the_model_does_not_have_is_told(
+def test_invalid_question_is_refused_with_reason(
     name: str, body: dict[str, Any], expected: str, here: TestClient
 ) -> None:
     assert expected in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
@@ -117,7 +117,7 @@ def test_what_the_model_does_not_have_is_told(
         ("evaluation", {"files": {"rows": {"file": "a.csv", "content": "text\n"}}}, "text"),
     ],
 )
-def test_what_cannot_be_answered_says_what_kind_of_trouble_it_is(
+def test_error_has_problem_type_and_status(
     name: str, body: dict[str, Any], kind: str, here: TestClient
 ) -> None:
     # Half a surrogate pair is no UTF-8, but can be written in JSON.
@@ -126,7 +126,7 @@ def test_what_cannot_be_answered_says_what_kind_of_trouble_it_is(
     problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
 
 
-def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
+def test_file_errors_have_line_numbers(here: TestClient) -> None:
     file = {"file": "a.csv", "content": "text,label\nA boat.,\n,B\nOne,C\n"}
     answer = here.post("/api/v1/evaluation", json={"files": {"rows": file}})
     problem(answer, 422, "text")
@@ -134,7 +134,7 @@ def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
     assert answer.json()["count"] == 2
 
 
-def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -> None:
+def test_request_cannot_read_file_of_server(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
     assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
     assert registered_questions()["lens"].file_fields == {"tuned"}
@@ -144,7 +144,7 @@ def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
-def test_another_method_is_told_the_right_one(method: str, here: TestClient) -> None:
+def test_other_method_is_refused_with_allowed_method(method: str, here: TestClient) -> None:
     answer = here.request(method, "/api/v1/tokens")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     if method != "HEAD":
@@ -156,14 +156,14 @@ def test_another_method_is_told_the_right_one(method: str, here: TestClient) -> 
 @pytest.mark.parametrize(
     "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
 )
-def test_nothing_else_is_there(path: str, here: TestClient) -> None:
+def test_unknown_api_path_is_404(path: str, here: TestClient) -> None:
     assert "See /api." in problem(here.post(path, json=TOKENS), 404, "no-such-thing")
 
 
 # ---------------------------------------------------------------- forms
 
 
-def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) -> None:
+def test_all_formats_contain_same_table(here: TestClient, minilm: Checkpoint) -> None:
     body = TOKENS | {"question": {"layer": 2, "head": 3}}
     table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
     bodies = {}
@@ -200,13 +200,13 @@ def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) ->
         ("text/csv;header=present;q=0.1, application/vnd.apache.parquet", "application/vnd.apache.parquet"),
     ],
 )
-def test_the_form_is_the_one_that_suits_best(accept: str, media: str, here: TestClient) -> None:
+def test_accept_header_selects_best_format(accept: str, media: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
     assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media)
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
-def test_a_form_that_is_not_there_is_told(accept: str, here: TestClient) -> None:
+def test_unsupported_format_is_refused(accept: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
     assert "text/csv" in problem(answer, 406, "no-such-form")
 
@@ -214,7 +214,7 @@ def test_a_form_that_is_not_there_is_told(accept: str, here: TestClient) -> None
 # ---------------------------------------------------------------- limits
 
 
-def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
+def test_too_large_body_is_not_read(here: TestClient) -> None:
     read = []
 
     def parts() -> Iterator[bytes]:
@@ -226,14 +226,16 @@ def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
     assert "5,000,000 bytes" in problem(answer, 413, "too-large")
 
 
-def test_a_table_that_is_too_large_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_probe.api.formats.MOST_CELLS", 50)
     for name in ("tokens", "attention-in-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem(answer, 413, "too-large")
 
 
-def test_too_many_at_once_are_told_to_come_again(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_concurrent_requests_get_retry_after(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "AT_ONCE", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
     problem(answer, 503, "busy")
@@ -265,15 +267,13 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
     return work
 
 
-def test_what_takes_too_long_is_ended(
-    here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_request_times_out(here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.1)
     problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
-def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
+def test_disconnected_client_cancels_its_request(endless: Endless) -> None:
     app = Starlette(routes=asgi.routes())
     body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
     sent: list[Message] = []
@@ -294,9 +294,7 @@ def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
     assert sent[0]["status"] == 499
 
 
-def test_long_work_waits_its_turn_with_that_of_the_pages(
-    here: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_request_shares_slots_with_page_jobs(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken() -> None:
         pass
 
@@ -308,7 +306,7 @@ def test_long_work_waits_its_turn_with_that_of_the_pages(
     assert quick.status_code == 200
 
 
-def test_an_unforeseen_error_is_told_without_its_text(
+def test_unexpected_error_hides_its_message(
     here: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> None:
@@ -324,7 +322,7 @@ def test_an_unforeseen_error_is_told_without_its_text(
 # ---------------------------------------------------------------- what is told of it
 
 
-def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> None:
+def test_openapi_document_is_valid_and_lists_all_questions(here: TestClient) -> None:
     document = here.get("/api/openapi.json").json()
     assert document["openapi"] == "3.1.0"
     paths = {path.removeprefix("/api/v1/") for path in document["paths"] if path.startswith("/api/v1/")}
@@ -337,7 +335,7 @@ def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> N
             assert operation["post"]["description"], path
 
 
-def test_every_example_is_answered(here: TestClient) -> None:
+def test_all_schema_examples_are_answered(here: TestClient) -> None:
     answered = set()
     for name, question in registered_questions().items():
         if (
@@ -355,7 +353,7 @@ def test_every_example_is_answered(here: TestClient) -> None:
     assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
 
 
-def test_the_page_loads_nothing_from_elsewhere(here: TestClient) -> None:
+def test_documentation_page_loads_nothing_from_other_servers(here: TestClient) -> None:
     page, script = here.get("/api"), here.get("/api/page.js")
     assert page.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
     assert script.headers["content-type"].startswith("text/javascript")
@@ -363,7 +361,7 @@ def test_the_page_loads_nothing_from_elsewhere(here: TestClient) -> None:
     assert "innerHTML" not in script.text
 
 
-def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
+def test_health_and_readiness_are_reported() -> None:
     with asking(address="10.0.0.7") as other:
         assert other.get("/healthz").json() == {"status": "ok", "version": bert_probe.__version__}
         first = other.get("/readyz")
@@ -376,7 +374,7 @@ def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
     assert shared_cache.cached_checkpoint("", "") is not None
 
 
-def test_prometheus_is_told_of_passes_waits_caches_and_memory(here: TestClient) -> None:
+def test_metrics_report_passes_waits_caches_and_memory(here: TestClient) -> None:
     def numbers() -> dict[str, float]:
         answer = here.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")

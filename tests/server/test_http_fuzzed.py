@@ -15,7 +15,7 @@ ASKED = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", 
 """Questions that have each kind of field and of subject between them."""
 
 
-def test_no_body_breaks_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_bodies_conform_to_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the built-in model is asked in earnest takes its time; here it is about what is sent.
     monkeypatch.setattr("bert_probe.api.limits.SECONDS", 20.0)
     with asking() as client:

@@ -33,7 +33,7 @@ def here() -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
-def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str, here: TestClient) -> None:
+def test_deeply_nested_body_is_refused(where: str, here: TestClient) -> None:
     for depth in range(900, 1000, 4):  # some can be read and not be written again
         content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
             '"text": "a", "text"', '"text"'
@@ -43,9 +43,7 @@ def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str,
 
 
 @pytest.mark.parametrize("value", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
-def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
-    value: object, here: TestClient
-) -> None:
+def test_long_value_is_shortened_in_error_that_keeps_remedy(value: object, here: TestClient) -> None:
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": value}})
     assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
@@ -55,13 +53,11 @@ def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
 @pytest.mark.parametrize(
     "name", ["X-Forwarded-Proto", "X-Forwarded-Port", "CF-Connecting-IP", "True-Client-IP", "X-Original-Host"]
 )
-def test_whatever_a_proxy_adds_makes_a_request_one_from_elsewhere(name: str, here: TestClient) -> None:
+def test_any_forwarding_header_makes_request_remote(name: str, here: TestClient) -> None:
     problem(here.post("/api/v1/tokens", json=TOKENS, headers={name: "1"}), 403, "not-from-here")
 
 
-def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
-    here: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_request_that_gives_up_leaves_the_queue(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
     monkeypatch.setattr(limits, "SECONDS", 0.1)
@@ -70,7 +66,7 @@ def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
         until(lambda: shared_cache.passes.waiting == 0)
 
 
-def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
+def test_abandoned_work_counts_toward_concurrency_limit(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
@@ -89,11 +85,11 @@ def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
     assert here.post("/api/v1/tokens", json=TOKENS).status_code == 200
 
 
-def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
+def test_documentation_page_accepts_trailing_slash(here: TestClient) -> None:
     assert here.get("/api/").text == here.get("/api").text
 
 
-def test_agents_may_write_whole_numbers_as_json_may() -> None:
+def test_integral_floats_are_accepted_as_integers() -> None:
     def call_tool(layer: object) -> types.CallToolResult:
         body = {**TOKENS, "question": {"layer": layer}}
         return agents.answer(registered_questions()["attention"], body, shared, threading.Event())
@@ -150,7 +146,7 @@ class Sender:
         return dict(self.messages[0]["headers"])
 
 
-def test_half_sent_bodies_take_no_place_of_other_requests(here: TestClient) -> None:
+def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None:
     here.post("/api/v1/tokens", json=TOKENS)  # imports
     app = Starlette(routes=asgi.routes())
 
@@ -182,7 +178,7 @@ def test_late_body_is_refused_and_its_connection_closed(
     assert problem["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
 
 
-def test_bodies_on_their_way_are_bounded_per_client_and_together(
+def test_incomplete_bodies_are_limited_per_client_and_in_total(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)

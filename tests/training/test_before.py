@@ -37,7 +37,7 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "trained on the held-out data"),
     ],
 )
-def test_warnings_about_earlier_trainings(
+def test_overlap_with_earlier_training_warns(
     before: list[TrainingHistory], now: TrainingHistory, expected: str
 ) -> None:
     result = overlap_warning(before, now)

@@ -330,7 +330,7 @@ def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
         assert names(folder / "open") == ["model"]
 
 
-def test_model_of_another_user_in_a_sticky_folder_is_kept_and_the_new_one_too() -> None:
+def test_models_of_other_user_in_sticky_folder_and_new_one_are_kept() -> None:
     with read_only_folder() as folder:
         place = saved(folder / "open" / "model")
         (folder / "open").chmod(0o1777)

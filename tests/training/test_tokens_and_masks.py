@@ -104,7 +104,7 @@ def test_invalid_tags_raise_errors(quiet: Checkpoint) -> None:
 # ---------------------------------------------------------------- masks
 
 
-def test_shares_of_predicted_and_masked_tokens(quiet: Checkpoint) -> None:
+def test_shares_of_predicted_and_masked_tokens_match_settings(quiet: Checkpoint) -> None:
     objective = MaskedLmObjective(quiet, 0, whole_words=False)
     (example,) = objective.examples(
         quiet, ["the river boat small bridge night map old engineers rain " * 14], None
@@ -202,7 +202,7 @@ def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 
-def test_a_tokenizer_without_a_mask(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_without_mask_raises_error(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
     with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):
         Train().plan(quiet, LINES)

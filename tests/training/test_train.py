@@ -268,7 +268,7 @@ def cancelling(after: int) -> Callable[[int, int], None]:
     return report
 
 
-def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
+def test_cancel_keeps_best_weights(quiet: Checkpoint) -> None:
     question = Train("all", epochs=6, batch=4, rate=1e-3)
     steps = question.plan(quiet, texts(20)).pace.steps
     observed: list[training_loop.EvaluationPoint] = []
@@ -365,7 +365,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
-def test_notes_on_the_data(quiet: Checkpoint) -> None:
+def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     data = texts(30)
     long = LabeledText("boat " * 300, None, "with", 99)
     torn = LabeledText(data.rows[0].text, None, "with", 100)

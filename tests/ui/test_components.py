@@ -170,7 +170,7 @@ def test_pin_outside_matrix_is_ignored(cell: Any) -> None:
     assert pinned_cell(cell, (2, 1)) is None
 
 
-def test_digest_depends_on_label_order() -> None:
+def test_digest_distinguishes_row_and_column_labels() -> None:
     assert digest(["a", "b"], ["c"]) != digest(["a"], ["b", "c"])
 
 

@@ -310,7 +310,7 @@ def test_model_of_store_is_opened_only_after_consent(
     assert len(app.dataframe[0].value) == 4
 
 
-def test_context_clusters_match_hand_computation(shelf: Path) -> None:
+def test_context_clusters_match_principal_components(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     places = tuple((row, position) for row in (1, 2, 3, 4, 8) for position in (2, 3))
     clusters = around(store, 6, places)

@@ -127,7 +127,7 @@ def test_text_over_limit_is_refused_and_kept() -> None:
     assert refusal(again) == refusal(app)
 
 
-def test_text_does_not_open_under_foreign_name() -> None:
+def test_unknown_text_name_is_refused() -> None:
     ran(LONG)
     (name,) = text_store._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]

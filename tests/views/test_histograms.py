@@ -39,7 +39,7 @@ def test_bar_height_is_the_clipped_share() -> None:
     assert (pictures[1, -1, [20, 30, 40]].astype(int) > 0).tolist() == [True, True, True]
 
 
-def test_empty_and_selected_heads() -> None:
+def test_empty_and_selected_heads_are_marked() -> None:
     header, arrays = drawn(np.zeros((2, 2, 8), int), chosen=(1, 0))
     assert not arrays["entries"].any()
     assert header["chosen"] == [{"layer": 1, "head": 0}]

@@ -23,9 +23,7 @@ SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_values_through_the_output_projection_make_the_layers_output(
-    name: str, family_folder: Callable[[str], Path]
-) -> None:
+def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable[[str], Path]) -> None:
     """In float64, the weighted sum of the heads' values is the input of the projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
@@ -53,7 +51,7 @@ def test_values_through_the_output_projection_make_the_layers_output(
         assert value_weighted(trace, layer, slice(None)).shape == (heads, tokens, tokens)
 
 
-def test_the_measure_is_the_weight_times_the_length(minilm: Checkpoint) -> None:
+def test_measure_is_weight_times_value_norm(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = Attention(1, 2, "value-norm").of(trace).weights
     np.testing.assert_array_equal(result, trace.attention(1, 2) * value_norms(trace, 1)[2])

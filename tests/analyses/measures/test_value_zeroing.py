@@ -101,14 +101,14 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_every_family_equals_passes_one_by_one(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_all_families_equal_single_passes(name: str, family_folder: Callable[[str], Path]) -> None:
     trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
     layers = trace.layers - 1 if name in NORMALISED_AT_THE_END else trace.layers
     for layer in range(layers):
         assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
 
 
-def test_batches_of_any_size_give_the_same(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_batch_size(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = exact.trace(TEXT)
     full = value_zeroing(trace, 2)
     for tokens in (1, 3 * len(trace.tokens)):
@@ -138,7 +138,7 @@ def test_value_zeroing_reports_progress_and_can_be_canceled(
     np.testing.assert_array_equal(question.of(trace).weights, full)
 
 
-def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, label = exact.trace(TEXT), get_measure("value-zeroing")
     answer: list[tuple[int, int]] = []
     length = len(trace.tokens)
@@ -160,7 +160,7 @@ def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: py
     assert label.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
 
 
-def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[str], Path]) -> None:
+def test_zero_values_have_no_effect(family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder("bert"), dtype="float64")
     first = checkpoint.model.get_submodule("encoder.layer.0.attention.self.value")
     for part in first.parameters():

@@ -147,7 +147,9 @@ def test_text_vectors_are_mean_or_first_token(
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
-def test_number_of_passes_does_not_matter(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_number_of_passes(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
     again = Probe().of(minilm, TAGGED, SLEEPING)
@@ -183,7 +185,7 @@ def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
     assert result.layers == tuple(range(7))
 
 
-def test_table_texts_and_control_task(minilm: Checkpoint) -> None:
+def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> None:
     """A text that was learned from has its random label again; of others nothing can tell it."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
@@ -211,7 +213,7 @@ def test_equal_texts_are_in_one_split() -> None:
         assert len(held_out.sentences) >= 7
 
 
-def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
+def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
     data = TAGGED * 5
     result = Probe(layers=[-1]).of(minilm, data)
     assert result.layers == result.question.layers == (6,)
@@ -272,7 +274,7 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
         ),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_probe_raises_error(
     minilm: Checkpoint,
     question: Probe,
     data: LabeledData,
@@ -287,7 +289,7 @@ def test_what_cannot_be_asked(
         Probe(confidence=1.0)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conll"
     file.write_text(TAGGED_FILE, encoding="utf-8")
     inputs = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]

@@ -86,7 +86,7 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
         assert best.accuracy == result.accuracies[here][place]
 
 
-def test_offsets_by_hand(minilm: Checkpoint) -> None:
+def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
     # The determiner before its noun, the noun before its verb, the object two words after it.
@@ -141,7 +141,7 @@ def test_examples_have_the_relation() -> None:
         ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_relations_raise_error(
     minilm: Checkpoint,
     data: tuple[TaggedSentence, ...],
     reported: object,
@@ -153,7 +153,7 @@ def test_what_cannot_be_asked(
     assert message in str(refused.value)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     paths = [tmp_path / "dev.conllu", tmp_path / "test.conllu"]
     for path, content in zip(paths, (SAILING_FILE, SLEEPING_FILE), strict=True):
         path.write_text(content, encoding="utf-8")

@@ -44,7 +44,7 @@ def probe_result(minilm: Checkpoint) -> StructuralProbeResult:
     return StructuralProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
 
 
-def test_distances_by_hand() -> None:
+def test_tree_distances_equal_hand_computation() -> None:
     assert distances(BOAT).tolist() == [
         [0, 1, 2, 4, 3, 3],
         [1, 0, 1, 3, 2, 2],
@@ -61,7 +61,7 @@ def test_distances_by_hand() -> None:
     assert distances(()).shape == (0, 0)
 
 
-def test_spanning_trees_by_hand_and_scipy() -> None:
+def test_spanning_trees_equal_hand_computation_and_scipy() -> None:
     points = np.array([[0.0], [1.0], [7.0], [3.0]])
     apart = squared_distances(points)
     assert apart.tolist() == [[0, 1, 49, 9], [1, 0, 36, 4], [49, 36, 0, 16], [9, 4, 16, 0]]
@@ -79,7 +79,7 @@ def reference_tree(apart: np.ndarray) -> set[tuple[int, int]]:
     return {(min(pair), max(pair)) for pair in joined.tolist()}
 
 
-def test_edges_and_neighbours_leave_out_punctuation() -> None:
+def test_edges_and_neighbor_baseline_exclude_punctuation() -> None:
     counted = np.array([True, True, True, True, True, False])
     tree = Tree(np.arange(6), distances(BOAT).astype(np.uint8), counted)
     assert tree.edges == {(0, 1), (1, 2), (3, 4), (2, 4)}
@@ -137,7 +137,7 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(apart - tree.distances).mean() < 0.01
 
 
-def test_the_measures_by_hand(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
+def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
     # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
@@ -169,7 +169,9 @@ def test_layer_result_does_not_depend_on_other_layers(
     assert sum(full.counts) == 6
 
 
-def test_the_tree_of_a_sentence(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
+def test_predicted_tree_of_sentence_is_spanning_tree(
+    minilm: Checkpoint, probe_result: StructuralProbeResult
+) -> None:
     trace = minilm.trace(SENTENCE)
     tree = probe_result.tree(trace, -3)
     assert tree.layer == 4
@@ -233,7 +235,7 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
         (SAILING[:1], None, "A single text cannot be split"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_structural_probe_raises_error(
     minilm: Checkpoint,
     data: tuple[TaggedSentence, ...],
     held_out: tuple[TaggedSentence, ...] | None,
@@ -267,7 +269,7 @@ def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
         StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING, progress=report)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conllu"
     file.write_text(SAILING_FILE, encoding="utf-8")
     inputs = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
