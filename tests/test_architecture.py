@@ -1,4 +1,4 @@
-"""The shape of the project: who may import whom, what a page may do, what is pinned and documented."""
+"""The structure of the project: allowed imports, content of pages, pinned requirements, documentation."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ FLOORS = {
     "pages": 10,
     "app": 10,
 }
-"""Rooms, and how high they lie: a room imports from those below it, and from no other on its floor."""
+"""Packages with their level: a package imports from lower levels only."""
 
 DOORS = {("cli.app", "server")}
-"""The one command that starts the pages; it imports them when it runs."""
+"""The command that starts the pages; it imports them when it runs."""
 
 FINDING = {
     "",
@@ -57,19 +57,19 @@ FINDING = {
     "cli.derived",
     "cli.lazy_commands",
 }
-"""Modules that import others by a computed name: those that are asked for, or whose files are there."""
+"""Modules that import others by a computed name: registries of names or of files."""
 
 INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
 
 def short(path: Path) -> str:
-    """Its name from the package or the top, with dots: ``model.trace``, ``pages.steps``."""
+    """Return the dotted name relative to the package or the root: ``model.trace``, ``pages.steps``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("bert_probe", "__init__"))
 
 
 def room(name: str) -> str | None:
-    """The room that a dotted name without ``bert_probe.`` lies in; None for the package itself."""
+    """Return the package that contains a dotted name without ``bert_probe.``; None for the root package."""
     first = name.partition(".")[0]
     return first if first in FLOORS else None
 
@@ -89,7 +89,7 @@ def imports(path: Path) -> list[str]:
 
 
 def misdirected(importer: str, source: str) -> list[str]:
-    """What a module imports from a room that does not lie below its own."""
+    """Return the imports of a module from packages that are not on a lower level."""
     own = room(importer)
     faults = []
     for name, _ in imported(source):
@@ -156,7 +156,7 @@ def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
 
 
 def circle(edges: dict[str, set[str]]) -> set[str]:
-    """Modules that import each other, or are imported by such; empty if there are none."""
+    """Return the modules of a cycle, or imported by one; empty if there are none."""
     left = dict(edges)
     while left:
         free = {name for name, needed in left.items() if not needed & left.keys()}
@@ -170,13 +170,13 @@ def test_imports_have_no_cycles() -> None:
     modules = {short(path) for path in PACKAGE} - {"", "__main__"}
     edges = {}
     for path in PACKAGE:
-        # What is imported for types alone is not imported when the program runs.
+        # Imports for types are not executed when the program runs.
         needed = {
             name.removeprefix("bert_probe.")
             for name, for_types in imported(source(path))
             if not for_types and name.startswith("bert_probe.")
         }
-        # `from a.b import c` names either the module a.b.c or something within a.b.
+        # `from a.b import c` names either the module a.b.c or a name within a.b.
         expected = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
         edges[short(path)] = expected - {short(path)}
     assert circle({name: needed for name, needed in edges.items() if name in modules}) == set()

@@ -1,4 +1,4 @@
-"""The tolerances of the other tests: what they let pass and what they do not."""
+"""The tolerances of the other tests: which differences pass and which fail."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_printed_adds_tolerance_and_half_of_last_decimal() -> None:
 def test_tolerance_is_multiple_of_raw_model_error() -> None:
     off = 1e-4 * np.array([1, -1, 0])
     expected = as_raw((VALUES + off).astype(np.float32), VALUES)
-    # The largest value is 4; rounding it to float32 moves the error by half an ulp of it.
+    # The largest value is 4; rounding it to float32 changes the error by half an ulp.
     assert abs(expected.share - FACTOR * 1e-4 / 4) <= FACTOR * ULP / 2
     expected.check(VALUES - (FACTOR - 2) * off)
     with pytest.raises(AssertionError):
@@ -79,7 +79,7 @@ def test_non_finite_reference_is_rejected(broken: float) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "layoutlm", "mpnet"])
 def test_float64_model_does_not_round_to_float32(name: str, double_family: Any, family_folder: Any) -> None:
-    """Rotary positions, norms and softmax included."""
+    """The model includes rotary positions, norms and softmax."""
     checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
     trace = checkpoint.trace(TEXT)
     numbers = raw.numbers(trace.encoding)

@@ -1,4 +1,4 @@
-"""The browser of `make test`: found, installed by apt-get however busy, or said to be missing."""
+"""The browser of `make test`: found, installed by a possibly busy apt-get, or reported missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "browser" / "find_chromium.sh"
 MISSING = "No Chromium here, and "
-# Fails while there are more calls to fail than calls were made; then `install` makes a browser.
+# Fails for the first calls; then `install` creates a browser.
 APT_GET = """#!/bin/bash
 echo "$@" >>"$HERE/calls"
 if [ "$1" = update ]; then
@@ -25,7 +25,7 @@ cp "$HERE/id" "$HERE/chromium"
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder that stands for all that is installed: no browser, no apt-get, a person without rights."""
+    """A folder that stands for the system: no browser, no apt-get, a user without privileges."""
     put(tmp_path, "id", "echo 1000")
     put(tmp_path, "sudo", "exit 1")
     put(tmp_path, "sleep", 'echo sleep >>"$HERE/calls"')

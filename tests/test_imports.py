@@ -1,4 +1,4 @@
-"""What is imported when: by counting modules, as a clock tells more of the machine than of the program."""
+"""What is imported when, measured by module names, because times depend on the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROWSER_SIDE = {"streamlit", "plotly", "starlette", "uvicorn", "bertviz", "mpld3
 
 
 def modules_after(code: str) -> set[str]:
-    """Full names of the modules that a fresh interpreter holds once it has run the code."""
+    """Return the full names of the modules that a fresh interpreter has loaded after running the code."""
     script = f"import json, sys\ntry:\n    {code}\nfinally:\n    sys.stderr.write(json.dumps([*sys.modules]))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
@@ -31,7 +31,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def after_command(*arguments: str) -> set[str]:
-    """The same of a command of the shell, which must succeed."""
+    """Return the same for a shell command, and assert its success."""
     return modules_after(f"from bert_probe.cli.main import main; main({list(arguments)!r})")
 
 

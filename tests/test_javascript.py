@@ -1,6 +1,6 @@
-"""The JavaScript: its own tests, and that what the package ships is what its sources build.
+"""The JavaScript: its unit tests, and that the shipped files are built from its sources.
 
-Node's runner is started from here, so that one command tells of all tests and runs them beside each other.
+Node's test runner is started here, so that one command runs all tests, in parallel with the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUILT = ROOT / "bert_probe" / "views" / "built"
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """The Node of the development set-up, or one that is installed."""
+    """Return the Node of the development environment, or an installed one."""
     executable = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
     is_installed = executable is not None and (JS / "node_modules").is_dir()
     if not is_installed and os.environ.get("CI"):
@@ -51,7 +51,7 @@ def test_javascript_unit_tests_pass(node: str) -> None:
     output = run(node, "--test", "--test-reporter=tap")
     passed = re.search(r"^# pass (\d+)$", output, re.M)
     assert passed is not None
-    assert int(passed[1]) >= 30, "they were found"
+    assert int(passed[1]) >= 30, "unit tests were found"
 
 
 def test_built_files_match_sources(node: str, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ const found = asked.map(([path, words, head]) => {
 });
 console.log(JSON.stringify(found));
 """
-"""What a browser shows of payloads: path, whether words, and a head, or "mean"."""
+"""JavaScript that prints the values shown for payloads: path, whether words, and a head or "mean"."""
 
 
 def test_tokens_and_words_of_payload_match_python(
@@ -107,7 +107,7 @@ def test_tokens_and_words_of_payload_match_python(
     for actual, (trace, measure, words, head) in zip(merged, expected, strict=True):
         label = f"{measure}, {words=}, {head=}"
         weights = Attention(2, head, measure, words).of(trace).weights
-        # Each of a word's pieces was rounded, and each head's row.
+        # Each token of a word was rounded, and each head's row.
         assert_rounded(actual["rows"], weights, 32, label)
         assert_rounded(np.transpose(actual["columns"]), weights, 32, label)
         if measure == "value-norm":
@@ -121,7 +121,7 @@ def test_tokens_and_words_of_payload_match_python(
 
 
 PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")
-"""What makes a page of its own: components, and several of them in a report."""
+"""Entry points that make complete pages: single components, and reports of several."""
 
 
 def test_every_component_has_module_and_style() -> None:
@@ -134,9 +134,9 @@ def test_every_component_has_module_and_style() -> None:
 
 def test_tools_are_pinned_without_registry_urls() -> None:
     package = json.loads((JS / "package.json").read_text(encoding="utf-8"))
-    assert "dependencies" not in package, "a browser gets nothing but what is written here"
+    assert "dependencies" not in package, "the browser gets only our own code"
     for name, version in package["devDependencies"].items():
         assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is no pin"
     lock = (JS / "package-lock.json").read_text(encoding="utf-8")
     assert '"integrity"' in lock
-    assert '"resolved"' not in lock, "each person's own registry is asked"
+    assert '"resolved"' not in lock, "users have their own registry"

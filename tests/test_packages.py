@@ -1,4 +1,4 @@
-"""Tests of scripts/packages.py: uv follows pip's configuration, and pip takes over where uv fails."""
+"""Tests of scripts/packages.py: uv follows pip's configuration, and pip is the fallback if uv fails."""
 
 from __future__ import annotations
 

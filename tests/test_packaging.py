@@ -1,4 +1,4 @@
-"""What others install: its requirements, what is in the wheel, and that it does what the clone does."""
+"""The distribution: its requirements, the content of the wheel, and that it works like the clone."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ DATA = (
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
-    """Requirements by their canonical names, each named once."""
+    """Return requirements by canonical name, and assert that none occurs twice."""
     parsed = [Requirement(line) for line in lines]
     by_name = {str(canonicalize_name(requirement.name)): requirement for requirement in parsed}
-    assert len(by_name) == len(parsed), "a requirement is named twice"
+    assert len(by_name) == len(parsed), "a requirement occurs twice"
     return by_name
 
 
 def pins(name: str) -> dict[str, str]:
-    """Version by canonical name, of a list in which every line is a pin."""
+    """Return versions by canonical name, from a list in which every line is a pin."""
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
     pinned = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
     for line in pinned.values():
@@ -99,7 +99,7 @@ def test_extras_are_pinned_for_tests_only() -> None:
 
 
 def imported(files: Iterator[Path]) -> dict[str, Path]:
-    """Canonical names of the distributions that files import, and one of those files."""
+    """Return the canonical names of the distributions that files import, each with one of those files."""
     owners = packages_distributions()
     paths: dict[str, Path] = {}
     for path in files:
@@ -228,7 +228,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
     )
     try:
         assert process.stdout is not None
-        # Whoever connects once this is said is kept waiting until the app answers.
+        # The server accepts connections from this line on, but responses wait until the app is ready.
         assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
         status, body = version_range(port, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
@@ -240,7 +240,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
         assert version_range(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
         remaining, _ = process.communicate(timeout=60)
-        # uvicorn says so of every connection that is refused with an answer.
+        # uvicorn logs this for every connection that is refused with a response.
         assert remaining.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
         assert process.returncode == 0
     finally:
@@ -249,7 +249,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
 
 
 def version_range(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    """Status and body of an answer; of a connection that is upgraded, no body."""
+    """Return the status and body of a response; for an upgraded connection, without the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers or {})
@@ -260,7 +260,7 @@ def version_range(port: int, path: str, headers: dict[str, str] | None = None) -
 
 
 def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, with models opened once; the tests above run the installed package."""
+    """Runs in this process with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M
     )
@@ -271,7 +271,7 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # What the README's reader has: models in folders, and files of sentences, of labels and of trees.
+    # Files that the README assumes: models in folders, and files of sentences, labels and trees.
     for name in ("path/to/a/folder", "path/to/what/it/became"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reports that somebody forged who knows how they are made: each digest fits what was forged."""
+"""Forged reports, by somebody who knows the format: every digest matches the forged content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN_STATEMENTS = (
     r"views\.\d+\.view\.(page|address\b.*)$",
     r"views\.\d+\.(sha256|marks)\b",
 )
-"""Leaves of a report that nobody can compute, or that `sign` makes again."""
+"""Leaves of a report that cannot be recomputed, or that `sign` updates."""
 
 
 @dataclass
@@ -45,18 +45,18 @@ class RememberedModels(NamedModels):
 
 
 def opened_as(checkpoint: Any) -> Callable[[ModelReference], Any]:
-    """Return what opens a checkpoint under any name."""
+    """Return a function that opens a checkpoint under any name."""
     return lambda _: checkpoint
 
 
 def sealed(content: bytes) -> bytes:
-    """Return a page with the digest of what it holds now."""
+    """Return a page with the digest of its current content."""
     body = _LAST_LINE.sub(b"", content)
     return body + f"<!-- SHA-256 of all above: {hashlib.sha256(body).hexdigest()} -->\n".encode()
 
 
 def sign(stated: dict[str, Any]) -> dict[str, Any]:
-    """Make the digests and marks of every view again, in place."""
+    """Update the digests and checksums of every view, in place."""
     for view in stated["views"]:
         view["sha256"] |= {name: digest(view[name]) for name in view["sha256"] if name != "payloads"}
         view["marks"] = ReportTable.from_json(view["table"]).marks()
@@ -67,13 +67,13 @@ def rendered(stated: dict[str, Any]) -> bytes:
     """Return the page of forged data.
 
     Raises:
-        Exception: whatever the forger would see.
+        Exception: any error that the forger would see.
     """
     return page.written(sign(stated)).encode()
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP with a manifest of what it holds now."""
+    """Return a ZIP with a manifest of its current content."""
     manifest = json.loads(files["manifest.json"])
     listed = {name: digest(content) for name, content in files.items() if name != "manifest.json"}
     manifest["files"] = {name: listed[name] for name in [*manifest["files"], *listed] if name in listed}
@@ -127,7 +127,7 @@ def mutated_elements(content: bytes, lots: random.Random) -> bytes:
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of every text, number and truth in a JSON value."""
+    """Yield the path of every string, number and boolean in a JSON value."""
     if isinstance(value, dict | list):
         for name, part in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(part, (*path, name))
@@ -136,13 +136,13 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str |
 
 
 def forgeable(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
-    """Return the paths of all leaves that are not the author's own statements."""
+    """Return the paths of all leaves except the author's own statements."""
     own = re.compile("|".join(OWN_STATEMENTS))
     return [path for path in leaves(stated) if not own.match(".".join(map(str, path)))]
 
 
 def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
-    """Return a copy of what a report states with another value at a path."""
+    """Return a copy of a report's data with another value at a path."""
     copy: dict[str, Any] = json.loads(json.dumps(stated))
     holder: Any = copy
     for name in path[:-1]:
@@ -152,7 +152,7 @@ def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Ra
 
 
 def other_value(value: Any, lots: random.Random) -> Any:
-    """Return a value of the same type that is another one beyond any rounding."""
+    """Return a value of the same type that differs by more than rounding."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -165,7 +165,7 @@ def other_value(value: Any, lots: random.Random) -> Any:
 
 
 def is_refused(verify: Callable[[bytes], Sequence[object]], content: bytes) -> bool:
-    """Return whether a report is refused in a sentence, or differences of it are reported."""
+    """Return whether a report is refused with a readable error, or its differences are reported."""
     try:
         return bool(verify(content))
     except ProbeError:

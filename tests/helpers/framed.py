@@ -1,4 +1,4 @@
-"""What a view holds that is a page of its own, alone or in a notebook's frame."""
+"""Reads the content of views that are complete pages, in files or in notebook frames."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bert_probe.notebook import Frame, HeadView
 
 
 def pages_in(document: str) -> list[str]:
-    """The pages inside the frames of a cell's output."""
+    """Return the pages inside the frames of a cell's output."""
     return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', document)]
 
 
 def elements_of(document: str) -> list[str]:
-    """The elements that a browser finds."""
+    """Return the elements that a browser finds."""
     elements: list[str] = []
 
     class Elements(HTMLParser):
@@ -32,20 +32,20 @@ def elements_of(document: str) -> list[str]:
 
 
 def payloads_of(page: str) -> list[bytes]:
-    """What a page draws."""
+    """Return the payloads of a page."""
     match = re.search(r'id="payload">(.*?)</script>', page, re.S)
     assert match is not None
     return [untexted(*payload) for payload in json.loads(match[1])["payloads"]]
 
 
 def untexted(planes: int, length: int, text: str) -> bytes:
-    """What `as_text` made a text of."""
+    """Return the bytes that `as_text` encoded."""
     deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
     content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
     return content.reshape(planes, -1).T.tobytes()
 
 
 def page_of(frame: Frame | HeadView) -> str:
-    """The page inside a frame."""
+    """Return the page inside a frame."""
     (page,) = pages_in(frame._repr_html_())
     return page

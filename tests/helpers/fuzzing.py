@@ -1,4 +1,4 @@
-"""The API asked what its OpenAPI file allows, and what it does not."""
+"""Fuzzes the API with requests that its OpenAPI document allows, and with invalid ones."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Send = Callable[[str, str, bytes, dict[str, str]], Any]
 
 @dataclass
 class Fuzzed:
-    """What came of it.
+    """The outcome of fuzzing.
 
     Attributes:
-        statuses: how often each came.
-        faults: what did not hold.
+        statuses: number of responses by status.
+        faults: checks that failed.
     """
 
     statuses: Counter[int] = field(default_factory=Counter)
@@ -47,11 +47,11 @@ class Fuzzed:
 def fuzzed(
     document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
 ) -> Fuzzed:
-    """Ask each question, or these, so many times what its schema allows, and as often what it does not; the
-    same in every run.
+    """Send `examples` valid and as many invalid requests for each question; the same in every run.
 
     Args:
-        left: time that there is; at its end no further question is asked.
+        only: names of the questions; all if there are none.
+        left: returns the remaining time; no further question starts when it is used up.
     """
     outcome = Fuzzed()
     schema = schemathesis.openapi.from_dict(document)

@@ -1,4 +1,4 @@
-"""Files that are meant to break a reader of reports."""
+"""Files made to break a reader of reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stating(content: bytes) -> bytes:
 
 
 def pages() -> Iterator[tuple[str, bytes]]:
-    """Yield what each page tries, and the page."""
+    """Yield the purpose of each hostile page, and the page."""
     yield "20,000 script tags", b"<script>" * 20_000 + stating(b'{"bert_probe_report": 1}')
     yield "20,000 script tags that begin as the data do", START[:-1] * 20_000
     yield "the data 20,000 times", START * 20_000
@@ -70,7 +70,7 @@ def _entry(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> byt
 
 
 def _lying(size: int, claimed: int) -> bytes:
-    """Return a ZIP whose page has another size than it claims."""
+    """Return a ZIP whose page has another size than declared."""
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     block = b"\0" * 1_000_000
     data = b"".join(deflate.compress(block) for _ in range(size // len(block))) + deflate.flush()
@@ -95,7 +95,7 @@ def _several(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
 
 
 def _patched(content: bytes, local: int, listed: int, value: bytes) -> bytes:
-    """Return a ZIP of one entry with other bytes in its local header and in the directory."""
+    """Return a ZIP of one entry with changed bytes in its local header and in the directory."""
     directory = content.index(b"PK\1\2")
     changed = bytearray(content)
     changed[local : local + len(value)] = value
@@ -110,10 +110,10 @@ def _link() -> zipfile.ZipInfo:
 
 
 def zips(size: int = 100_000_000) -> Iterator[tuple[str, bytes]]:
-    """Yield what each ZIP tries, and the ZIP.
+    """Yield the purpose of each hostile ZIP, and the ZIP.
 
     Args:
-        size: bytes that the bombs unpack to.
+        size: unpacked size of the bombs in bytes.
     """
     page = stating(b'{"bert_probe_report": 1}')
     plain = _entry("report.html", page)

@@ -1,4 +1,4 @@
-"""The app's own routes as programs ask them, without a server."""
+"""Sends API requests to the app's own routes, without a server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.server import asgi
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
-"""A body of the question for tokens, and of others that ask for no more."""
+"""Request body of the question for tokens, and of others that need no more."""
 
 
 @contextmanager
 def asking(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
-    """Somebody at an address, who calls the app by a name; one event loop for all that is asked."""
+    """Return a client at an address that reaches the app by a host name, with a single event loop."""
     app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
@@ -31,7 +31,7 @@ def asking(
 
 
 def problem(answer: Any, status: int, kind: str) -> str:
-    """The sentence of a problem, which must be one of this kind."""
+    """Return the detail of a problem document, and assert its type and status."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"

@@ -18,14 +18,14 @@ REPOSITORY = "someone/tiny-bert"
 
 @dataclass
 class Hub:
-    """What the server serves, and what it was asked for.
+    """Content and behavior of the server, and a record of its requests.
 
     Attributes:
         files: path in the repository → content.
         fails: path → (status, error code of the hub), in place of the file.
         cuts: path → bytes after which the connection breaks; the file fails from then on, with status 503.
         requested_files: paths of the files that were read.
-        ranges: what of a file was asked for, where it was a part: path and first byte.
+        ranges: partial requests, as path and first byte.
     """
 
     files: dict[str, bytes]

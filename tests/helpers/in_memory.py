@@ -1,4 +1,4 @@
-"""Models in memory, and checks that nothing in them changes."""
+"""Models in memory, and checks that a call does not change them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Folders = Callable[[str], Path]
 
 
 def opened(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
-    """Load a model as a user has it in the middle of training."""
+    """Load a model in the state that a user has in the middle of training."""
     options = {} if implementation is None else {"attn_implementation": implementation}
     return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
 
@@ -28,7 +28,7 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def step(model: Any, encoding: Encoding) -> None:
-    """Do one training step."""
+    """Run one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
     output = model(**inputs)
@@ -58,14 +58,14 @@ def everything(model: Any) -> dict[str, Any]:
 
 
 def refused(error: type[Exception], act: Callable[[], Any]) -> str:
-    """Return the message of the error that the call must raise."""
+    """Assert that a call raises this error; return its message."""
     with pytest.raises(error) as caught:
         act()
     return str(caught.value)
 
 
 def left_alone(model: Any, act: Callable[[], Any]) -> None:
-    """Check that a call changes nothing about the model."""
+    """Assert that a call changes nothing about the model."""
     before = everything(model)
     act()
     after = everything(model)

@@ -1,4 +1,4 @@
-"""Models that are opened once, where opening is not what a test is about."""
+"""Caches opened models for tests in which opening does not matter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Lines of Python and of the shell get a model that one before has opened, as that takes them longest."""
+    """Let snippets share opened models, because opening takes them longest."""
     really = loading.load
 
     def load(*args: Any, **kwargs: Any) -> Checkpoint:
@@ -31,7 +31,7 @@ def opened_once() -> Iterator[None]:
         return _opened[key]
 
     with ExitStack() as patches:
-        # The package resolves `load` on first access: it must find the real one.
+        # The package resolves `load` on first access, so the real one must be resolved before it is replaced.
         for place in (bert_probe, loading):
             patches.enter_context(patch.object(place, "load", load))
         yield

@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 
 class Reference(NamedTuple):
-    """A number, its sentence, and whether it is worth the sentence."""
+    """A number, its sentence, and whether it is clear enough for the sentence."""
 
     value: float
     sentence: str

@@ -1,4 +1,4 @@
-"""An example of every question, with what it is asked of; tests of all questions go over these."""
+"""An example of every question with its inputs, for the tests that cover all questions."""
 
 from __future__ import annotations
 
@@ -508,9 +508,9 @@ EXAMPLES = (
 
 
 def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
-    """Return examples that contain each kind of input with each type of field that it occurs with.
+    """Return examples that cover each kind of input with each type of field that occurs with it.
 
-    They are chosen greedily: the next one is that with the most combinations that are not yet contained.
+    The selection is greedy: the next example is the one that covers the most missing combinations.
     """
     combinations = [_combinations(example) for example in examples]
     missing = set[tuple[str, ...]]().union(*combinations)

@@ -1,4 +1,4 @@
-"""Tiny models trained on rules whose right explanation is known; trained where a test asks for one."""
+"""Tiny models trained on rules with a known correct explanation; trained on first use."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ _STEPS, _BATCH, _ENOUGH = 800, 32, 0.05
 
 @dataclass(frozen=True)
 class Rule:
-    """What a model is taught.
+    """A training task with a known rule.
 
     Attributes:
-        task: with which head.
-        made: random numbers → a text, its pair or None, and what is right: a class, a label for each word,
-            the place of the answer among the words of the pair, or the word at the mask.
-        labels: of the head.
-        spread: of the first weights; where they are small as usual a question and its answer never meet.
+        task: task of the output head.
+        sample: random generator → a text, its pair or None, and the answer: a class, a label per word, the
+            position of
+        the answer among the words of the pair, or the word at the mask.
+        labels: labels of the head.
+        spread: standard deviation of the initial weights; with the small default, training never connects a
+            question
+        with its answer.
     """
 
     task: str
@@ -87,7 +90,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def teach(task: str, folder: Path) -> Path:
-    """Train a tiny model on the rule of a task and save it into a folder, which comes back."""
+    """Train a tiny model on the rule of a task, save it, and return the folder."""
     rule, tokenizer = RULES[task], _tokenizer()
     settings = {"id2label": dict(enumerate(rule.labels))} if rule.labels else {}
     torch.manual_seed(0)
@@ -104,7 +107,7 @@ def teach(task: str, folder: Path) -> Path:
             initializer_range=rule.spread,
             **settings,
         )
-    ).double()  # in which training goes the same way on every processor
+    ).double()  # in float64, training gives the same weights on every processor
     random = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     for _ in range(_STEPS):
@@ -112,7 +115,7 @@ def teach(task: str, folder: Path) -> Path:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if loss < _ENOUGH:  # further on attention would be all or nothing, and have no gradient
+        if loss < _ENOUGH:  # with a smaller loss, attention would saturate and have no gradient
             break
     else:
         raise AssertionError(f"the rule of {task} was not learned: loss {loss.item():.3f}")
@@ -139,7 +142,7 @@ def _batch(rule: Rule, tokenizer: Any, random: torch.Generator) -> dict[str, Any
     batch = dict(tokenizer(texts, *([pairs] if pairs else []), return_tensors="pt"))
     answers = [answer for _, _, answer in examples]
     if rule.task == "question-answering":
-        # [CLS], the question's one word, [SEP].
+        # [CLS], the one word of the question, [SEP].
         places = torch.tensor(answers) + 3
         return batch | {"start_positions": places, "end_positions": places}
     if rule.task == "fill-mask":

@@ -37,10 +37,10 @@ def with_heads(task: str) -> list[str]:
 def build(
     name: str, task: str, folder: Path, seed: int = 0, model_class_override: Any = None, **changes: Any
 ) -> Path:
-    """Save a tiny model with a head, and its tokenizer, into a folder, which comes back.
+    """Save a tiny model with an output head and its tokenizer; return the folder.
 
     Args:
-        made: another class than the task's own.
+        model_class_override: a class to use instead of the task's own.
     """
     labelled = task in ("text-classification", "token-classification")
     settings = ({"id2label": LABELS} if labelled else {}) | changes

@@ -73,7 +73,7 @@ def test_sentence_pair_has_weights_filters_and_initial_layer(bert: Any) -> None:
     equal(weights_of(view), bert)
     description = described(view)
     assert (description["layer"], description["shown"]["view"]["heads"]) == (1, [0, 1]), (
-        "as BertViz: the first layer, all heads"
+        "the defaults of BertViz: the first layer, all heads"
     )
     _, arrays = opened(payloads_of(pages_in(view.data)[0])[0])  # type: ignore[union-attr]
     assert arrays["segments"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -116,7 +116,7 @@ def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any)
     fewer = head_view(
         cross_attention=bart.cross_attentions, encoder_attention=bart.encoder_attentions[:1], **both
     )
-    assert len(pages_in(fewer.data)) == 2, "a picture each"
+    assert len(pages_in(fewer.data)) == 2, "one picture each"
 
 
 def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
@@ -126,7 +126,7 @@ def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
     assert described(view)["layerNumbers"] == [3, 2]
     assert "as 1 to 2" not in page
     first = Page("head_view", payloads_of(page)[:1], "")
-    assert "Attention in layer 3, all heads" in first.svg(), "called as in the model"
+    assert "Attention in layer 3, all heads" in first.svg(), "numbered as in the model"
     assert '"start": 2' in page
     some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
     assert (described(some)["layerCount"], described(some)["headCount"]) == (1, 1)

@@ -88,7 +88,7 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     pieces = len(view.trace.tokens)
     view.pins = [pieces - 1]
     view.words = True
-    assert (view.words, view.pins) == (True, ()), "what was pinned is no word"
+    assert (view.words, view.pins) == (True, ()), "the pinned token is not a word"
     with pytest.raises(SelectionError, match="no pin 4"):
         view.pins = [4]
     view.pins = [3]
@@ -109,7 +109,7 @@ def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
 def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     bridge.view = report_of(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
-    assert bridge.wish is None, "nothing is told back"
+    assert bridge.wish is None, "no state is sent back"
 
 
 @pytest.mark.parametrize(

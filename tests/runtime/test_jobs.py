@@ -51,7 +51,7 @@ def test_canceled_job_stops_at_next_report_without_result() -> None:
     job = Job("cause", work)
     until(lambda: job.progress)
     job.cancel()
-    assert (job.state, job.over) == ("cancelled", True), "nobody need wait for the thread"
+    assert (job.state, job.over) == ("cancelled", True), "callers need not wait for the thread"
     work.step()
     assert work.ended.wait(20)
     assert work.done == 1

@@ -1,4 +1,4 @@
-"""The HTTP API: who may ask, what is refused and how, limits, and what is told of it."""
+"""The HTTP API: validation, errors, formats, limits, documentation and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.helpers.http import TEXT, TOKENS, asking, problem
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A program of this machine."""
+    """A client on this machine."""
     with asking() as client:
         yield client
 
@@ -120,7 +120,7 @@ def test_invalid_question_is_refused_with_reason(
 def test_error_has_problem_type_and_status(
     name: str, body: dict[str, Any], kind: str, here: TestClient
 ) -> None:
-    # Half a surrogate pair is no UTF-8, but can be written in JSON.
+    # A lone surrogate is not valid UTF-8, but can be escaped in JSON.
     content = json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
@@ -243,7 +243,7 @@ def test_too_many_concurrent_requests_get_retry_after(
 
 
 class Endless:
-    """Work that ends when it is told to, and notes that."""
+    """Work that runs until it is canceled, and records that."""
 
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -261,7 +261,7 @@ class Endless:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
-    """What every question is answered by."""
+    """Answer every question by endless work."""
     work = Endless()
     monkeypatch.setattr(Body, "answer", lambda *args: work.answer(*args))
     return work
@@ -343,12 +343,12 @@ def test_all_schema_examples_are_answered(here: TestClient) -> None:
             or question.inputs.models > 1
             or (question.has_progress and name != "attention")
         ):
-            continue  # those take seconds
+            continue  # these take seconds
         answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # a head that the built-in model does not have
+        else:  # needs an output head that the built-in model does not have
             problem(answer, 422, "unavailable")
     assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
 

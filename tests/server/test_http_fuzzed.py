@@ -1,4 +1,4 @@
-"""The API fuzzed from its own OpenAPI file: no 5xx, and no answer that breaks its schema."""
+"""The API fuzzed from its own OpenAPI document: no 5xx status, and no response that violates the schema."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.helpers.fuzzing import fuzzed
 from tests.helpers.http import asking
 
 EXAMPLES = 2
-"""Bodies that keep to the schema, and as many that do not, for each question; `make prove` has more."""
+"""Valid and invalid bodies per question; `make prove` uses more."""
 ASKED = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", "words-in-context")
-"""Questions that have each kind of field and of subject between them."""
+"""Questions that together have each type of field and input."""
 
 
 def test_generated_bodies_conform_to_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the built-in model is asked in earnest takes its time; here it is about what is sent.
+    # Answering takes time, and this test is about validation.
     monkeypatch.setattr("bert_probe.api.limits.SECONDS", 20.0)
     with asking() as client:
         document = client.get("/api/openapi.json").json()

@@ -1,4 +1,4 @@
-"""The HTTP API under those who mean it no good, or who give up: nothing comes back at length or piles up."""
+"""The HTTP API under hostile or disconnecting clients: errors stay short, and nothing accumulates."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """A program of this machine."""
+    """A client on this machine."""
     with asking() as client:
         yield client
 
 
 @pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
 def test_deeply_nested_body_is_refused(where: str, here: TestClient) -> None:
-    for depth in range(900, 1000, 4):  # some can be read and not be written again
+    for depth in range(900, 1000, 4):  # some can be parsed but not serialized again
         content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
             '"text": "a", "text"', '"text"'
         )
@@ -102,7 +102,7 @@ def test_integral_floats_are_accepted_as_integers() -> None:
 
 
 class Sender:
-    """A client that sends `parts` of a body, and never the rest; `messages` are what it was answered."""
+    """A client that sends `parts` of a body, but never the complete body; `messages` are the response."""
 
     def __init__(
         self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", is_complete: bool = False
@@ -202,5 +202,5 @@ def test_incomplete_bodies_are_limited_per_client_and_in_total(
         await last()
         return [*statuses, last.status]
 
-    # Spaces are not JSON: 400 is the answer to a body that was read.
+    # Spaces are not JSON, so 400 means that the whole body was read.
     assert asyncio.run(attack()) == [503, 503, 400, 400]

@@ -185,7 +185,7 @@ class Endless(io.RawIOBase):
         self.line, self.read_of_it = line, 0
 
     def read(self, size: int = -1) -> bytes:
-        assert size > 0, "all of it is never asked for"
+        assert size > 0, "the stream is never read completely"
         self.read_of_it += size
         return (self.line * (size // len(self.line) + 1))[:size]
 

@@ -1,4 +1,4 @@
-"""What a model was taught before, and whether what is held out now may have been part of it."""
+"""Records of earlier training, and whether held-out examples may have been part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder is written whole or not at all, and what was there stays until then."""
+"""Saving: a folder is written completely or not at all, and the old one stays until then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(folder: Path) -> list[str]:
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """The system refuses to write more into a file, as it does when a disk is full."""
+    """Limit the file size, so that writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -170,7 +170,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
 
 
 def saved(folder: Path) -> Path:
-    """A model folder that this program wrote."""
+    """A model folder written by this program."""
     write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
     return folder
 

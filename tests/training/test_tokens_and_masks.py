@@ -1,4 +1,4 @@
-"""Labels for words, and words that were masked: what is asked, the loss, and what comes out."""
+"""Token labels and masked words: targets, loss, and predictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
-    """Words with labels in turn; the last of each sentence has several pieces."""
+    """Return words with alternating labels; the last word of each sentence has several tokens."""
     saved = []
     for line in LINES[:count]:
         words = [*line.split(), "unknowable"]
@@ -70,7 +70,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
-    """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
+    """Compares with transformers alone, using its own loss over all words of the held-out sentences."""
     trained = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
     folder = trained.save_model(tmp_path / "taught")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
@@ -126,7 +126,7 @@ def test_shares_of_predicted_and_masked_tokens_match_settings(quiet: Checkpoint)
         counts["other"] += int((~masked & ~unchanged).sum())
     total = sum(counts.values())
     shares = [counts[name] / total for name in ("masked", "same", "other")]
-    # Four standard deviations of as many draws.
+    # Four standard deviations for this number of draws.
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * (0.16 / total) ** 0.5)
     assert np.array_equal(example.inputs.inputs["input_ids"], before)
 
@@ -145,7 +145,7 @@ def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
 def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
-    """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
+    """Holds although the head runs only on masked tokens. Some classes compute their loss in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
@@ -190,7 +190,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
 
 
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
-    """Its share is of what is held out, special tokens aside."""
+    """The share is computed on held-out texts, without special tokens."""
     question = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [question])
     share = 1 / (len(quiet.encode(question)) - 2)

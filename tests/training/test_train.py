@@ -1,4 +1,4 @@
-"""Teaching: the steps are those of a plain loop, the best is kept, what comes out is what was evaluated."""
+"""Training: steps equal a plain loop, the best weights are kept, and the saved model predicts as evaluated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.float64) -> torch.Tensor:
-    """What plain transformers says of texts, each by itself."""
+    """Return the logits of plain transformers, one text at a time."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
 def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
-    """PyTorch and transformers alone, on the whole model: the same weights, but for the order of sums."""
+    """Uses PyTorch and transformers alone, on the whole model; weights may differ only by summation order."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
     trained = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
@@ -100,7 +100,7 @@ def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
-    """With dropout, new weights, an order and a held-out share that are drawn."""
+    """Covers dropout, new weights, order and held-out split, which are all random."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
     assert same(weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION))
@@ -148,7 +148,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
-    """Opened by transformers alone it has the loss of the evaluation that was kept, and `load` its logits."""
+    """In transformers, the saved model has the loss of the kept evaluation; with `load`, its logits."""
     trained = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
     folder = trained.save_model(tmp_path / "taught")
     rows = trained.held_out.rows
@@ -186,7 +186,7 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
 def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Pooled, the first token's, or the mean: whatever the head reads, it has the whole model's loss."""
+    """The head may read the pooler, the first token or the mean; the loss equals the whole model's."""
     trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
     logits = raw_logits(trained.save_model(tmp_path / "taught"), trained.held_out.rows)
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
@@ -298,7 +298,7 @@ def raw_loss(trained: Any) -> float:
 
 
 def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
-    """Labels by chance, which can be learned by heart and no further."""
+    """Random labels can only be memorized."""
     draw = random.Random(1)
     rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
     trained = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))

@@ -52,7 +52,7 @@ def numbered(svg: str) -> list[float]:
 def test_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
     result = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
     svg = result.show().page.svg()
-    cells = numbered(svg)[: result.weights.size]  # the legend's follow
+    cells = numbered(svg)[: result.weights.size]  # the legend's labels follow
     np.testing.assert_allclose(cells, result.weights.ravel(), atol=0.00501, rtol=0)
     assert "Attention in layer 3, head 4" in texts_of(svg)
 
@@ -65,14 +65,14 @@ def test_head_view_has_a_line_per_weight_and_pinned_numbers(minilm: Checkpoint) 
     plain = trace.head_view(3, 8).page.svg()
     strongest = np.sort(trace.attention(3, 8), axis=None)[::-1]
     half = int(np.searchsorted(np.cumsum(strongest, dtype=np.float64), strongest.sum() / 2)) + 1
-    assert lines_in(plain) == half, "as many of the strongest as carry half"
+    assert lines_in(plain) == half, "as many of the strongest lines as carry half of the weight"
     assert "Attention in layer 4, head 9" in texts_of(plain)
 
 
 def test_queries_and_keys_give_the_same_picture_as_weights(minilm: Checkpoint) -> None:
     page = minilm.trace("we had left the ground and the river before we knew it " * 7).head_view(3, 8).page
     numbers, vectors = page.svg(), Page(page.component, page.payloads[3:4], page.title).svg()
-    # A strength may lie at the edge between two widths of a line.
+    # A value may lie at the limit between two line widths.
     words = [re.findall(r"<text.*?</text>", svg) for svg in (numbers, vectors)]
     assert words[0] == words[1]
     lines = lines_in(numbers), lines_in(vectors)

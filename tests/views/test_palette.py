@@ -55,7 +55,7 @@ def contrast(color: str, other: str) -> float:
     return float((bright + 0.05) / (dim + 0.05))
 
 
-# Viénot, Brettel and Mollon 1999: what a reader without long or medium cones makes of linear light.
+# Viénot, Brettel and Mollon 1999: linear light as perceived without long or medium cones.
 PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
 DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
 SIGHTS = {"ordinary": np.eye(3), "protan": PROTAN, "deutan": DEUTAN}
@@ -104,14 +104,14 @@ def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bo
     assert scale[palette.CENTRE] == (palette.PAPER_DARK if dark else palette.PAPER_LIGHT)
     assert scale[-1] == palette.sequential(dark)[-1]
     below, above = oklab(linear((scale[0], scale[-1])))
-    assert abs(below[0] - above[0]) < 0.01, "both ends are equally strong"
+    assert abs(below[0] - above[0]) < 0.01, "both ends have equal contrast"
 
 
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
-    # At half strength on either side: the distance must be many times what is just noticeable, about 0.02.
+    # Halfway to either end, the distance must be many times the just noticeable difference of about 0.02.
     half = seen((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
     assert np.linalg.norm(half[0] - half[1]) > 0.15
 

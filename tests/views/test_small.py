@@ -53,10 +53,10 @@ def test_cell_has_the_color_of_its_number() -> None:
     svg = small.svg(Grid(np.array([[1.0, 0.25], [0.0, 4.0]])), dark=False)
     paths = dict(re.findall(r'<path fill="(#\w+)" d="((?:M\d+ \d+h1v1h-1z)+)"/>', svg))
     colours = palette.sequential(dark=False)
-    assert paths[colours[255]] == "M0 0h1v1h-1zM1 1h1v1h-1z", "1, and what is beyond it"
+    assert paths[colours[255]] == "M0 0h1v1h-1zM1 1h1v1h-1z", "1, and values above it"
     (other,) = set(paths) - {colours[255]}
     assert paths[other] == "M1 0h1v1h-1z"
-    # By the root, as attention is drawn everywhere.
+    # Drawn as square roots, like attention elsewhere.
     assert abs(colours.index(other) / 255 - np.sqrt(0.25)) <= 0.5 / 15 + 1e-9
 
 

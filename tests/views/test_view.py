@@ -80,7 +80,7 @@ def written(view: View, default_view: Any = None) -> dict[str, str]:
 @given(view=VIEWS)
 def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
     address = written(view)
-    assert has_layer_or_heads(address), "layer and head are said, whatever they are"
+    assert has_layer_or_heads(address), "layer and head are in the URL for any view"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
     versioned = VersionedView(7, digest(trace.tokens), view)
     assert view_from_json(json.loads(json.dumps(view_to_json(versioned))), trace) == versioned
@@ -103,7 +103,7 @@ def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) ->
         ({"head": "mean"}, LAYERS, "mean"),
         ({"layer": "2", "heads": "2.9"}, 2, (1, 8)),
         ({"head": "2", "heads": "2.9"}, LAYERS, (1, 8)),
-        # Another page chose head 5 since.
+        # Another page has selected head 5 since.
         ({"head": "5", "heads": "2.9"}, LAYERS, (4,)),
         ({"heads": "9.9.0.13.x"}, LAYERS, "mean"),
     ],
