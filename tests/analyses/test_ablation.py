@@ -1,4 +1,4 @@
-"""Ablation: against a model with hooks, what a mean leaves, threads, progress, tables and commands."""
+"""Ablation: against a model with hooks, mean replacement, threads, progress, tables and commands."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """The reference: the output projection is given something else in place of these heads' outputs."""
+    """Reference implementation: the output projection receives a replacement for these heads' outputs."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -95,7 +95,7 @@ def test_sweep_equals_ablation_of_each_head(double_minilm: Checkpoint) -> None:
 
 
 def test_mean_replacement_of_constant_head_changes_nothing() -> None:
-    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: each looks at itself alone
+    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: attention to itself
     values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
     module = torch.nn.Identity()
@@ -219,7 +219,7 @@ def test_progress_is_reported_and_its_exception_cancels(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time
+    assert len(runs) == 1 + 8  # the original, and 36 heads, 5 at a time
 
 
 def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:

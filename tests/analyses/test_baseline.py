@@ -79,7 +79,7 @@ def test_baseline_equals_loop(dtype: str, same: bool, minilm: Checkpoint, double
     assert spread is not None
     formula, encodings = pairs_of(checkpoint, same), [checkpoint.encode(text) for text in LINES]
     assert spread.pairs == len(formula(*map(raw.run, encodings)))
-    assert not same or spread.pairs == 5, "the, twice; boat, twice; a"
+    assert not same or spread.pairs == 5, "the (twice), boat (twice), a"
     assert result.sentences == len(LINES)
     raw.expect_of(encodings, lambda *outputs: formula(*outputs).mean(axis=0)).check(spread.mean)
     for name, percent in (("p5", 5), ("p50", 50), ("p95", 95)):

@@ -18,7 +18,7 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 def matrices() -> Any:
-    """float32 [1 to 5 rows, 3]."""
+    """Draw float32 matrices [1 to 5 rows, 3]."""
     shapes = st.tuples(st.integers(1, 5), st.just(3))
     return shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=FINITE))
 

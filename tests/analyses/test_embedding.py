@@ -127,7 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Tokenizer → config of a model whose input is not a sum of three rows."""
+    """Return tokenizer → config of a model whose input is not a sum of three rows."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {
@@ -278,7 +278,7 @@ def test_default_token_is_the_first(minilm: Checkpoint) -> None:
     for token in ("ground", 4, -2):
         other = anatomy.showing(token=token)
         assert (other.chosen, other.provenance["facts"]["token"]) == (4, "ground")
-        assert other.word is anatomy.word, "nothing is computed again"
+        assert other.word is anatomy.word, "the result is cached"
     with pytest.raises(SelectionError, match="no word sky"):
         anatomy.showing(token="sky")
 

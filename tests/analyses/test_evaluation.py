@@ -1,4 +1,4 @@
-"""Evaluations against transformers run by itself, measures by hand, and what could go wrong."""
+"""Evaluations against plain transformers, metrics by hand, and errors."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
 
 
 def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
-    """The model and its tokenizer, in float64."""
+    """Return a model and its tokenizer, in float64."""
     model = kind.from_pretrained(folder, dtype=torch.float64).eval()
     keep_float64(model)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-# Answers
+# Predictions
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -82,7 +82,7 @@ def test_words_are_predicted_at_their_first_token(
         with torch.inference_mode():
             logits = model(**inputs).logits[0].softmax(-1).numpy()
         for start, _ in sentence.spans:
-            # A token may begin with the space before its word.
+            # A token may start with the space before its word.
             position = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
             answers.append(int(logits[position].argmax()))
             shares.append(logits[position].max())
@@ -114,14 +114,14 @@ def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
     with torch.inference_mode():
         assert_exact(result.predicted, model(**inputs).logits[:, 0].numpy())
     assert list(result.table()) == ["line", "text", "true", "predicted"]
-    assert math.isnan(result.measures["pearson"]), "what is right is the same for both"
+    assert math.isnan(result.measures["pearson"]), "the labels are the same for both"
     with pytest.raises(SelectionError, match="Numbers have no classes"):
         result.showing(show="classes").table()
     with pytest.raises(SelectionError, match="labels are of type number"):
         result.showing(show="confusion").table()
 
 
-# Measures by hand
+# Metrics by hand
 
 
 def test_wilson_interval_equals_hand_computation() -> None:
@@ -132,7 +132,7 @@ def test_wilson_interval_equals_hand_computation() -> None:
 
 def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
-    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
+    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 for classes 0, 1, 3; class 2 does not occur.
     result = scores.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
@@ -150,8 +150,8 @@ def test_multilabel_metrics_equal_hand_computation() -> None:
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
     result = scores.score_multilabel(true, predicted)
     assert result["subset_accuracy"] == 1 / 3
-    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
-    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
+    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 of 3 predicted and 3 actual labels are correct
+    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label does not occur
     assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
@@ -166,7 +166,8 @@ def test_regression_metrics_equal_hand_computation() -> None:
 def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
-    # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
+    # Predicted are PER (too short), LOC, LOC, PER (spurious): 2 of 4 are correct, and 2 of 3 actual ones are
+    # found.
     result = scores.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -190,7 +191,7 @@ def test_baselines_use_training_rows_only() -> None:
     result = guesses.predict_labels(training, rows)
     assert result == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
     alone = guesses.predict_labels(classed(("one", "b"), ("two", "a")), rows)
-    assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
+    assert alone["most_frequent"] == ["a", "a"], "ties go to the first label in alphabetical order"
     assert "bag_of_words" not in guesses.predict_labels(classed(("one", "a")), rows)
     several = LabeledTexts.of(
         "several",
@@ -209,12 +210,12 @@ def test_baselines_use_training_rows_only() -> None:
     assert result == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
 
-# The whole
+# Complete evaluations
 
 
 @pytest.fixture(scope="module")
 def judged(trained_on: Trained) -> EvaluateResult:
-    """Of a head that was never trained, with baselines."""
+    """Return an evaluation, with baselines, of a head that was never trained."""
     rows = classed(*((text, NAMES[position % 3]) for position, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
@@ -313,7 +314,7 @@ def test_progress_is_reported(trained_on: Trained) -> None:
 
 
 def test_evaluation_reads_files_of_both_readers(tmp_path: Path) -> None:
-    """What the Python line of a result reads is what was judged."""
+    """The files of the Python snippet of a result are those that were evaluated."""
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
     words.write_text("One\tO\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Linear CKA: by hand, by its other formula, against raw transformers, and what must not change it."""
+"""Linear CKA: by hand, by its dual formula, against raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENTENCES = families.SENTENCES[:5]
 
 
 def test_cka_equals_hand_computation() -> None:
-    # Of one dimension it is the square of the correlation: here that of (1, -1, 0) and (1, 0, -1), ½.
+    # In one dimension it is the squared correlation, here of (1, -1, 0) and (1, 0, -1): ½.
     assert linear_cka(np.array([[4.0], [2.0], [3.0]]), np.array([[1.0], [0.0], [-1.0]])) == pytest.approx(
         0.25
     )
@@ -37,7 +37,7 @@ def test_cka_equals_hand_computation() -> None:
 
 
 def by_examples(x: np.ndarray, y: np.ndarray) -> float:
-    """The same by the products of examples with examples, [example, example], doubly centred."""
+    """Return CKA from the doubly centered Gram matrices [example, example]."""
     centre = np.eye(len(x)) - 1 / len(x)
     k, m = (centre @ (item @ item.T) @ centre for item in (x, y))
     return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))

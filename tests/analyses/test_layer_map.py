@@ -1,4 +1,4 @@
-"""Token maps: by hand, against scikit-learn, of the model's hidden states, and errors."""
+"""Token maps: by hand, against scikit-learn, against hidden states, and errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_centered_layers_coincide(basis: str) -> None:
     line = np.outer([-1.3, 0.2, 1.1], np.random.default_rng(1).normal(size=9))
     result = planes([line, 2 * line], basis)
     assert result.points[:, :, 0].all()
-    assert not result.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
+    assert not result.points[:, :, 1].any(), "a component without variance is 0, not a rounding error"
 
 
 def test_map_of_all_layers_equals_scikit_learn() -> None:
@@ -190,7 +190,7 @@ def test_map_can_be_canceled(
     result: list[tuple[int, int]] = []
     CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *update: result.append(update))
     assert result[0] == (0, 3)
-    assert result.count((3, 3)) > 1, "again for each layer that is laid out"
+    assert result.count((3, 3)) > 1, "progress restarts for each layer that is laid out"
 
     def end(done: int, total: int) -> None:
         if done == total:

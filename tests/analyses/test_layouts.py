@@ -69,7 +69,7 @@ def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float)
     spread = np.linalg.norm(item.points[:, None] - item.points[None], axis=-1)
     true = np.linalg.norm(doubles[:, None] - doubles[None], axis=-1)
     few = 8 * ULP * largest(item.points)
-    assert (spread <= true + few).all(), "a plane shows no distance too large"
+    assert (spread <= true + few).all(), "a projection does not increase distances"
 
 
 @pytest.mark.parametrize("count", [12, 60, 150])
@@ -80,7 +80,7 @@ def test_t_sne_separates_groups(count: int) -> None:
     assert result.points.dtype == np.float32
     assert result.explained is None
     assert apart(result.points, groups_of_points)
-    assert not apart(result.points, np.roll(np.sort(groups_of_points), 1)), "the measure can fail"
+    assert not apart(result.points, np.roll(np.sort(groups_of_points), 1)), "`apart` can return False"
 
 
 def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
@@ -113,7 +113,7 @@ def test_t_sne_equals_scikit_learn_on_unit_vectors() -> None:
     mapper = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0)
     theirs = mapper.fit_transform(rows.astype(np.float32))
     item, other = (np.linalg.norm(points[:, None] - points[None], axis=-1) for points in (ours, theirs))
-    assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "but for last digits at the start"
+    assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "apart from the last digits at the start"
 
 
 @pytest.mark.parametrize(("count", "perplexity"), [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)])
@@ -170,7 +170,7 @@ def test_duplicate_vectors_have_finite_points() -> None:
     result = tsne(np.concatenate([vectors, vectors[:5]]))
     distances = np.linalg.norm(result.points[:5] - result.points[20:], axis=-1)
     full = np.linalg.norm(result.points.max(axis=0) - result.points.min(axis=0))
-    assert (distances < full / 10).all(), "equal ones lie together"
+    assert (distances < full / 10).all(), "equal vectors are placed together"
 
 
 @pytest.mark.prove  # Numba compiles UMAP for half a minute.

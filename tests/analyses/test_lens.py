@@ -1,4 +1,4 @@
-"""The lens against models that end at an inner layer, and the model's own answer at the last one."""
+"""The lens against models truncated at an inner layer, and the model's own prediction at the last one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = 10_000
 
 
 def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
-    """transformers' own model, cut off after some of its layers; its answer is the head on that one."""
+    """Return transformers' own model truncated after some layers, with the output head on the last one."""
     model = trained.model_class(name, task).from_pretrained(
         folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
     )
@@ -40,7 +40,7 @@ def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
 
 
 def by_id(result: LensResult, layer: int) -> np.ndarray:
-    """The logits of a layer, [place, word or label], in the order of the vocabulary or the labels."""
+    """Return the logits of a layer, [position, word or label], in the order of the vocabulary or the labels."""
     order = np.argsort(result.ids[layer], axis=-1)
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
@@ -50,7 +50,7 @@ def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
-    with Float64Mode():  # a norm runs by itself here, not within the model's forward
+    with Float64Mode():  # here the norm runs outside the model's forward pass
         result = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):

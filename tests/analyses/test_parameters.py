@@ -49,7 +49,7 @@ def test_two_class_head_adds_two_parameter_tensors() -> None:
         ("classifier.bias", (2,)),
     ]
     assert result.total == 109_482_240 + 2 * 768 + 2
-    assert result.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
+    assert result.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder does not hide a layer"
 
 
 def test_bert_base_has_expected_groups(bert_base: Inventory) -> None:
@@ -112,7 +112,7 @@ def test_layer_contains_tensors_with_its_number(name: str) -> None:
             assert not row.group.startswith("layer "), row.name
 
 
-# What belongs to query, key and value in each family, written down here by reading the models.
+# Query, key and value tensors of each family, listed from the model sources.
 PROJECTIONS = {
     "distilbert": r"\.[qkv]_lin\.",
     "modernbert": r"Wqkv|attn_norm",
@@ -132,11 +132,11 @@ def test_attention_group_is_query_key_and_value(name: str) -> None:
     pattern = re.compile(PROJECTIONS.get(name, r"(query|key|value)\."))
     layer = [row for row in of(name).rows if row.group.startswith("layer")]
     expected = [row.name for row in layer if pattern.search(row.name)]
-    assert expected, "the pattern finds something"
+    assert expected, "the pattern matches something"
     assert [row.name for row in layer if row.part == "attention"] == expected
 
 
-# The same for the projection behind the attention, and the norm after it where there is one.
+# The same for the projection after the attention, and the norm after it if there is one.
 OUTPUTS = {
     "distilbert": r"out_lin|sa_layer_norm",
     "albert": r"attention\.(dense|LayerNorm)",

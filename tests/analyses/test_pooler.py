@@ -45,7 +45,7 @@ def test_replay_equals_pooler_of_raw_model(
     assert replay.difference == np.abs(replay.replay - replay.model_output).max() <= EXACT
     assert np.array_equal(replay.cls, trace.vectors(-1)[0])
     assert_exact(np.tanh(replay.linear), replay.replay)
-    assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer does something"
+    assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer has an effect"
 
 
 @pytest.mark.parametrize("name", families.representative(WITH_POOLER))

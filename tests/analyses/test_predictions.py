@@ -1,4 +1,4 @@
-"""Answers of trained heads against transformers' pipelines, by hand, and against what could go wrong."""
+"""Predictions of trained heads against transformers' pipelines, by hand, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AWKWARD = SENTENCES[-1] + " " + TEXT
 
 @cache
 def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
-    """transformers' own answer."""
+    """Return the answer of transformers' pipeline."""
     created = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
     if dtype == "float64":
         keep_float64(created.model)
@@ -51,7 +51,7 @@ def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
 
 
 def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
-    """Fail unless float32 scores are as near to the pipeline's as that is to itself in float64."""
+    """Assert that float32 scores are as close to the pipeline's as those are to float64."""
     single, double = (np.array(scores(pipeline(task, folder, dtype))) for dtype in ("float32", "float64"))
     as_raw(single, double).check(ours)
 
@@ -85,7 +85,7 @@ def test_text_classification_equals_the_pipeline(
     inputs = {"text": TEXT, "text_pair": PAIR}
     expected = pipeline(task, trained_folder(name, task))(inputs, top_k=None)
     assert table["label"].tolist() == [item["label"] for item in expected]
-    # It rounds what the model gives to float32, whatever it is.
+    # The pipeline rounds all results to float32.
     np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
@@ -142,7 +142,7 @@ def test_fill_mask_of_bert_equals_the_pipeline() -> None:
 def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     result = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
-    assert result.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
+    assert result.metadata["masked_text"] == "The [MASK] river", "one mask replaces the word"
     question = FillMask(top=3).of(checkpoint.trace("The [MASK] river", PAIR))
     np.testing.assert_array_equal(result.table(), question.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
@@ -188,7 +188,7 @@ def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
             FillMask().of(trace)
     finally:
         checkpoint.tokenizer.mask_token = mask
-    assert len(FillMask().of(trace).table()) == 5, "a text of nothing but a mask has an answer"
+    assert len(FillMask().of(trace).table()) == 5, "a text that consists of a mask has predictions"
 
 
 def test_probabilities_equal_hand_computation() -> None:
@@ -218,7 +218,7 @@ def test_multilabel_and_regression_equal_the_pipeline(
         lambda hf_pipeline: [item["score"] for item in hf_pipeline(TEXT, top_k=None)],
     )
     assert table["probability"].isna().all() == (problem == "regression")
-    assert "&lt;b&gt;" in result._repr_html_(), "a label is text and no markup"
+    assert "&lt;b&gt;" in result._repr_html_(), "a label is text and not markup"
 
 
 def test_ten_thousand_labels_are_supported(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained
 
 
 def whole(name: str, task: str, folder: Folders) -> Any:
-    """transformers' own model in float64, with eager attention."""
+    """Return transformers' own model in float64, with eager attention."""
     created = trained.model_class(name, task)
     model = created.from_pretrained(
         folder(name, task), attn_implementation="eager", dtype=torch.float64
@@ -252,7 +252,7 @@ def whole(name: str, task: str, folder: Folders) -> Any:
 def by_the_book(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
-    """All spans, best first, by the definition."""
+    """Return all spans, best first, by the definition."""
     starts, ends = (np.exp(part[places]) / np.exp(part[places]).sum() for part in (start, end))
     spans = [
         (i, j, starts[i] * ends[j])
@@ -282,7 +282,7 @@ def test_answers_are_the_best_spans_of_raw_logits(
     covered = [False] * len(TEXT)
     for item in result.answers:
         assert item.start is not None
-        assert not any(covered[item.start : item.end]), "none overlaps another"
+        assert not any(covered[item.start : item.end]), "spans do not overlap"
         covered[item.start : item.end] = [True] * (int(item.end or 0) - item.start)
     chances = [answer.probability for answer in result.answers]
     assert chances == sorted(chances, reverse=True)
@@ -319,7 +319,7 @@ def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
     assert all(len(window) <= 160 for window in windows)
-    # One window by itself gives the numbers that it has among the others.
+    # A single window gives the same numbers as among others.
     best = result.answers[0]
     alone = [
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows

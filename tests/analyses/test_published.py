@@ -1,7 +1,8 @@
-"""What public notebooks print for bert-base-uncased. Sources: data/README.md.
+"""Numbers that public notebooks print for bert-base-uncased. Sources: data/README.md.
 
-Without any weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
-architecture. With weights, where the cache of this machine has them: the numbers.
+Without weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
+architecture.
+With weights, if they are in this machine's cache: the numbers.
 """
 
 import csv
@@ -27,13 +28,13 @@ DATA = Path(__file__).parents[1] / "data"
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text())
 PARAMETERS = PUBLISHED["parameters"]
 TABLE_DECIMALS = 4
-"""So many are printed of each attention weight."""
+"""Number of published decimals of each attention weight."""
 GROUND = "Almost before we knew it, we had left the ground. The unknown holds its grounds."
 TOKENIZED = [case for case in PUBLISHED["tokenization"] if "ids" in case]
 
 
 def table(name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Row names, column names and numbers of a published table."""
+    """Return the row names, column names and numbers of a published table."""
     with (DATA / name).open(newline="", encoding="utf-8") as stream:
         header, *lines = csv.reader(stream)
     numbers = np.array([[float(cell) for cell in line[1:]] for line in lines])
@@ -85,7 +86,7 @@ def test_tokens_without_special_ones_equal_published(minilm: Checkpoint) -> None
 def test_published_attention_has_our_tokens_and_rows_sum_to_1(name: str, minilm: Checkpoint) -> None:
     queries, keys, weights = table(name)
     assert queries == keys == list(minilm.encode(GROUND).tokens)
-    # Each cell was rounded by itself.
+    # Each cell was rounded separately.
     half = 0.5 * 10.0**-TABLE_DECIMALS
     assert np.abs(weights.sum(axis=1) - 1).max() <= len(keys) * (half + ULP)
     assert np.abs(weights.sum(axis=0) - 1).max() > 0.5
@@ -115,7 +116,7 @@ def test_two_published_word_positions_are_wrong(minilm: Checkpoint) -> None:
 
 @pytest.fixture(scope="module")
 def architecture() -> dict[str, tuple[int, ...]]:
-    """Name → shape of bert-base-uncased's parameters, without memory for any of them."""
+    """Return name → shape of bert-base-uncased's parameters, without allocating them."""
     with torch.device("meta"):
         model = BertModel(BertConfig())
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -165,7 +166,9 @@ def raw(base: Checkpoint) -> Raw:
 
 
 def published(figures: Any, expected: Expected) -> Expected:
-    """Figures that another machine computed in float32: as near as the raw model is here to float64."""
+    """Return published figures, which another machine computed in float32, with the raw model's own
+    tolerance.
+    """
     return Expected(np.asarray(figures, dtype=np.float64), expected.share)
 
 
@@ -218,7 +221,7 @@ def test_cls_and_pooler_equal_published(base: Checkpoint, raw: Raw) -> None:
     pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
     assert trace.cls is not None
     assert trace.pooler is not None
-    # What counts is the error beside the largest of the numbers that are published.
+    # The error is relative to the largest published number.
     of_cls = raw.expect(trace.encoding, lambda output: output.last_hidden_state[0, 0, :8])
     of_pooler = raw.expect(trace.encoding, lambda output: output.pooler_output[0, :8])
     published(cls, of_cls).printed(trace.cls[:8], decimals=5)
@@ -247,7 +250,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """By position, because two of them are not those of the word that was meant."""
+    """By position, because two of the positions are not those of the intended word."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

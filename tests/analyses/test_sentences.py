@@ -52,7 +52,7 @@ def test_sentence_vectors_do_not_depend_on_the_batch(
 def test_vectors_do_not_depend_on_order(minilm: Checkpoint, order: list[int]) -> None:
     plain = Sentences("model").of(minilm, SENTENCES)
     turned = Sentences("model").of(minilm, [SENTENCES[i] for i in order])
-    assert np.array_equal(turned.vectors, plain.vectors[order]), "to the last digit"
+    assert np.array_equal(turned.vectors, plain.vectors[order]), "identical in the last digit"
     assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
 
 
@@ -64,9 +64,7 @@ def test_cosines_and_pairs_equal_hand_computation() -> None:
     result = _made([[3, 4], [4, 3], [-3, -4], [0, 5], [6, 8]])
     assert_exact(result.cosines[0], [1, 0.96, -1, 0.8, 1])
     pairs = result.nearest(3)
-    assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], (
-        "equal ones in their order"
-    )
+    assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], "ties keep their order"
     assert_exact(np.array([pair.cosine for pair in pairs]), [1, 0.96, 0.96])
     assert len(result.nearest(1000)) == 10
 
@@ -122,7 +120,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
 
     def watched(checkpoint: Any, texts: Any) -> Any:
         assert sum(item() is not None for item in stored) <= 1, (
-            "the batch before, until this one takes its place"
+            "the previous batch is freed when this one replaces it"
         )
         output, mask = original(checkpoint, texts)
         assert output.hidden_states is None
@@ -133,7 +131,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
     result = Sentences().of(minilm, [f"{number} boats and {number} bridges" for number in range(600)])
     assert len(stored) > 4
     assert all(item() is None for item in stored)
-    assert result.vectors.base is None, "no view that holds something larger"
+    assert result.vectors.base is None, "not a view of a larger array"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +215,7 @@ def test_all_tables_follow_tree_order(minilm: Checkpoint) -> None:
     vectors = turned.showing(show="vectors").table()
     assert np.array_equal(vectors.to_numpy(), in_given_order.vectors[order])
     assert list(vectors.index) == list(turned.table().index)
-    assert turned.compared is in_given_order.compared, "worked out once for all tables"
+    assert turned.compared is in_given_order.compared, "computed once for all tables"
 
 
 def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:

@@ -30,7 +30,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStepsResult:
-    """One query [1, 2] over three keys, scaling ½, in float64."""
+    """Return steps of one query [1, 2] over three keys, scaling ½, in float64."""
     three = np.zeros((1, 3, 2))
     trace = two_token_trace(
         encoding=numbered_tokens(3),
@@ -122,7 +122,7 @@ def test_trace_without_model_raises() -> None:
 
 
 class Biased(torch.nn.Module):
-    """A layer with one head and a bias by relative position, as in T5."""
+    """A layer with one head and a relative position bias, as in T5."""
 
     config = SimpleNamespace()
 
@@ -228,7 +228,7 @@ def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Chec
     with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
-    # Outputs carry their provenance, so there is no argument for a text or model that could be mixed up.
+    # Outputs carry their provenance, so a text or a model need not be passed again and cannot be mixed up.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]

@@ -23,7 +23,7 @@ def test_token_table_equals_hand_computation(minilm: Checkpoint) -> None:
         description["libraries"]
     )
     assert list(frame) == ["position", "token", "id", "segment", "word", "start", "end", "special"]
-    assert all(type(name) is str for name in frame["token"]), "not a Token, which has more"
+    assert all(type(name) is str for name in frame["token"]), "not a Token, which has more fields"
     assert frame.values.tolist() == [
         [0, "[CLS]", 101, 0, pd.NA, pd.NA, pd.NA, True],
         [1, "sin", 8254, 0, 0, 0, 3, False],

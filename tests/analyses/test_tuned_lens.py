@@ -1,4 +1,4 @@
-"""The tuned lens: training against plain torch, maps that are known, its files, and what is refused."""
+"""The tuned lens: training against plain torch, recovery of known maps, its files, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Called for each part of the work."""
+    """Accept progress and ignore it."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:
@@ -83,7 +83,7 @@ def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) 
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adam on the divergence as torch computes and differentiates it, by the whole model's own head."""
+    """Uses Adam on the KL divergence as torch computes and differentiates it, with the complete model's head."""
     monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
     result, steps = at_masks(checkpoint), 3
@@ -111,7 +111,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     full = states + scale * (x @ parts[0].T + parts[1]).detach()
     first = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
     assert_exact(first.numpy(), full.numpy())
-    assert (first - states).abs().max() > 1e-3, "it moved"
+    assert (first - states).abs().max() > 1e-3, "the map has changed"
     plain, tuned = measure_losses(head, result, weights, biases, nothing)
     assert_exact(tuned[layer], loss().item() / np.log(2))
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
 
 
 def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
-    """The last layer's vectors are an affine map of the first one's, and the lens comes near to it."""
+    """The last layer's vectors are an affine map of the first one's, which the lens approximates."""
     checkpoint = double_trained_on("bert", "fill-mask")
     size, random = checkpoint.description.hidden_size, np.random.default_rng(0)
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
@@ -252,7 +252,7 @@ def test_folder_of_saved_lenses(
     os.utime(folder / "tuned-lens-0.safetensors", (2_100_000_000, 2_100_000_000))
     result = newest_lens(bert_probe.load(folder))
     assert result is not None
-    assert result[0] == first, "the newest that can be opened, and the model opens beside them"
+    assert result[0] == first, "the newest readable lens is first"
 
 
 def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two models on one text: by hand, against raw transformers on both sides, and what must hold for any two."""
+"""Two models on one text: by hand, against raw transformers on both sides, and invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SENTENCES = families.SENTENCES[:4]
 
 
 def double_after(checkpoint: Checkpoint) -> Checkpoint:
-    """What a float64 checkpoint became, all of it in float64."""
+    """Return the changed copy of a float64 checkpoint, entirely in float64."""
     other = after(checkpoint)
     keep_float64(other.model)
     return other
@@ -94,7 +94,7 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
 
 
 def test_head_change_equals_hand_computation(family: Opened) -> None:
-    checkpoint = family("mpnet")  # of which the weights themselves are kept
+    checkpoint = family("mpnet")  # of which the trace stores the weights
     a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
     assert len(a.tokens) == 3
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
@@ -103,9 +103,9 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
         replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
         for trace, rows in ((a, item), (b, two))
     )
-    # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
+    # The rows differ by 0.8, 0 and 1 in total, half of which is the distance; the mean is over three rows.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
-    # Of layers that are equal the first is named.
+    # Ties go to the first layer.
     assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding
 
 
@@ -113,7 +113,7 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
 
 
 def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
-    """Fail unless every number of what differs between the two is 0, to the bit."""
+    """Assert that every difference is 0 in every bit."""
     item, two = a.trace(text), b.trace(text)
     assert item is not two
     heads, vectors = HeadChange().of(item, two), VectorChange().of(item, two)
@@ -193,7 +193,7 @@ def test_in_memory_model_is_compared_before_and_after_training_step(family_folde
 
 @pytest.fixture(scope="module")
 def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A BERT with the same tokenizer, of more layers, heads and dimensions."""
+    """Return a BERT with the same tokenizer but more layers, heads and dimensions."""
     folder = tmp_path_factory.mktemp("larger")
     families.build("bert", folder, num_hidden_layers=4, num_attention_heads=6, hidden_size=48)
     return bert_probe.load(folder)
@@ -263,7 +263,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     ):
         with pytest.raises(SelectionError, match=message):
             ask()
-    # The same pieces, but capitals are kept.
+    # The same tokens, but case is kept.
     folder = copy(family_folder("bert"), tmp_path / "cased")
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))

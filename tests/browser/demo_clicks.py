@@ -1,4 +1,4 @@
-"""A page of every component with a slow script, whose other controls replace what the components show."""
+"""A page with every component and a slow script, whose other controls replace what the components show."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from bert_probe.views.toolbar import ToolbarOptions
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # no name of a parameter of the address, whose session keys `view_state` drops
+HEAD_VIEW = "head view"  # not names of URL parameters, whose session keys `view_state` drops
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 
@@ -59,7 +59,7 @@ def demo_thumbnails(numbers: bool) -> bytes:
 
 @contextmanager
 def slowly(name: str, place: bool) -> Iterator[None]:
-    """One component in a container that may be replaced; the script can be interrupted before and after."""
+    """Draw a component in a container that may be replaced, with time for interruptions."""
     for _ in range(3):
         time.sleep(0.002)
         st.empty()
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def heads(trace: Trace) -> ViewModel:
-    """The head view, as `ui/attention/page` draws it, and what is shown."""
+    """Draw the head view like `ui/attention/page`, and return a description of its view."""
     place = st.toggle("Other place")
     view = ViewModel.current(trace)
     label = announced(
@@ -144,7 +144,7 @@ def of_view(view: ViewModel) -> str:
 
 
 def report(**choices: Any) -> None:
-    """What the page takes each choice to be, as the last thing that a run draws."""
+    """Write each selection that the page has received, at the end of a run."""
     for name, choice in choices.items():
         st.text(f"{name} = {choice}")
     counts = st.session_state.setdefault("counts", {"done": 0})
@@ -154,7 +154,7 @@ def report(**choices: Any) -> None:
 
 
 if __name__ == "__main__":
-    # The imported module keeps its cached data from run to run.
+    # The imported module keeps its cached data between runs.
     from tests.browser import demo_clicks
 
     demo_clicks.main()

@@ -1,4 +1,4 @@
-"""A page with the components in the states that tests and eyes look at; ?show=name picks one."""
+"""A page with the components in the states that tests look at; ?show=name selects one."""
 
 import numpy as np
 import streamlit as st

@@ -1,4 +1,4 @@
-"""BertViz frames of traces written by hand; the address says which."""
+"""BertViz frames of handwritten traces; the URL selects one."""
 
 import streamlit as st
 
@@ -11,7 +11,7 @@ dark = "dark" in query
 if "hostile" in query:
     trace = random_trace(HOSTILE_TOKENS)
 else:
-    # A token that is a number, so that counting from 1 must not touch it; a long one, and one with spaces.
+    # One token is a number, which counting from 1 must not change; one is long, one contains spaces.
     tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
     trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in query else None)
 if "model" in query:

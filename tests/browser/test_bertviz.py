@@ -1,4 +1,4 @@
-"""BertViz frames in a real browser: they draw, count from 1, and are shut off from everything."""
+"""BertViz frames in a real browser: they draw, count from 1, and are isolated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = ["[CLS]", "3", LONG, " a  b ", "[SEP]", "x", "[SEP]"]
 
 
 def drawn(page: Page, demos: App, query: str) -> Frame:
-    """The BertViz frame of a page, when its drawing is there."""
+    """Return the BertViz frame of a page after it has been drawn."""
     visit(page, f"{demos.origin}/?demo=frames_page&{query}")
     element = page.wait_for_selector('iframe[src*="/bertviz/"]')
     assert element is not None
@@ -57,7 +57,7 @@ def test_lines_have_weights_of_selected_layer(page: Page, demos: App) -> None:
         ".headAttention[head-index='2'] line", "all => all.map(one => +one.getAttribute('stroke-opacity'))"
     )
     rows = [sum(opacities[start : start + len(TOKENS)]) for start in range(0, len(opacities), len(TOKENS))]
-    # Six decimals are written of each weight in a row.
+    # Each weight in a row is written with six decimals.
     assert np.abs(np.subtract(rows, 1)).max() <= len(TOKENS) * 0.5e-6 + len(TOKENS) * ULP
 
     read = "one => one.getAttribute('stroke-opacity')"
@@ -80,7 +80,7 @@ def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> No
         assert frame.evaluate(f"{root}.scrollWidth") <= width, query
         lefts = frame.eval_on_selector_all("text", f"(all) => all.map((one) => {BOX}(one).left)")
         assert min(lefts) >= 0, query
-        # Nor is there an empty field beneath the drawing.
+        # There is no empty area below the drawing.
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
@@ -104,7 +104,7 @@ def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> No
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
     assert texts(frame, "svg > text") == ["Heads", *heads, "Layers", *layers]
-    # The last rectangle of a cell takes the clicks; layer 3 (from 1), head 5.
+    # The last rectangle of a cell receives the clicks; layer 3 (from 1), head 5.
     for layer, head in ((2, 4), (4, 11)):
         frame.locator("svg > g:not(.detail)").nth(layer * 12 + head).locator("> rect").last.click()
         assert texts(frame, "svg > text.detail") == [f"Layer {layer + 1}, Head {head + 1}"]
@@ -120,7 +120,7 @@ def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, 
         actual = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
     else:
         actual = texts(frame, "#left text")
-    # Half of a surrogate pair is no text; browsers and this test's wire show the sign for that.
+    # A lone surrogate is invalid, so browsers and Playwright replace it.
     assert [text.replace("�", "\ud800") for text in actual] == list(HOSTILE_TOKENS)
     still(frame)
     assert frame.evaluate("window.__pwned") is None
@@ -138,10 +138,10 @@ def test_frame_is_isolated_from_page_and_network(page: Page, demos: App, watch: 
         assert frame.evaluate(attempt) == "SecurityError", reach
     fetching = f"() => fetch('{demos.origin}/health').then(() => 'reached', (error) => error.name)"
     assert frame.evaluate(fetching) == "TypeError"
-    assert watch.errors, "the browser says that the policy refused"
+    assert watch.errors, "the browser reports the refusal of the policy"
     assert all("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()
-    # Injected markup does not run either.
+    # Injected markup does not run.
     inject(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors
@@ -162,7 +162,7 @@ def test_text_is_readable_in_both_themes(page: Page, demos: App, query: str, pap
 
 
 def test_console_has_no_errors_or_warnings(page: Page, demos: App) -> None:
-    """No warning of ours either: Streamlit's own are about features that its frames name."""
+    """Warnings of Streamlit about features that its frames name are ignored."""
     messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:

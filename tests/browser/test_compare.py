@@ -21,7 +21,7 @@ from tests.helpers.browser import App, download, go_to, settled, still, violatio
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Roundings between two runs of one model, in two processes with threads of their own."""
+"""Roundings between two runs of a model in two processes with separate threads."""
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +48,7 @@ def test_clicked_word_and_head_update_rows_and_download(
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
-    settled(page)  # the strip of the run before stays until the end of the run
+    settled(page)  # the strip of the previous run stays until the end of the run
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
@@ -105,7 +105,7 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
 
 @pytest.mark.parametrize("address", ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"])
 def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
-    """All rules in the light theme; test_walk.py measures the contrast of this page in the dark theme."""
+    """Applies all rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")
     still(page)
     assert violations(page) == []

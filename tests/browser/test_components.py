@@ -1,4 +1,4 @@
-"""The components in a real browser: exact readouts, keyboard, answers to Python, files, hostile text."""
+"""The components in a real browser: exact values, keyboard, messages to Python, files, hostile text."""
 
 import re
 import struct
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 def shown(page: Page, demos: App, query: str) -> Locator:
-    """Open the demo and return the canvas that takes the pointer."""
+    """Open the demo and return the canvas that receives pointer events."""
     visit(page, f"{demos.origin}/?demo=demo_components&{query}")
     canvas = page.locator("canvas.marks")
     canvas.wait_for()
@@ -46,7 +46,7 @@ def test_arrow_keys_move_cursor_and_readout_shows_exact_value(page: Page, demos:
     page.keyboard.press("End")
     assert readout(page) == sentence(20, 1, 19)
     page.keyboard.press("ArrowRight")
-    assert readout(page) == sentence(20, 1, 19), "there is nothing beyond the last column"
+    assert readout(page) == sentence(20, 1, 19), "the last column is the limit"
     page.keyboard.press("PageDown")
     page.keyboard.press("Home")
     assert readout(page) == sentence(20, 19, 0)
@@ -60,7 +60,7 @@ def test_enter_pins_cell_and_escape_unpins(page: Page, demos: App) -> None:
     page.get_by_text("pinned: Cell(row=1, column=0)").wait_for()
     assert (page.locator(".pinned").text_content() or "").endswith(sentence(20, 1, 0))
     page.keyboard.press("ArrowDown")
-    assert sentence(20, 1, 0) in (page.locator(".pinned").text_content() or ""), "the pin stays where it is"
+    assert sentence(20, 1, 0) in (page.locator(".pinned").text_content() or ""), "the pin does not move"
     page.keyboard.press("Escape")
     page.get_by_text("pinned: None").wait_for()
 
@@ -90,7 +90,7 @@ def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
     before = len(frames)
     if IN_FIREFOX and not before:
         pytest.skip("what drives Firefox tells of no messages")
-    assert before, "the app's own start was seen"
+    assert before, "the page's own start was recorded"
     box = canvas.bounding_box()
     assert box is not None
     for step in range(30):
@@ -100,7 +100,7 @@ def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
 
 
 def test_cell_under_pointer_has_color_of_its_value(page: Page, demos: App) -> None:
-    """The strongest cell of the drawn picture must be the strongest number of the matrix."""
+    """The strongest cell of the picture must be the strongest number of the matrix."""
     canvas = shown(page, demos, "show=40")
     darkest = page.locator(".sticky canvas").first.evaluate(
         """canvas => {
@@ -129,7 +129,7 @@ def test_large_matrix_scrolls_fits_and_stays_exact(page: Page, demos: App, count
     for _ in range(40):
         page.keyboard.press("PageDown")
     assert readout(page) == sentence(count, count - 1, count - 1)
-    assert scroll.evaluate("node => node.scrollLeft > 0 && node.scrollTop > 0"), "the cursor is in view"
+    assert scroll.evaluate("node => node.scrollLeft > 0 && node.scrollTop > 0"), "the cursor is visible"
     fit = page.get_by_role("button", name="Fit")
     fit.click()
     assert scroll.evaluate("node => node.scrollWidth <= node.clientWidth")
@@ -144,7 +144,7 @@ def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
     still(page)
-    # In whole pixels: Firefox moves a scrolled picture by a fraction of one when it is drawn anew.
+    # Rounded to pixels, because Firefox redraws a scrolled picture with an offset of a fraction of a pixel.
     place = "node => [node.scrollLeft, node.scrollTop, node.scrollWidth].map(Math.round)"
     before = scroll.evaluate(place)
     box = canvas.bounding_box()
@@ -208,7 +208,7 @@ def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     ticks = page.locator(".ticks span")
     expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
     places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
-    # The browser gives a style back with six significant digits: with three decimals at least.
+    # The browser returns a style with six significant digits, so at least three decimals.
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 
@@ -259,7 +259,7 @@ def test_layout_is_stable_without_overflow_on_phone(new_page: Callable[..., Page
     top = canvas.evaluate("node => node.getBoundingClientRect().top")
     canvas.hover(position={"x": 200, "y": 200})
     after = canvas.evaluate("node => node.getBoundingClientRect().top")
-    assert abs(after - top) <= 1, "but for what the pointer scrolls"
+    assert abs(after - top) <= 1, "apart from elements that can be scrolled"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
 

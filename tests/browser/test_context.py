@@ -1,4 +1,4 @@
-"""A person compares words in context: adds sentences, clicks words, reads, downloads."""
+"""Words in context in a real browser: sentences are added, words clicked, files downloaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.browser import App, download, go_to, matrix_of, settled, visi
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Roundings between two runs of one model, in two processes with threads of their own."""
+"""Roundings between two runs of a model in two processes with separate threads."""
 
 pytestmark = pytest.mark.browser
 
@@ -28,14 +28,14 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()
     page.get_by_role("textbox", name="Add sentences, one per line").fill("\n".join(TEXTS[:2]))
     page.get_by_role("button", name="Add", exact=True).click()
-    # Until they are there, the field is still to be emptied.
+    # Until the sentences are added, the field is not yet empty.
     expect(page.get_by_role("radiogroup", name="Word of sentence 2")).to_be_visible()
     settled(page)
     page.get_by_role("textbox", name="Add sentences, one per line").fill(TEXTS[2])
     page.get_by_role("button", name="Add", exact=True).click()
     settled(page)
     page.get_by_role("radiogroup", name="Word of sentence 1").get_by_role("radio", name="bank").click()
-    # The same word of the other sentences is proposed; another one can be chosen.
+    # The same word of the other sentences is preselected, and can be changed.
     second = page.get_by_role("radiogroup", name="Word of sentence 2").get_by_role("radio", name="bank")
     expect(second).to_be_checked()
     third = page.get_by_role("radiogroup", name="Word of sentence 3").get_by_role("radio", name="Money")

@@ -1,4 +1,4 @@
-"""A picture that Python draws is the one that a browser saves."""
+"""A picture drawn by Python equals the one saved by a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 TEXT = "Almost before we knew it, we had left the ground."
 MARGINS = 40
-"""Of the page around the view, both sides."""
+"""Horizontal padding of the page around the view, both sides."""
 NEAR = 2.0
 """CSS pixels by which two programs may measure a label of the same font differently."""
 
@@ -26,7 +26,7 @@ Shape = tuple[str, str, tuple[str, ...], tuple[float, ...]]
 
 
 def shapes(svg: str) -> list[Shape]:
-    """Each shape: its kind, its text, what is no number in it, and its numbers."""
+    """Return each shape as its type, its text, its non-numeric attributes, and its numbers."""
     result = []
     for element in list(ElementTree.fromstring(svg).iter())[1:]:
         attributes = " ".join(f"{name}={value}" for name, value in sorted(element.attrib.items()))
@@ -37,7 +37,7 @@ def shapes(svg: str) -> list[Shape]:
 
 
 def kept(page: Page, tmp_path: Path) -> list[Shape]:
-    """What the page's own button saves."""
+    """Return the file that the page's own button saves."""
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the picture as SVG").click()
     download.value.save_as(tmp_path / "saved.svg")

@@ -1,4 +1,4 @@
-"""The views in Firefox, where there is one: another engine draws them, and gives the same numbers."""
+"""The views in Firefox, if it is installed: another engine draws the same numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "Electroencephalographers left the ground."
 def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     path = installed()
     if path is None:
-        # In CI too: what these tests hold is held in Chromium, and not every mirror has a Firefox.
+        # Also skipped in CI: Chromium covers the same behavior, and not every mirror has a Firefox.
         pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
     browser = launch(playwright, path, tmp_path_factory.mktemp("firefox"))
     yield browser
@@ -39,7 +39,7 @@ def page(firefox: Browser) -> Iterator[Page]:
 
 
 def numbers(page: Page, count: int) -> list[float]:
-    """The table of what is pinned."""
+    """Return the numbers of the table of pinned values."""
     cells = page.locator("table td")
     expect(cells).to_have_count(count)
     return [float(cell) for cell in cells.all_text_contents()]
@@ -72,7 +72,7 @@ def test_heatmap_readout_matches_library(minilm: Checkpoint, page: Page) -> None
         "node => new Set(new Uint32Array("
         "node.getContext('2d').getImageData(0, 0, node.width, node.height).data.buffer)).size"
     )
-    assert colours > 20, "a scale of them"
+    assert colours > 20, "one for the color scale"
 
 
 def test_head_of_model_view_is_enlarged(minilm: Checkpoint, page: Page) -> None:

@@ -1,4 +1,4 @@
-"""The head view in a real browser: exact numbers, pins, filters, keys, and files that open elsewhere."""
+"""The head view in a real browser: exact numbers, pins, filters, keys, and saved files."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.browser
 TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
-"""So many are written in the table; a share has one less, as it is in percent with one."""
-LONGER = " ".join([LONG, LONG, LONG])  # more tokens than weights are sent for
+"""Decimals in the table; the share has one less, because it is a percentage with one decimal."""
+LONGER = " ".join([LONG, LONG, LONG])  # too many tokens for sending weights
 
 
 def view(page: Page, app: App, query: str) -> Locator:
@@ -53,7 +53,7 @@ def drawn(page: Page) -> Locator:
 
 
 def begins_high(page: Page, picture: Locator) -> None:
-    """A reader sees the picture before anything else, on a phone too."""
+    """Assert that the picture starts near the top of the screen, also on a phone."""
     original_size = page.viewport_size
     assert original_size is not None
     for width, height, max_top in ((390, 844, 300), (1440, 900, 220)):
@@ -68,13 +68,13 @@ def begins_high(page: Page, picture: Locator) -> None:
 
 
 def table(page: Page) -> tuple[list[str], Array]:
-    """The names and the numbers of the table beneath the picture."""
+    """Return the names and the numbers of the table below the picture."""
     details = page.locator(".head-view details")
     expect(details).to_be_visible()
     if details.get_attribute("open") is None:
         page.get_by_text("These weights as a table").click()
     expect(page.locator(".head-view tbody tr").first).to_be_visible()
-    # Not the rendered text: its tabs and line breaks are missing while the details open.
+    # Not the rendered text, which lacks tabs and line breaks while the details open.
     cells = details.locator("tbody").evaluate(
         "body => [...body.rows].map(row => [...row.cells].map(cell => cell.textContent))"
     )
@@ -103,7 +103,7 @@ def test_rows_and_columns_match_library(app: App, page: Page, text: str, elsewhe
 
     elsewhere(columns).printed(numbers, DECIMALS)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    still(page)  # the sums of all rows are gone through meanwhile
+    still(page)  # meanwhile the sums of all rows have been displayed
     names, numbers = table(page)
     pinned = elsewhere(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
     pinned.printed(numbers[:, 0], DECIMALS)
@@ -168,7 +168,7 @@ def test_filters_hide_lines_and_share_shows_remaining_weight(
     elsewhere(lambda checkpoint: weights(checkpoint)[plain][:, plain].sum() / plain.sum()).printed(
         share(page), 3
     )
-    page.get_by_role("button", name="More").click()  # a click elsewhere closed it
+    page.get_by_role("button", name="More").click()  # the click has closed the menu
     step = STEPS.index(0.1)
     page.get_by_role("slider", name="Lines drawn from").fill(str(step))
     strong = trace.attention(2, 0) * np.outer(plain, plain) >= 0.1
@@ -305,7 +305,7 @@ def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     tokens = page.get_by_role("radiogroup", name="Token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)
-    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays
+    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row is hidden, and the page stays in place
     page.get_by_role("radio", name=re.compile("^knew")).click()
     settled(page)
     picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")
@@ -326,7 +326,7 @@ def test_layer_that_cannot_be_fetched_is_sent_by_server(
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     _, numbers = table(page)
     elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 1)[1]).printed(numbers[:, 0], DECIMALS)
-    assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console tells of none"
+    assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console does not report it"
     watch.errors.clear()
 
 

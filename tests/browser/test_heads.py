@@ -1,4 +1,4 @@
-"""The heads page in a real browser: words clicked, heads switched off, many sentences run and cancelled."""
+"""The heads page in a real browser: words clicked, heads ablated, many sentences profiled and canceled."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_profile_of_sentences_can_be_canceled_and_matches_library(
     elsewhere(lambda checkpoint: bert_probe.HeadMeans().of(checkpoint, lines[:3]).high["next"].ravel()).check(
         highs
     )
-    # The file is still there after a look at another page.
+    # The file is still available after a visit to another page.
     turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     turn_to(page, "Heads")

@@ -1,4 +1,4 @@
-"""Going back and forward, and addresses that lead nowhere."""
+"""Back and forward in the browser history, and unknown URLs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")
     assert response is not None
     assert response.status == 404
-    assert len(watch.errors) == 1, "the status itself"
+    assert len(watch.errors) == 1, "the HTTP status"
     watch.errors.clear()
     expect(page.get_by_role("heading")).to_have_text("Page not found")
     expect(page.get_by_text("/attentoin")).to_be_visible()
@@ -75,7 +75,7 @@ def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
-    """The browser reruns a fragment of the page that it leaves until the server has answered."""
+    """The browser reruns a fragment of the page that it leaves until the server has responded."""
     current, fragments, sent = "", set[str](), 0
 
     def connect(browser: WebSocketRoute) -> None:

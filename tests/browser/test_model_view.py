@@ -44,21 +44,21 @@ def values(measure: str) -> np.ndarray:
 
 
 def sentence(layer: int, head: int, measure: str = "") -> str:
-    """What is said about a head, layer and head from 0."""
+    """Return the description of a head; layer and head count from 0."""
     label = labels_of(LAYERS, HEADS)[layer][head] or "no label"
     sentence_text = f"Layer {layer + 1}, head {head + 1} · {label}"
     return f"{sentence_text} · {measure} {values(measure)[layer, head]:.4f}" if measure else sentence_text
 
 
 def order(measure: str) -> list[tuple[int, list[int]]]:
-    """Layers from the top with their heads from the left, by a plain sort."""
+    """Return the expected order: layers from the top, and the heads of each from the left."""
     measured = values(measure)
     rows = sorted(range(LAYERS), key=lambda layer: -measured[layer].mean())
     return [(layer, sorted(range(HEADS), key=lambda head: -measured[layer, head])) for layer in rows]
 
 
 def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[float, float]:
-    """The middle of a thumbnail, on the page; places are read off the picture's size."""
+    """Return the center of a thumbnail on the page, computed from the picture's size."""
     box = grid.bounding_box()
     assert box is not None
     top = 22 if own_numbers else 36
@@ -79,7 +79,7 @@ def test_hover_names_and_enlarges_head(page: Page, demos: App) -> None:
         box = page.locator(".preview").bounding_box()
         assert box is not None
         assert 0 <= box["x"] <= 1280 - box["width"]
-    assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "nothing jumps"
+    assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "the layout does not move"
     page.mouse.move(5, 5)
     expect(page.locator(".preview:popover-open")).to_have_count(0)
 
@@ -108,7 +108,7 @@ def test_heads_are_sorted_by_measure(page: Page, demos: App) -> None:
     page.mouse.click(*middle(grid, 1, 3, True))
     page.get_by_text(f"opened: HeadThumbnail(layer={layer}, head={heads[3]})").wait_for()
     settled(page)
-    assert page.get_by_label("Sort by").input_value() == "Previous", "the order outlives a rerun"
+    assert page.get_by_label("Sort by").input_value() == "Previous", "the order survives a rerun"
 
 
 def test_layers_and_heads_are_sorted_independently(page: Page, demos: App) -> None:
@@ -136,7 +136,7 @@ def test_hover_and_sort_send_no_messages_to_server(page: Page, demos: App) -> No
     before = len(frames)
     if IN_FIREFOX and not before:
         pytest.skip("what drives Firefox tells of no messages")
-    assert before, "the app's own start was seen"
+    assert before, "the page's own start was recorded"
     page.get_by_label("Sort by").select_option("Entropy")
     for column in range(HEADS):
         page.mouse.move(*middle(grid, 2, column, True))
@@ -183,7 +183,7 @@ def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) 
     assert [image.findtext(f"{SVG}title") for image in images] == expected
     for image in images:
         data = base64.b64decode((image.get("href") or "").removeprefix("data:image/png;base64,"))
-        assert struct.unpack(">II", data[16:24]) == (TOKENS, TOKENS), "a pixel is a weight"
+        assert struct.unpack(">II", data[16:24]) == (TOKENS, TOKENS), "one pixel per weight"
     texts = [node.text or "" for node in drawing.iter(f"{SVG}text")]
     caption = " ".join(texts)
     for part in (
@@ -195,7 +195,7 @@ def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) 
         assert part in caption
     numbers = [int(text) for text in texts if text.isdigit()]
     assert sorted(numbers)[-1] == HEADS
-    assert texts.count(str(HEADS)) == LAYERS, "each thumbnail carries its own number"
+    assert texts.count(str(HEADS)) == LAYERS, "each thumbnail has its own number"
 
 
 def test_png_contains_whole_picture(page: Page, demos: App) -> None:
@@ -208,7 +208,7 @@ def test_png_contains_whole_picture(page: Page, demos: App) -> None:
 
 
 def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
-    """The strongest weight of the first head, at 5 tokens, found again in its thumbnail."""
+    """The strongest weight of the first head, at 5 tokens, is looked up in its thumbnail."""
     grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))

@@ -1,4 +1,4 @@
-"""A person compares many sentences: pastes, uploads, reads the heatmap, selects on the map, downloads."""
+"""Many sentences in a real browser: paste, upload, heatmap, selection on the map, downloads."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def paste(page: Page, texts: list[str]) -> None:
 
 
 def computed(page: Page) -> Page:
-    """The same page, when the vectors are there and a picture of them is drawn."""
+    """Wait until the vectors are computed and a picture of them is drawn; return the page."""
     expect(page.get_by_role("button", name="Export")).to_be_visible(timeout=60_000)
     return settled(page)
 
 
 def show(page: Page, part: str) -> None:
-    """Choose another part, and wait for the end of the run that shows it, which changes the URL."""
+    """Choose another view, and wait for the end of the run that shows it, which changes the URL."""
     before = page.url
     page.get_by_text(part, exact=True).click()
     page.wait_for_url(lambda url: url != before)
@@ -134,7 +134,7 @@ def test_points_selected_on_map_are_listed(app: App, page: Page, elsewhere: Else
     still(page)
     box = chart.bounding_box()
     assert box is not None
-    # A lasso around everything, then the table says how many.
+    # After a lasso around everything, the table shows the number of sentences.
     corners = [
         (2, 2),
         (box["width"] - 2, 2),
@@ -192,4 +192,4 @@ def test_many_sentences_show_progress_and_can_be_canceled(app: App, page: Page) 
     page.get_by_role("button", name="Compute the vectors").click()
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Most similar pairs")).to_be_visible(timeout=120_000)
-    assert "sentences_part=nearest" in page.url, "what was chosen outlives the wait"
+    assert "sentences_part=nearest" in page.url, "the selection survives the wait"

@@ -1,4 +1,4 @@
-"""What one reader's browser leaves behind, and what the names of a reader's files do, in a real browser."""
+"""Sessions in a real browser: what a session leaves behind, and hostile file names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 
 def layers_of(page: Page, app: App) -> str:
-    """Where a reader's browser fetches a layer."""
+    """Return the URLs from which a browser session fetches a layer."""
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=3&head=2")
     with page.expect_response("**/layers/*/4") as waiting:
         page.get_by_role("button", name="Next layer").click()
@@ -40,7 +40,7 @@ def status(url: str) -> int:
 def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[..., Page]) -> None:
     first_page, other = new_page(), new_page()
     first, second = layers_of(first_page, app), layers_of(other, app)
-    assert first != second, "the same text, a name for each reader"
+    assert first != second, "the same text has a different URL for each session"
     assert (status(first), status(second)) == (200, 200)
     first_page.goto("about:blank")
     until(lambda: status(first) != 200, 60)

@@ -51,7 +51,7 @@ def test_upload_and_download_work(page: Page, demos: App) -> None:
 
 
 def test_policy_blocks_injected_scripts_and_foreign_requests(page: Page, demos: App, watch: Watch) -> None:
-    """The policy is the second line of defense: injected markup stays markup."""
+    """Injected markup stays markup; the policy is the second line of defense."""
     visit(page, f"{demos.origin}/?demo=widgets_page")
     inject(page)
     page.evaluate(

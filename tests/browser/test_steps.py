@@ -1,4 +1,4 @@
-"""The steps in a real browser: tokens chosen by clicking, numbers read, a long text."""
+"""The steps in a real browser: tokens selected by clicking, numbers, and a long text."""
 
 from __future__ import annotations
 

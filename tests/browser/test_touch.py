@@ -1,4 +1,4 @@
-"""A finger on a phone: a tap pins, a drag scrolls, and nothing is wider than the screen."""
+"""Touch input on a phone: a tap pins, a drag scrolls, and the layout fits the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 
 def drag(page: Page, start: tuple[float, float], way: tuple[float, float]) -> None:
-    """One finger put down, moved and lifted, as the browser gets it from a screen."""
+    """Put one finger down, move it and lift it, with the events of a touch screen."""
     touch = page.context.new_cdp_session(page)
     for step in range(11):
         place = {"x": start[0] + way[0] * step / 10, "y": start[1] + way[1] * step / 10}

@@ -1,4 +1,4 @@
-"""A first training: the example, its course, which texts went wrong, and one of them in Answer."""
+"""A first training in a real browser: the example, its progress, the errors, and a text on Answer."""
 
 from __future__ import annotations
 

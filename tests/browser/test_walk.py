@@ -1,4 +1,4 @@
-"""A person's way through the app, in a real browser: every page, the address, downloads, the keyboard."""
+"""All pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ BEGINS = {
     "Probes": "Help for Training data, or data to select heads on",
     "Report": "Run",
 }
-"""What shows that a page is there, where nothing is computed before it is asked for."""
+"""Elements that show that a page is open if it computes only on request."""
 PAGES_OF_TEXT = [
     page for page in PAGES if page not in {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
 ]
-"""Pages that show something of the sentences."""
+"""Pages that show something about the sentences."""
 IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Compare", "Answer", "Train", "Report"}
-"""Pages whose contrast is measured in the dark theme too; together they use every block with own colors."""
+"""Pages whose contrast is also measured in the dark theme; together they use every block with its own colors.
+"""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
@@ -163,7 +164,7 @@ def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> Non
 
 
 def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
-    """One page for each way a text is drawn; tests/ui/test_pages.py covers the Markdown of all pages."""
+    """Covers one page for each way to draw a text; tests/ui/test_pages.py covers Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
         go_to(page, title)
@@ -209,7 +210,7 @@ def test_all_pages_open_without_error_and_pass_axe_in_both_themes(app: App, page
         for theme in ("light", "dark") if title in IN_DARK else ("light",):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             still(page)
-            settled(page)  # the server draws some pictures anew
+            settled(page)  # the server redraws some pictures
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
             for violation in violations(page, OF_COLOUR if theme == "dark" else ()):
@@ -228,7 +229,7 @@ def test_server_pictures_follow_theme_and_typed_text_is_kept(app: App, page: Pag
     page.emulate_media(color_scheme="dark")
     expect(picture).not_to_have_attribute("src", light)
     expect(page.get_by_role("textbox", name="Sentence B")).to_have_value("typed, and not run")
-    assert "went=" not in page.url, "no step that back would go to"
+    assert "went=" not in page.url, "no additional history entry"
 
 
 def test_deep_link_opens_its_page(app: App, page: Page) -> None:

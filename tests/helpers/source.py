@@ -131,7 +131,7 @@ def _calculates(node: ast.AST) -> bool:
 
 
 def _harmless(op: ast.operator, left: ast.expr, right: ast.expr) -> bool:
-    """Return whether an operation joins strings, lists or dicts, counts from 1, or computes a picture size."""
+    """Return whether an operation joins collections, counts from 1, or computes a picture size."""
     if isinstance(op, ast.Add | ast.Mult | ast.Mod) and (_is_text_or_list(left) or _is_text_or_list(right)):
         return True
     if isinstance(op, ast.BitOr):

@@ -21,7 +21,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:
-    """Return texts of three to six words, labeled by whether, how often or with which others a word occurs."""
+    """Return texts of three to six words, labeled by the occurrences of a word."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):

@@ -47,7 +47,7 @@ def test_recorded_calls_reproduce_the_output(
 def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) -> None:
     with recording() as outer:
         minilm.trace("one")
-        assert outer == [], "a trace keeps a recording of its own"
+        assert outer == [], "a trace has its own recording"
     minilm.trace("one")
     assert outer == []
 

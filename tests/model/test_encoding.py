@@ -123,7 +123,7 @@ def test_metaspace_tokens_are_shown_without_marker(family: Checkpoints) -> None:
     encoding = family("camembert").encode("the  river")
     assert "".join(encoding.tokens[1:-1]).startswith("▁the")
     assert "".join(token.display.replace("␣", "") for token in encoding.tokens[1:-1]) == "theriver"
-    assert words(encoding) == ["the", "river"], "a piece that is only the space is no part of the word"
+    assert words(encoding) == ["the", "river"], "a token that is only the space is not part of the word"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -226,7 +226,7 @@ def test_truncation_counts_dropped_tokens(minilm: Checkpoint) -> None:
     assert (len(cut), cut.dropped) == (512, 90)
     assert cut.tokens[-1] == "[SEP]"
     after = minilm.encode("the " * 200)
-    assert len(after) == 202, "truncation is no setting that stays"
+    assert len(after) == 202, "truncation settings are not kept"
 
 
 def test_longer_text_of_pair_is_truncated(minilm: Checkpoint) -> None:

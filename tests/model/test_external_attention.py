@@ -348,10 +348,10 @@ def test_decoder_attention_is_accepted() -> None:
         output = decoder(torch.arange(7)[None], output_attentions=True)
     trace = bert_probe.from_attention(output.attentions, list("abcdefg"), name="GPT-2")
     assert trace.caveat == ""
-    assert not np.triu(trace.attention(0), k=1).any(), "a decoder looks back alone"
+    assert not np.triu(trace.attention(0), k=1).any(), "a decoder attends only to earlier tokens"
     np.testing.assert_array_equal(trace.attention(1), output.attentions[1][0])
     reached = bert_probe.TokenRollout(0).of(trace)
-    assert (reached.values > 0).all(), "everything has seen the first token"
+    assert (reached.values > 0).all(), "every token attends to the first one"
     assert "GPT-2" in repr(reached)
 
 

@@ -101,7 +101,7 @@ def test_model_with_head_has_encoder_and_head(tokenizer: Any) -> None:
     with torch.no_grad():
         model.classifier.weight.add_(1)
     now = wrapped.description
-    assert now.weights_sha256 == description.weights_sha256, "the head is no part of the encoder"
+    assert now.weights_sha256 == description.weights_sha256, "the digest excludes the head"
     assert now.outputs_sha256 != description.outputs_sha256 != ""
 
 

@@ -106,7 +106,7 @@ def test_progress_counts_all_bytes(hub: Hub, capfd: pytest.CaptureFixture[str]) 
     done = [step[0] for step in reports]
     assert done == sorted(done)
     assert all(0 < step <= total for step, total in reports)
-    assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
+    assert "Downloading bytes" not in capfd.readouterr().err, "the caller's progress replaces the bar"
 
 
 @pytest.mark.parametrize("command", ["tokens", "attention"])

@@ -313,7 +313,7 @@ def test_opening_does_not_change_folder_or_other_configs(folder: Path) -> None:
     assert shared.to_dict() == expected
     assert first.model.config is not second.model.config
     raw = AutoModel.from_pretrained(folder)
-    assert raw.config._attn_implementation == "sdpa", "our attention function is asked for, not imposed"
+    assert raw.config._attn_implementation == "sdpa", "our attention function is only set on request"
 
 
 def test_trace_does_not_change_model(folder: Path) -> None:

@@ -30,7 +30,7 @@ def test_logging_is_restored_after_the_last_overlapping_context(
     quiet.__enter__()
     quiet.__enter__()
     quiet.__exit__()
-    assert messages == ["spoken", "silent"], "the second is still inside"
+    assert messages == ["spoken", "silent"], "the second context is still open"
     quiet.__exit__()
     assert messages == ["spoken", "silent", "spoken"]
 

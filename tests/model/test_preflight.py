@@ -81,7 +81,7 @@ def test_counting_ignores_other_threads() -> None:
         with pytest.raises(preflight._SizeLimitError, match="more than 2 tensors"):
             torch.nn.Linear(3, 4)
     torch.nn.Linear(300, 400)
-    assert count.tensors == 3, "the hooks are gone"
+    assert count.tensors == 3, "the hooks are removed"
 
 
 def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:
@@ -90,9 +90,7 @@ def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:
     numbers = sum(tensor.numel() for tensor in weights.values())
     assert (headers.tensors, headers.numbers, headers.kinds) == (len(weights), numbers, frozenset({"F32"}))
     assert headers.need(torch.float32) == 4 * numbers
-    assert headers.need(torch.float16) == 2 * numbers + headers.bytes, (
-        "both are there while one becomes the other"
-    )
+    assert headers.need(torch.float16) == 2 * numbers + headers.bytes, "during conversion both tensors exist"
 
 
 # ---------------------------------------------------------------- memory

@@ -192,7 +192,7 @@ def test_512_tokens_of_minilm_need_at_most_40_megabytes(minilm: Checkpoint) -> N
         trace.attention(layer, 0)
         trace.mean_attention(layer)
     assert fresh < trace.nbytes <= 40_000_000
-    assert all(array.shape[-2:] != (512, 512) for array in owners(trace)), "attention is computed, not kept"
+    assert all(array.shape[-2:] != (512, 512) for array in owners(trace)), "attention is not stored"
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "eurobert", "layoutlm"])
@@ -206,10 +206,10 @@ def test_new_trace_has_no_attention_matrix(name: str, family: Checkpoints) -> No
 def test_trace_of_batch_does_not_keep_batch(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["one", "the " * 500])
     owned = owners(short)
-    assert len(owned) >= 7 + 3 * 6, "else nothing was looked at"
+    assert len(owned) >= 7 + 3 * 6, "arrays were found"
     for array in owned:
         assert array.nbytes <= 3 * 384 * 4
-        assert not isinstance(array.base, torch.Tensor), "a view would keep all of it"
+        assert not isinstance(array.base, torch.Tensor), "a view would keep the whole batch in memory"
 
 
 def test_shared_mask_is_counted_once(family: Checkpoints) -> None:
@@ -290,7 +290,7 @@ def test_non_square_weights_are_refused(family: Checkpoints) -> None:
 def test_cls_is_last_vector_of_first_token(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     np.testing.assert_array_equal(trace.cls, trace.hidden_states[-1, 0])
-    assert two_token_trace().cls is None, "no special token comes first"
+    assert two_token_trace().cls is None, "without a special token at the start"
 
 
 def test_provenance_has_model_and_text(minilm: Checkpoint) -> None:

@@ -57,7 +57,7 @@ def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> 
     bert.pooler.dense.weight.data[0, 0] -= 1
     same = trace.provenance["weights_sha256"] == digest(bert)
     assert NEED_BOTH[call_name](wrapped.trace(TEXT) if not same else trace) is not None
-    assert bert_probe.Attention().of(trace).weights.shape, "what the trace holds itself stays"
+    assert bert_probe.Attention().of(trace).weights.shape, "arrays of the trace itself are unchanged"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_digest_has_the_documented_format() -> None:
     lines += f"b float32 2,2 {hashlib.sha256(b.tobytes()).hexdigest()}\n"
     assert digest(module) == hashlib.sha256(lines.encode()).hexdigest()
     module.b.data = module.b.data.T
-    assert digest(module) != hashlib.sha256(lines.encode()).hexdigest(), "in rows, however it is held"
+    assert digest(module) != hashlib.sha256(lines.encode()).hexdigest(), "in row order, for any memory layout"
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_dropout_is_off_and_random_state_unchanged(bert: Any, tokenizer: Any) ->
     np.testing.assert_array_equal(first.hidden_states, second.hidden_states)
     with torch.no_grad():
         inputs = {name: torch.tensor(ids)[None] for name, ids in first.encoding.inputs.items()}
-        assert not torch.equal(bert(**inputs)[0], bert(**inputs)[0]), "it is still in training"
+        assert not torch.equal(bert(**inputs)[0], bert(**inputs)[0]), "the model is still in training mode"
 
 
 def test_accumulated_gradients_remain(bert: Any, tokenizer: Any) -> None:

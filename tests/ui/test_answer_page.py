@@ -1,4 +1,4 @@
-"""The page of answers: each task, what stands beside it, and what cannot be asked."""
+"""The Answer page: each task, its explanations, and invalid requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Trained = Callable[[str, str], Checkpoint]
 
 @pytest.fixture(autouse=True)
 def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the answer depends on takes some hundred passes, which most of these tests do not look at."""
+    """Skip attributions unless a test asks for them, because they take hundreds of passes."""
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
@@ -144,7 +144,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
     folder = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
     app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
-    assert "lens_through" not in app.session_state, "there is none yet"
+    assert "lens_through" not in app.session_state, "no lens has been trained yet"
 
     def give(lines: str) -> None:
         app.text_area(key="tune_pasted").set_value(lines).run()
@@ -177,7 +177,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
 
 
 def _numbers(spec: Any) -> list[float]:
-    """Plotly sends arrays as base64 of their bytes."""
+    """Decode an array, which Plotly sends as base64 of its bytes."""
     if isinstance(spec, list):
         return spec
     return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))
@@ -309,7 +309,7 @@ def test_attribution_of_each_task_matches_library(
         assert f"**{explanation.number}** is {explanation.value:.4f}." in said(app).replace("\\", "")
         table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
         expected = result.table()["comprehensiveness"].to_numpy()
-        # Those who read off many passes round as often.
+        # Scores from many passes accumulate as many rounding errors.
         assert table["Comprehensiveness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     line = f"{result.question!r}.of(trace).table()"
     assert any(line in code.value for code in app.get("code"))

@@ -1,4 +1,4 @@
-"""The page on two models through Streamlit's own test runner."""
+"""The Changes page, which compares two models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TrainedFolder = Callable[[str, str], Path]
 
 @pytest.fixture
 def folders(trained_folder: TrainedFolder) -> tuple[str, str]:
-    """A tiny BERT that fills masks, and what it became."""
+    """Return the folder of a tiny BERT for fill-mask, and of its changed copy."""
     before = trained_folder("bert", "fill-mask")
     return str(before), str(folder_after(before))
 
@@ -37,7 +37,7 @@ def page_of(folders: tuple[str, str], **address: str) -> AppTest:
 
 
 def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
-    """The checkpoints that the page has."""
+    """Return the checkpoints of the page."""
     return [shared_cache.open_checkpoint(folder, "") for folder in folders]
 
 

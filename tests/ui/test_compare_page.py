@@ -1,4 +1,4 @@
-"""The compare page through Streamlit's own test runner."""
+"""The Compare page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
 def traces_of(a: str, b: str) -> list[Trace]:
-    """The traces that the page has, to the last digit."""
+    """Return the traces of the page, which are identical in every digit."""
     return shared_cache.traces(shared_cache.open_checkpoint("", ""), [(a, None), (b, None)], truncate=False)
 
 

@@ -1,4 +1,4 @@
-"""What the components send to the browser, what they refuse, and what they make of an answer."""
+"""Payloads of the components, refused arguments, and validation of browser reports."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def draw(values: Any, rows: list[str], columns: list[str], **more: Any) -> Cell 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the components would have sent to the browser, in order."""
+    """Payloads that the components would have sent to the browser, in order."""
     payloads: list[Any] = []
 
     def mounted(**options: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_hostile_labels_are_sent_unchanged(sent: list[Any]) -> None:
     draw([[0.5]], [HOSTILE], [HOSTILE], caption=HOSTILE)
     header = opened(sent[0])[0]
     assert header["rows"] == [HOSTILE]
-    assert header["columns"] is None, "the same labels go once"
+    assert header["columns"] is None, "equal labels are sent once"
     assert header["caption"] == HOSTILE
 
 
@@ -137,7 +137,7 @@ def test_stale_or_foreign_selection_is_ignored(
     assert choices.latest("m", "cell", "other labels") == (first, None)
     for revision in (first, first - 1, None, True, "9", 2**60):
         session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": revision}}
-        assert choices.latest("m", "cell", "labels") == (first, None), "what an earlier page view knew"
+        assert choices.latest("m", "cell", "labels") == (first, None), "the state of an earlier page view"
 
 
 def test_redrawn_component_overrides_browser_state(
@@ -149,7 +149,7 @@ def test_redrawn_component_overrides_browser_state(
     monkeypatch.setattr("bert_probe.ui.components.choices.time.time_ns", lambda: next(clock))
     assert choices.start("m") == 5
     session["m"] = {}
-    assert choices.start("m") == 5, "it was drawn in the run before"
+    assert choices.start("m") == 5, "drawn in the previous run"
     del session["m"]
     assert choices.start("m") == 9
 
@@ -181,7 +181,7 @@ def test_strip_sends_displayed_tokens(sent: list[Any]) -> None:
         StripToken("ing", 2, 1, False, True, "id 7", "changed"),
     ]
     assert strip(pieces, key="s", label="Tokens", selectable="one", selected=2) == 2
-    assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be chosen"
+    assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be selected"
     first = sent[0]
     assert [piece["kind"] for piece in first["pieces"]] == ["special", "A", "B"]
     assert first["pieces"][1]["text"] == HOSTILE

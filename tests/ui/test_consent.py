@@ -1,4 +1,4 @@
-"""A link, a view or a store names a model: nothing is opened before the reader has agreed."""
+"""Consent: a model named by a link, a view or a store is opened only after the user has agreed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EVERY_PAGE = (
 
 @pytest.fixture(autouse=True)
 def no_other_test_opened_it(monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint) -> None:
-    """Only the built-in model is open."""
+    """Clear the opened models, so that only the built-in model is open."""
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
     shared_cache._checkpoints.once(("", ""), lambda: minilm)
 
@@ -52,7 +52,7 @@ def folder(family_folder: Callable[[str], Path], tmp_path: Path) -> str:
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of models that anything looked for, on the disk or on the hub."""
+    """Record the names of models that are looked up on disk or on the hub."""
     names: list[str] = []
 
     def existing(name: str) -> None:
@@ -118,8 +118,8 @@ def test_consent_opens_model_and_lasts_for_session(folder: str) -> None:
     shared_cache.evict(folder)
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
-    assert questions(app.run()) == [], "going back in the history is no other reader"
-    assert len(questions(opened("tokens", agrees=False, model=folder))) == 1, "another reader"
+    assert questions(app.run()) == [], "going back in the history needs no further consent"
+    assert len(questions(opened("tokens", agrees=False, model=folder))) == 1, "another session"
 
 
 def test_history_step_to_unknown_model_asks_for_consent(folder: str, looked_at: list[str]) -> None:
@@ -170,7 +170,7 @@ def test_second_model_typed_by_user_needs_no_consent(folder: str) -> None:
 def test_second_model_can_be_declined(looked_at: list[str]) -> None:
     app = opened("changes", agrees=False, a=TEXT, other="org/name", other_revision="main")
     app.text_input(key="other_revision").set_value("refs/pr/1").run()
-    assert refusal(app) == "org/name at refs/pr/1", "a new revision is no consent to the model of a link"
+    assert refusal(app) == "org/name at refs/pr/1", "a new revision implies no consent"
     press(app, "Cancel")
     assert app.header[0].value == "A second model is needed"
     assert "other" not in address_of(app)

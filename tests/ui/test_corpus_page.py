@@ -1,4 +1,4 @@
-"""The corpus page: which stores it opens, what it shows of them as the library does, and what it refuses."""
+"""The corpus page: which stores it opens, that it shows the library's results, and what it refuses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
-    """A folder of stores: of lines, one of them refused; of a treebank; of another model."""
+    """Return a folder with three stores: lines, one of them refused; a treebank; and one of another model."""
     from bert_probe import load
 
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
@@ -66,7 +66,7 @@ def built_stores(
 
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The app was started with that folder, from it."""
+    """Start the app with that folder, from within it."""
     monkeypatch.setenv(store_paths.VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores
@@ -79,7 +79,7 @@ def corpus(name: str = LINES, **address: str) -> AppTest:
 
 
 def links(app: AppTest) -> dict[str, dict[str, str]]:
-    """Page → parameters of the row's link."""
+    """Return a mapping: page → URL parameters of the row's link."""
     protos: list[Any] = [element.proto for element in app.get("page_link")]
     return {proto.page: dict(parse_qsl(proto.query_string)) for proto in protos}
 
@@ -130,7 +130,7 @@ def test_missing_broken_or_unfinished_store_is_reported(
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
     assert "was deleted" in said(app)
-    assert app.selectbox(key="store").value in store_paths.stores(), "and another can be chosen"
+    assert app.selectbox(key="store").value in store_paths.stores(), "another store can be selected"
     monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
@@ -153,7 +153,7 @@ def test_built_store_is_kept_while_a_page_shows_it(
     monkeypatch.setattr(sessions, "is_connected", lambda session: session in here)
     monkeypatch.setattr(sessions, "current", lambda: "a")
     folder = stores.new_folder("../x y")
-    assert folder.parent.parent == stores.new_folder("b").parent.parent, "within the app's own folder"
+    assert folder.parent.parent == stores.new_folder("b").parent.parent, "inside the app's own folder"
     (folder / "rows").mkdir(parents=True)
     (folder / "rows" / "a").write_bytes(b"x" * 1000)
     before = stores.free_bytes()
@@ -163,7 +163,7 @@ def test_built_store_is_kept_while_a_page_shows_it(
     here.clear()
     monkeypatch.setattr(stores, "GRACE", 1000.0)
     stores.free_bytes()
-    assert folder.exists(), "a reload comes back"
+    assert folder.exists(), "a reload restores it"
     monkeypatch.setattr(stores, "GRACE", -1.0)
     stores.free_bytes()
     assert not folder.parent.exists()
@@ -194,7 +194,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     assert refused["row"].tolist() == [2]
     assert "tokens" in refused["reason"][0]
     assert refused["line"].tolist() == [2]
-    assert refused["file"].tolist() == ["my -b-.txt"], "and not where it lies"
+    assert refused["file"].tolist() == ["my -b-.txt"], "but not its path"
     assert app.selectbox(key="store").value == name
     fresh = upload("a.txt", b"One boat.")
     assert fresh.selectbox(key="store").value == "new"
@@ -261,7 +261,7 @@ def test_hostile_text_is_shown_as_text() -> None:
         assert "<img" not in "\n".join(element.value for element in (*app.markdown, *app.caption)).replace(
             "\\<", ""
         )
-    assert r"lin\*es" not in said(app), "a name is shown by a list, which reads no Markdown"
+    assert r"lin\*es" not in said(app), "a name is shown in a selectbox, which does not render Markdown"
 
 
 # ---------------------------------------------------------------- nearest contexts
@@ -276,7 +276,7 @@ def test_nearest_contexts_match_library_and_can_be_searched(shelf: Path, minilm:
     np.testing.assert_array_equal(table["cosine"], [context.cosine for context in expected.contexts])
     assert table["word"].tolist()[:3] == ["bank"] * 3
     assert table["row"].tolist() == [context.row for context in expected.contexts]
-    assert 2 not in table["row"].tolist(), "the text itself is no context of itself"
+    assert 2 not in table["row"].tolist(), "the text itself is not among its contexts"
     first = expected.contexts[0]
     pages = links(app)
     assert pages["context"]["context"] == f"{TEXTS[1]}\n{first.at.text}"
@@ -300,7 +300,7 @@ def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
 def test_model_of_store_is_opened_only_after_consent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another file of tests may have opened it
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another test file may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
     assert "This store was built with it" in said(app)
@@ -332,7 +332,7 @@ def test_context_clusters_match_principal_components(shelf: Path) -> None:
 
 
 def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Any:
-    """The slow way."""
+    """Return the vectors, read one by one."""
     frame = store.table("vectors").to_table().to_pandas()
     frame = frame[frame["layer"] == layer].set_index(["row", "position"])["vector"]
     return np.array([np.asarray(frame[place], np.float64) for place in places])
@@ -375,7 +375,7 @@ def test_sql_query_reads_only_the_store(shelf: Path) -> None:
     assert "The table function 'read_text' is not allowed" in refusal(refused)
     assert not refused.dataframe
     app = corpus(corpus_part="sql")
-    assert not app.dataframe, "no query runs before the reader starts one"
+    assert not app.dataframe, "the query does not run before a click"
     app = press(app, "Run")
     assert len(app.dataframe[0].value) == len(TEXTS)
 
@@ -391,10 +391,10 @@ def test_sql_query_of_link_runs_only_after_click() -> None:
     assert app.dataframe[0].value["n"].tolist() == [1]
     assert "has not run" not in said(app)
     app = choose(app, sql=second)
-    assert app.text_area(key=field).value == second, "the reader sees what Run would run"
+    assert app.text_area(key=field).value == second, "the link's query is visible before Run"
     assert not app.dataframe
     app = choose(app, sql=first)
-    assert app.dataframe[0].value["n"].tolist() == [1], "this session ran it before"
+    assert app.dataframe[0].value["n"].tolist() == [1], "this session has run it before"
 
 
 def test_query_draft_is_kept_while_url_is_unchanged() -> None:

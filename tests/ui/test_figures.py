@@ -1,4 +1,4 @@
-"""Labels of Plotly figures, which reads a little HTML in them."""
+"""Labels of Plotly figures, which render some HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from bert_probe.ui import figures
 
 HOSTILE = "<" * 30
-"""Longer than a label is, and four times as long when it is escaped."""
+"""Longer than a label may be, and four times as long after escaping."""
 
 
 @pytest.mark.parametrize(("axis", "letters"), [("xaxis", 16), ("yaxis", 24)])

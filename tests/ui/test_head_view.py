@@ -1,4 +1,4 @@
-"""The head view: what travels to the browser is enough for exact weights, and what comes back is checked."""
+"""The head view: its payload gives exact weights, and saved pages and layer links work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
 def attention_of(payload: bytes) -> np.ndarray:
-    """What the browser computes of a payload before words are merged: [head, query, key]."""
+    """Return the attention that the browser computes from a payload, [head, query, key]."""
     described, arrays = opened(payload)
     if "weights" in arrays:
         return arrays["weights"]
@@ -46,12 +46,12 @@ def attention_of(payload: bytes) -> np.ndarray:
 
 
 def kind(payload: bytes) -> str:
-    """Whether queries and keys are sent, or the weights."""
+    """Return whether the payload has queries and keys ("vectors") or weights."""
     return "weights" if "weights" in opened(payload)[1] else "vectors"
 
 
 def assert_travelled(data: bytes, expected: np.ndarray) -> None:
-    """What is computed of queries and keys is exact; weights that are sent are rounded to float32."""
+    """Assert that attention from queries and keys is exact, and that sent weights are rounded to float32."""
     attention = attention_of(data)
     if kind(data) == "vectors":
         assert_exact(attention, expected)
@@ -102,7 +102,7 @@ def test_value_norms_round_trip(double_minilm: Checkpoint, times: int, words: bo
     attention = attention_of(payload)
     if kind(payload) == "vectors" and words:
         attention = word_lens(trace).merge(attention)
-    # Weights are exact; what they are multiplied with is rounded to float32.
+    # The weights are exact, but the norms that they are multiplied with are rounded to float32.
     assert_rounded(attention, maps)
 
 
@@ -135,7 +135,7 @@ def test_saved_page_contains_all_layers_and_loads_nothing(double_minilm: Checkpo
     assert "<img" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in text
-    assert "<!--" not in text, "every place is filled in"
+    assert "<!--" not in text, "all placeholders are filled"
 
 
 def test_layer_urls_are_unguessable(minilm: Checkpoint) -> None:
@@ -149,7 +149,7 @@ def test_layer_urls_are_unguessable(minilm: Checkpoint) -> None:
         replace(picture, trace=minilm.trace(TEXT)),
     ):
         assert not link.serves(other)
-    assert link.address != layers.LayerLink(picture).address, "another reader's"
+    assert link.address != layers.LayerLink(picture).address, "another session's"
     assert len(link.address) >= len("/layers//") + 32
     status, headers, body = answer(f"{link.address}4")
     assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")

@@ -1,4 +1,4 @@
-"""The heads page: in each of its parts what stands there is what the library computes."""
+"""The Heads page: all of its views show the library's results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def button(app: AppTest, label: str) -> Any:
 
 
 def finished(app: AppTest) -> AppTest:
-    """The app when no work of its page runs any more."""
+    """Return the app after all jobs of its page have ended."""
 
     def done() -> bool:
         running = any(button.label == "Cancel" for button in app.button)
@@ -210,7 +210,7 @@ def test_example_sentences_are_profiled() -> None:
     head = (first["layer"] - 1, first["head"] - 1)
     assert first["previous_high"] == expected.high["previous"][head]
     app.toggle(key="words").set_value(True).run()
-    assert not app.dataframe, "whole words are measured anew"
+    assert not app.dataframe, "words need a new profile"
 
 
 def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
@@ -289,7 +289,7 @@ def test_python_and_shell_snippets_produce_same_table(
 def test_url_contains_displayed_question(
     name: str, question: Question, more: dict[str, str], start: str
 ) -> None:
-    # What other pages keep in the address is not asked here.
+    # URL parameters of other pages are not part of this question.
     app = part(name, **question.address(), **more, show="model", specials="0", layer="3", head="2")
     if start:
         button(app, start).click().run()

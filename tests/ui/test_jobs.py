@@ -1,4 +1,4 @@
-"""Work behind a page: started once, watched, cancelled, shown to its own session alone."""
+"""Jobs of a page: started once, shown with progress, canceled, and visible only to their session."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_page_starts_job_and_shows_progress_and_result() -> None:
 
 @dataclass(frozen=True)
 class Sized:
-    """An answer as results are: it knows how much room it takes."""
+    """A result with a size in bytes, like those of the library."""
 
     said: str
     nbytes: int = 1
@@ -123,7 +123,7 @@ def test_result_is_shared_between_sessions(monkeypatch: pytest.MonkeyPatch) -> N
         job = app.session_state["jobs"]["slow"]
         app.session_state["asked"] = (Slow(arguments[0].about), *arguments[1:])  # type: ignore[attr-defined]
         app.run()
-        assert app.session_state["jobs"]["slow"] is job, "an equal question is no other cause"
+        assert app.session_state["jobs"]["slow"] is job, "an equal question does not restart the job"
         return said(app)
 
     assert answer(Slow("size"), "a", 1) == "size of a"
@@ -154,7 +154,7 @@ def test_canceled_job_is_reported_and_can_be_restarted(name: str) -> None:
     assert "Cancelled" in said(app)
     app.session_state["wanted"] = {name: ("text", again)}
     app.run()
-    assert labels(app) == [f"Start {name}"], "what was cancelled does not begin by itself"
+    assert labels(app) == [f"Start {name}"], "a canceled job is not restarted automatically"
     work.step()
     assert work.ended.wait(20)
     click(app, f"Start {name}")

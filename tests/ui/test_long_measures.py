@@ -1,4 +1,4 @@
-"""A measure that takes long, on its pages: it runs behind them, can be cancelled, and is kept."""
+"""Pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRAWN = "value-zeroing"
 
 @pytest.fixture
 def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Value zeroing that reports 0 to 3 of 3, and then goes on when the test says so."""
+    """Replace value zeroing by work that reports 0 to 3 of 3 and continues when the test says so."""
     work = Steps(3)
 
     def slowly(trace: Trace, layer: int, progress: Progress) -> Array:
@@ -59,7 +59,7 @@ def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
 
 
 def is_drawn(app: AppTest, view: str) -> bool:
-    """Whether the view shows numbers: a table, or a picture."""
+    """Return whether the view shows numbers, as a table or a picture."""
     pictures = [element.proto.component_name for element in app.get("bidi_component")]
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
@@ -89,12 +89,12 @@ def test_table_matches_library_and_options_recompute_nothing(led: Steps) -> None
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
     assert_alike(app.dataframe[0].value.iloc[:, 1:], weights)
-    led.step(100)  # nobody watches the library's own
+    led.step(100)  # the reference computation below is not observed
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
         choose(app, **parameter)
         expected = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
         assert_alike(app.dataframe[0].value.iloc[:, 1:], expected)
-    assert led.begun == 1 + 1, "the library's own"
+    assert led.begun == 1 + 1, "the reference computation"
 
 
 @pytest.mark.parametrize("view", ["heads", "table"])

@@ -1,4 +1,4 @@
-"""The map of layers in a page: what is sent, what is shown of what a reader chose, and what is refused."""
+"""The token map page: payload, selection, and refused input."""
 
 from __future__ import annotations
 
@@ -137,6 +137,6 @@ def test_map_exports_page_and_picture_per_layer(minilm: Checkpoint) -> None:
     svg = frame.page.svg()
     for layer in range(7):
         assert f">Layer {layer}<" in svg
-    assert svg.count("h0") == 7 * len(result.marks), "every mark in every layer"
+    assert svg.count("h0") == 7 * len(result.marks), "every point in every layer"
     assert "boat" in svg
     assert "neighbors" in frame.page.html()

@@ -1,4 +1,4 @@
-"""What the model view sends to the browser, what it refuses, and what it makes of an answer."""
+"""Payloads of the model view, refused arguments, and validation of browser reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any =
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the component would have sent to the browser, in order."""
+    """Payloads that the component would have sent to the browser, in order."""
     payloads: list[bytes] = []
 
     def mounted(**options: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_measures_are_sent_exactly_and_weights_as_colors(sent: list[bytes]) -> N
     assert arrays["light"].tobytes() == palette.lut_bytes("sequential", False)
     assert arrays["dark"].tobytes() == palette.lut_bytes("sequential", True)
     assert header["measures"] == ["Previous", "Entropy"]
-    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text goes as it is"
+    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text is sent unchanged"
     assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
     assert header["above"] is False
 

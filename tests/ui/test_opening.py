@@ -1,4 +1,4 @@
-"""Opening a model from a page: watched, cancelled, shared, and never in the way of another."""
+"""Opening a model from a page: progress, cancellation, sharing, and independence of other models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.work import all_jobs_ended
 
 
 class Opening:
-    """Stands in for `load`: reports when the test lets it, and fails or gives a checkpoint."""
+    """Replaces `load`: reports progress when the test says so, and fails or returns a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -72,7 +72,7 @@ def test_page_shows_progress_while_model_opens(opening: Opening) -> None:
     assert "Cancel" in buttons(app)
     assert not app.exception
     assert refusal(app) == ""
-    assert "dimensions" not in said(app), "nothing is said of a model that is not open"
+    assert "dimensions" not in said(app), "a model that is not open is not described"
     opening.go.set()
     until(lambda: "384 dimensions" in said(app.run()))
     assert bars(app) == []
@@ -136,7 +136,7 @@ def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], P
     assert "were replaced" not in said(app)
     folder.rename(tmp_path / "aside")
     assert shared_cache.cached_checkpoint(str(folder), "") is before, (
-        "what is gone for a moment may be on its way"
+        "missing files may be about to be replaced"
     )
     families.build("bert", folder, seed=3)
     app.run()
@@ -148,4 +148,4 @@ def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], P
     assert "were replaced. The model was opened again" in app.toast[0].value
     assert shared_cache.traces(after, [("A boat", None)], False)[0] is not traces[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
-    assert shared_cache.cached_checkpoint(str(folder), "") is None, "each file that is read counts"
+    assert shared_cache.cached_checkpoint(str(folder), "") is None, "every file that is read counts"

@@ -1,4 +1,4 @@
-"""The Overview: its cards are the library's findings, before and after they are ranked; where links lead."""
+"""The Overview page: its cards are the library's findings, before and after ranking, and its links work."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TEXT = "The dog and the cat saw the unhappiest wolpertinger, and the dog ran to 
 
 
 def sentences(app: AppTest) -> list[str]:
-    """What the cards say."""
+    """Return the sentences of the cards."""
     return [element.value for element in app.markdown if element.value.endswith(r"\.")]
 
 
 def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
-    """Page and parameters of each card's link."""
+    """Return the page and the URL parameters of each card's link."""
     protos: list[Any] = [element.proto for element in app.get("page_link")]
     return [(proto.page, dict(parse_qsl(proto.query_string))) for proto in protos]
 
 
 def expected(text: str, b: str = "") -> HighlightsResult:
-    """The library's answer, with the numbers that the page has measured, too."""
+    """Return the library's result, including the numbers that the page has measured."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = shared_cache.traces(checkpoint, [(part, None) for part in (text, b) if part], False)
     first, *more = [
@@ -66,7 +66,7 @@ def test_links_contain_page_and_texts() -> None:
         assert page in asgi.PAGES
         assert state.text_parameters(parameters) == {"a": TEXT, "b": "The dog ran home."}
         assert finding.choices.items() <= parameters.items()
-        # The command line writes the same link for whoever has no page open.
+        # The command line writes the same link if no page is open.
         path, _, query = result.link(finding).partition("?")
         assert path == f"/{page}"
         assert parameters.items() >= dict(parse_qsl(query)).items()
@@ -103,7 +103,7 @@ def test_followed_link_applies_its_selection_and_keeps_url() -> None:
     app.switch_page("../../pages/similarity.py").run()
     app.slider(key="vector_layer").set_value(3).run()
     app.switch_page("../../pages/overview.py").run()
-    assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "nothing of attention"
+    assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "no parameter of attention"
     for page_name in ("attention", "similarity"):
         parameters = next(query for page, query in links(app) if page == page_name)
         app.query_params.clear()
@@ -139,7 +139,7 @@ def test_findings_are_shown_before_reference_numbers_are_computed(monkeypatch: p
     assert sentences(app) == [state.escape(finding.said, 1_000) for finding in first.findings]
     assert not [element for element in app.caption if "igher than in " in element.value]
     assert "Cancel" in [button.label for button in app.button]
-    assert not app.get("download_button"), "files hold percentiles"
+    assert not app.get("download_button"), "files contain percentiles"
     may_go_on.set()
     monkeypatch.setattr(jobs, "PATIENCE", 60.0)
     app.run()

@@ -1,4 +1,4 @@
-"""Every page through Streamlit's own test runner: what a person sees for good and for bad input."""
+"""All pages in Streamlit's test runner, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ REFUSED = {
     ),
 )
 def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
-    """All refusals on one page: bert_probe/ui/main.py shows them for every page."""
+    """Covers all errors on one page, because bert_probe/ui/main.py shows them on every page."""
     sentence = REFUSED[text]
     app = opened(page, a=text)
     assert not app.exception
@@ -242,7 +242,7 @@ def test_change_of_view_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_texts_are_encoded_once_and_separately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself, as the line in Python and on the command line reads it: a batch would change last digits."""
+    """Separately, like the Python and shell snippets: a batch would change the last digits."""
     read = []
     original = Checkpoint.trace_encodings
 
@@ -348,7 +348,7 @@ def test_url_equals_address_of_question(page: str, address: dict[str, str], kind
     if kind is not Parameters:
         question = question.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
     if kind is AttentionSteps:
-        question = replace(question, key=None)  # its vectors are further files beside the table of all keys
+        question = replace(question, key=None)  # the vectors of one key are additional files
     assert f"bert_probe.{question!r}.of(" in app.get("code")[0].value
 
 

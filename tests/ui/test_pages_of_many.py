@@ -1,4 +1,4 @@
-"""The pages with sentences of their own, Context and Sentences, through Streamlit's test runner."""
+"""The pages with their own sentences, Context and Sentences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def click(app: Any, label: str) -> None:
 
 
 def in_context(texts: list[str], words: list[str]) -> WordInContextResult:
-    """What the page says of words, to the last digit: each sentence was read by itself."""
+    """Return the expected result of words, identical in every digit because each sentence is encoded
+    separately.
+    """
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = [shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0] for text in texts]
     return WordInContext(words).of(traces, shared_cache.answers.of(SimilarityBaseline().of, checkpoint))
@@ -56,7 +58,7 @@ def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
     assert app.text_area(key="context_draft").value == ""
     assert "602 tokens; this model accepts 512." in refusal(app)
     assert "holds no character" in refusal(app)
-    # Python is chosen in the new sentence too; the hostile one has no such word and waits for a click.
+    # Python is preselected in the new sentence; the hostile one has no such word, so none is selected.
     assert app.dataframe[0].value["b"].max() == 5
     assert "<img" not in "\n".join(part.value for part in (*app.markdown, *app.caption))
     for _ in range(4):
@@ -82,7 +84,7 @@ def test_excess_sentences_stay_in_the_field() -> None:
     click(app, "Add")
     assert app.text_area(key="context_draft").value.splitlines() == [f"a python {n}" for n in range(46, 60)]
     assert f"{context.MAX_SENTENCES} sentences, the maximum of this page" in said(app)
-    assert app.selectbox(key="context_pairs").value == "1", "not all of a thousand curves"
+    assert app.selectbox(key="context_pairs").value == "1", "only some of a thousand curves"
     assert "context" not in app.query_params or len(app.query_params["context"]) <= 1500
 
 
@@ -164,7 +166,7 @@ def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
         app.segmented_control(key="sentences_part").set_value(part).run()
         assert not app.exception
     app = opened("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="map")
-    assert not app.exception, "nor for another session"
+    assert not app.exception, "or in another session"
 
 
 @pytest.mark.parametrize(

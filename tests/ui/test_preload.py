@@ -1,4 +1,4 @@
-"""What takes seconds to import is imported once, and what goes wrong with it is said."""
+"""Preloading: slow imports happen once, and their errors are raised by the wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of probes, through Streamlit's test runner."""
+"""The Probes page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FIL
 
 
 def given(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
-    """The page with files that were uploaded."""
+    """Return the page after an upload of files."""
     app = opened("probes", probes_part=part, **(address or {}))
     for key, content in files.items():
         app.file_uploader(key=f"probes_{key}_upload").set_value(
@@ -95,7 +95,7 @@ def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     app = click(app, "Show its attention on this sentence")
     address = address_of(app)
     assert (address["a"], address["layer"], address["head"]) == ("Every engineer reads a map .", "3", "9")
-    # [CLS] is the first of the words there; the object is the fifth of the sentence.
+    # [CLS] is the first of its words; the object is the fifth word of the sentence.
     assert (address["words"], address["pins"]) == ("1", "query.5")
 
 

@@ -1,4 +1,4 @@
-"""View files on the pages, and the page Report: picked, ordered, noted, made; nothing is lost by a reload."""
+"""View files on the pages, and the Report page: views are added, ordered, annotated, and survive a reload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = "we left the ground"
 
 @pytest.fixture(autouse=True)
 def ready() -> None:
-    shared_cache.open_checkpoint("", "")  # so that no page waits for it
+    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
     text_store._texts.clear()
 
 
@@ -44,14 +44,14 @@ def picked(app: AppTest) -> list[DraftEntry]:
 
 
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
-    """A page onto which a view file was dropped."""
+    """Return a page after a view file was dropped onto it."""
     app = opened(page, a="another text")
     app.get("file_uploader")[0].upload("x.json", content, "application/json").run()
     return app
 
 
 def a_report(*notes: str) -> AppTest:
-    """The page with views of one text."""
+    """Return the Report page with views of one text."""
     entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
     app = opened("tokens", a=TEXT)
     app.session_state["tray"] = Draft("", tuple(entries))
@@ -94,7 +94,7 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
 
 def test_report_is_built_from_views() -> None:
     app = a_report("the first token has the id {{1, id}}")
-    # Without the twin in float64, which takes a second to open.
+    # Without the float64 twin, which takes a second to open.
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
     assert not app.exception
@@ -155,7 +155,7 @@ def test_reload_restores_draft_or_reports_it_missing() -> None:
     address = address_of(app)
     again = opened("report", **address)
     assert picked(again) == picked(app)
-    text_store._texts.clear()  # as after a new start
+    text_store._texts.clear()  # as after a restart
     gone = opened("report", **address)
     assert "are no longer stored" in said(gone)
 
@@ -204,7 +204,7 @@ def test_view_without_page_is_added_to_report() -> None:
 def test_model_of_view_is_opened_only_after_consent(
     parameter: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # A folder that no other test has had opened.
+    # A folder that no other test has opened.
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert app.header[0].value == "Open the model of this view?"

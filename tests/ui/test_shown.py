@@ -1,4 +1,4 @@
-"""What is shown of attention has one owner: the later choice counts, and the address spells it."""
+"""The state of the attention views has one owner: the last change wins, and the URL contains it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "we left the ground"
 
 
 class Browser:
-    """Stands for the toolbar in a browser: sees what it is sent, and reports what it is told to."""
+    """Simulates the toolbar in a browser: records what is sent, and reports what a test sets."""
 
     def __init__(self) -> None:
         self.sent: Any = None
@@ -49,22 +49,20 @@ def test_later_change_wins(browser: Browser) -> None:
     view = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
     browser.report = VersionedView(first.revision + 2, first.of, view)
     app.run().run()
-    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, view)), (
-        "as it was reported"
-    )
+    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, view)), "as reported"
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
     assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
     browser.report = VersionedView(first.revision + 1, first.of, View(1, "mean"))
     app.run().run()
-    assert looks_at(app) == view, "what was reported before came later"
+    assert looks_at(app) == view, "the earlier report arrived later"
     choose(app, layer="2")
     stored = app.session_state[view_state.KEY]
     assert stored == VersionedView(first.revision + 3, first.of, replace(view, layer=2)), (
-        "chosen on another page"
+        "selected on another page"
     )
     browser.report = replace(stored, view=replace(stored.view, layer=5))
     app.run().run()
-    assert looks_at(app).layer == 5, "at a tie it is the reader's own"
+    assert looks_at(app).layer == 5, "the user's own choice wins a tie"
 
 
 def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -> None:
@@ -76,7 +74,7 @@ def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -
     next(button for button in app.button if button.label == "Run").click().run()
     after = app.session_state[view_state.KEY]
     assert after.of != before.of
-    assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"
+    assert after.view == View(3, (1,), Options(specials=False)), "a report about the previous text is ignored"
     assert after.revision == before.revision + 1
     assert "pins" not in address_of(app)
 
@@ -95,4 +93,6 @@ def test_default_view_shows_most_unusual_head() -> None:
     assert "stands out" not in said(app)
     app.switch_page("../../pages/steps.py").run()
     app.switch_page("../../pages/attention.py").run()
-    assert (looks_at(app).layer, looks_at(app).series) == (6, "mean"), "Steps says nothing of its usual layer"
+    assert (looks_at(app).layer, looks_at(app).series) == (6, "mean"), (
+        "Steps does not store its default layer"
+    )

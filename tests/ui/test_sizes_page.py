@@ -1,4 +1,4 @@
-"""The page of sizes, and what training updates on the page of parameters, by Streamlit's own test runner."""
+"""The sizes page, and the trainable parameters on the Parameters page."""
 
 from __future__ import annotations
 

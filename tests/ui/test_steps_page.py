@@ -1,4 +1,4 @@
-"""The page of steps through Streamlit's test runner: its numbers, its choices, its refusals."""
+"""The Steps page: its numbers, its selection, and refused input."""
 
 from __future__ import annotations
 

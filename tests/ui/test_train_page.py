@@ -1,4 +1,4 @@
-"""The page that trains: what it offers and refuses, and what it makes of a training."""
+"""The Train page: settings, refused files, and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = 24
 
 
 def table(hostile: str = "") -> bytes:
-    """Texts of a river, and of others."""
+    """Return a table of labeled texts about a river or other subjects."""
     lines = [
         f"a {word} {number},{label}"
         for number in range(ROWS // 2)
@@ -42,14 +42,14 @@ def table(hostile: str = "") -> bytes:
 
 
 def given(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> AppTest:
-    """The page with a file of the reader's."""
+    """Return the page after an upload of a file."""
     app = opened("train", model=str(folder), data="file", **address)
     app.file_uploader(key="train_data_upload").set_value((name, content, "text/plain"))
     return app.run()
 
 
 def unescaped(markdown: str) -> list[str]:
-    """What would be read as markup."""
+    """Return the markup in a text that would be rendered."""
     left = re.sub(r"\\.", "", markdown)
     return [piece for piece in ("<img", "**bold", "x^2$", ":red[", "](http") if piece in left]
 
@@ -110,7 +110,7 @@ def test_training_matches_library(family_folder: Folder) -> None:
     assert again.python in [element.value for element in app.get("code")]
     assert again.shell in [element.value for element in app.get("code")]
     app.number_input(key="seed").set_value(3).run()
-    assert app.session_state["train_outcome"] is result, "settings may change while the last one is shown"
+    assert app.session_state["train_outcome"] is result, "the result stays while settings change"
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/train.py").run()
     assert "Result" in [element.value for element in app.header]
@@ -175,7 +175,7 @@ def test_cancel_keeps_best_checkpoint(family_folder: Folder) -> None:
             stopped.append(done)
 
     result = run.work(report)
-    assert len(stopped) == 1, "the step after is the last that is asked for"
+    assert len(stopped) == 1, "the next step is the last one requested"
     assert result.training.ended == "stopped"
     assert result.evaluation is not None
     assert "of 0 s" not in run.time_left(1, 2)

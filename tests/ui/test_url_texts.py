@@ -1,4 +1,4 @@
-"""Texts that are too long for an address: kept by name, found again, and never replaced by another one."""
+"""Texts too long for a URL: stored by name, restored after a reload, and never replaced by another text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHINESE = "東京" * 400
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> None:
-    shared_cache.open_checkpoint("", "")  # so that no page waits for it
+    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
     text_store._texts.clear()
 
 
@@ -98,19 +98,19 @@ def test_url_of_maximum_length_is_a_link() -> None:
     room = url_texts.MAX_URL - len("a=")
     for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
         assert ("a" in address(opened("parameters", a=text))) == fits
-    assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "what is left is for the server's name and choices"
+    assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "room for the host name and options"
     assert url_texts.length({"a": "京 b", "c": "&"}) == len("a=%E4%BA%AC+b&c=%26")
 
 
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
 def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
     query = address(ran(a, b))
-    text_store._texts.clear()  # as after a new start
+    text_store._texts.clear()  # as after a restart
     app = opened("tokens", **query)
     assert not app.exception
     assert "is no longer stored" in refusal(app)
     assert len(app.dataframe) == 0
-    assert address(app) == query, "another reload says so again"
+    assert address(app) == query, "another reload reports it again"
     app.text_area(key="draft_a").set_value("we left")
     app.text_area(key="draft_b").set_value("")
     click(app, "Run")

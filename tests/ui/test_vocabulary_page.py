@@ -1,4 +1,4 @@
-"""Vocabulary, positions, and the batch on the page of tokens through Streamlit's own test runner."""
+"""Vocabulary, positions, and the batch on the Tokens page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_invalid_search_is_reported_and_page_is_shown(
     app = opened("vocabulary", **address)
     assert not app.exception
     assert sentence in said(app)
-    assert len(app.dataframe) == 1, "the other half is still there"
+    assert len(app.dataframe) == 1, "the other half of the page is still shown"
     assert [app.text_input(key=name).value for name in address if name != "match"] == [
         value for name, value in address.items() if name != "match"
     ]

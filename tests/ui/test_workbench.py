@@ -1,4 +1,4 @@
-"""The form keeps up with texts that the server sets."""
+"""The text form follows texts that the server sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def page() -> None:
         workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
-        # What the widget states of a request do before the script runs; the test runner sends none of a form.
+        # What a request's widget states do before the script runs; the test runner sends none for a form.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:

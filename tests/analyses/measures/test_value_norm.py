@@ -27,7 +27,7 @@ def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable
     """In float64, the weighted sum of the heads' values is the input of the projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
-        weight.mul_(1 + 1e-9)  # numbers that float32 does not hold
+        weight.mul_(1 + 1e-9)  # numbers that float32 cannot represent
     trace = checkpoint.trace(TEXT)
     assert projects(trace)
     assert trace.values is not None
@@ -39,7 +39,7 @@ def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable
         )
         checkpoint.trace(TEXT)
         hook.remove()
-        # ALBERT's layers share one module, which is called once for each layer.
+        # ALBERT's layers share one module, which is called once per layer.
         call = hook_inputs[layer] if len(hook_inputs) > 1 else hook_inputs[0]
         values = trace.values[layer]
         created = np.concatenate(trace.attention(layer) @ values, axis=-1)

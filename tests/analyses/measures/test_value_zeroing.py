@@ -72,7 +72,7 @@ def test_value_zeroing_equals_single_passes_of_the_raw_model(exact: Checkpoint, 
             with value_zero(raw.encoder.layer[layer], token):
                 without = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
             expected[:, token] = 1 - cosine_of_rows(without, full)
-    assert expected.max() > 0.01, "something must change"
+    assert expected.max() > 0.01, "the attention must have an effect"
     assert_exact(value_zeroing(trace, layer), expected)
 
 
@@ -134,7 +134,7 @@ def test_value_zeroing_reports_progress_and_can_be_canceled(
     question = Attention(2, measure="value-zeroing")
     with pytest.raises(Cancelled):
         question.of(trace, give_up)
-    assert get_measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
+    assert get_measure("value-zeroing").takes_long(trace, 2), "without its other layers"
     np.testing.assert_array_equal(question.of(trace).weights, full)
 
 
@@ -156,8 +156,8 @@ def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="no single heads"):
-            refused.of(trace)  # before anything is computed
-    assert label.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
+            refused.of(trace)  # before computation starts
+    assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
 
 def test_zero_values_have_no_effect(family_folder: Callable[[str], Path]) -> None:

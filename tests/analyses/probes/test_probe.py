@@ -1,4 +1,4 @@
-"""Linear probes of layers: the fit against scikit-learn's, the rest by hand."""
+"""Linear probes of layers: the fit against scikit-learn, and other parts by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
 def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors of very different spread that depend on each other, and classes that depend on them."""
+    """Return correlated vectors of very different scale, and classes that depend on them."""
     generator = np.random.default_rng(1)
     mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
     scores = mixed / mixed.std(axis=0) @ generator.normal(size=(6, classes)) + generator.normal(
@@ -64,7 +64,7 @@ def test_fit_equals_scikit_learn(penalty: float) -> None:
     rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
     standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
-    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
+    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # which penalizes the intercept as well
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
     expected = theirs.fit(full, classes).predict_proba(full)
     np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
@@ -104,7 +104,7 @@ def test_code_length_is_the_sum_over_blocks() -> None:
         ) / np.log(2)
     assert learned.bits == pytest.approx(
         bits, rel=0.01
-    )  # each fit began elsewhere and ended near the optimum
+    )  # each fit started elsewhere and ended near the optimum
     assert learned.bits < 300 * np.log2(3)
 
 
@@ -158,7 +158,7 @@ def test_result_does_not_depend_on_number_of_passes(
 
 
 def words(text: str) -> tuple[TaggedSentence, ...]:
-    """Sentences with slashes between words and tags."""
+    """Return sentences written with slashes between words and tags."""
     return parse_tagged_sentences(
         text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll"
     )
@@ -168,13 +168,13 @@ def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
     result = Probe(layers=[1]).of(minilm, data, held_out)
-    # run is N, far is A; what was never seen is the most frequent tag, A; there is no Z to be told.
+    # run is N, far is A; unseen words get the most frequent tag, A; Z does not occur in the training data.
     assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
     assert result.counts == (6, 8)
     assert result.labels == ("A", "N", "V")
     assert result.low[0] <= result.accuracies[0] <= result.high[0] <= 7 / 8
     alone = Probe(layers=[1]).of(minilm, data, held_out[:1])
-    assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
+    assert alone.low == alone.high == alone.accuracies, "resampling a single sentence changes nothing"
 
 
 def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
@@ -186,12 +186,12 @@ def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
 
 
 def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> None:
-    """A text that was learned from has its random label again; of others nothing can tell it."""
+    """A text of the training data keeps its random label; the labels of other texts cannot be predicted."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
     assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
     assert again.accuracies[0] == 1.0
-    assert again.controls[0] > 0.8, "a linear map in 384 dimensions learns a dozen labels by heart"
+    assert again.controls[0] > 0.8, "a linear map in 384 dimensions memorizes a dozen labels"
     rows = _rows(EncodedTexts(WEATHER.rows * 2, ("abc",) * 24), None, True, None)  # type: ignore[arg-type]
     task = _task(rows, rows)
     data, held_out = _control(task, [rows, rows], np.random.default_rng(0))
@@ -223,7 +223,7 @@ def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
-    # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
+    # The words determine their tags, but held-out words were not seen, so the control task cannot be learned.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
     result = Probe(layers=[0]).of(minilm, data, held_out)

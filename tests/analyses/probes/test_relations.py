@@ -1,4 +1,4 @@
-"""Heads against a treebank: held against a plain loop over raw attention, and by hand."""
+"""Heads as predictors of treebank relations: against a loop over raw attention, and by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read
 
-# Words that this family's tokenizer cuts into pieces.
+# Words that this family's tokenizer splits.
 PIECES = read(
     conllu(
         (
@@ -37,7 +37,9 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """The word that most attention of a word goes to: summed over pieces, averaged over its own."""
+    """Return the word with most attention from a word: summed over its tokens, averaged over those of the
+    query.
+    """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
         for start, end in owner.spans
@@ -116,7 +118,7 @@ def test_merged_words_and_single_words_have_no_guess(minilm: Checkpoint) -> None
     bank = read(conllu(alone, two))
     result = Relations().of(minilm, bank, bank)
     assert (result.relations, result.counts.tolist()) == (("aux",), [1])
-    assert (result.accuracies == 1).all(), "there is but one other word"
+    assert (result.accuracies == 1).all(), "there is only one other word"
 
 
 def test_examples_have_the_relation() -> None:

@@ -1,4 +1,4 @@
-"""The structural probe: distances, trees and measures by hand, and a map that is there is found."""
+"""The structural probe: distances, trees and scores by hand, and recovery of a planted map."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, TAGGED
 
 SENTENCE = "The boat crosses the river, slowly."
 BOAT = (1, 2, ROOT, 4, 2, 2)
-"""Heads of: The boat crosses the river ."""
+"""Heads of "The boat crosses the river ."."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_tree_distances_equal_hand_computation() -> None:
     forest = [[0, 1, far, far], [1, 0, far, far], [far, far, 0, 1], [far, far, 1, 0]]
     assert distances((1, ROOT, ROOT, 2)).tolist() == forest
     circle = [[0, far, far], [far, 0, far], [far, far, 0]]
-    assert distances((1, 0, ROOT)).tolist() == circle, "it comes to an end"
+    assert distances((1, 0, ROOT)).tolist() == circle, "the path reaches the root"
     assert distances(()).shape == (0, 0)
 
 
@@ -97,8 +97,10 @@ def test_rank_correlations_equal_scipy() -> None:
 
 
 def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
-    """Vectors that hold trees: of each word a direction for every edge up to the root, all turned with others
-    that say nothing and are longer."""
+    """Return vectors that encode trees: each word is the sum of one direction per edge up to the root,
+    rotated
+    together with longer uninformative directions.
+    """
     size, remaining = 7, 5
     mixed = np.linalg.qr(rng.normal(size=(size + remaining, size + remaining))).Q
     rows, trees = [], []
@@ -138,11 +140,12 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
-    # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
+    # Every engineer reads a map: reads–a is not an edge, engineer–reads is. Night falls slowly: both are
+    # edges.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)
-    # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
+    # Each word is one token: the first held-out tree has six words, the other too few for a correlation.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(probe_result.layers):
         first, second = (
@@ -203,7 +206,7 @@ def test_tree_of_unprobed_layer_or_model_raises_error(
 
 
 def heads(*head_indices: int) -> TaggedSentence:
-    """A sentence of these heads, from 1."""
+    """Return a sentence with these heads, counted from 1."""
     rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(head_indices, 1))
     return treebank.read(treebank.conllu(rows))[0]
 
@@ -217,7 +220,7 @@ def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint
     measured = question.of(minilm, SAILING, (forest, alone))
     assert (measured.edges, measured.baseline) == (2, 1.0)
     assert measured.uuas[0] == 1.0
-    assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
+    assert np.isnan(measured.spearman).all(), "the order of two words has no correlation"
     assert measured.metadata["sentences_left_out"] == 1
 
 
@@ -280,7 +283,7 @@ def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
 
 
 def write(folder: Path) -> str:
-    """A file without heads."""
+    """Write a file without heads."""
     file = folder / "tags.conll"
     file.write_text(treebank.TAGGED_FILE, encoding="utf-8")
     return str(file)
