@@ -230,14 +230,14 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
         assert process.stdout is not None
         # The server accepts connections from this line on, but responses wait until the app is ready.
         assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
-        status, body = version_range(port, "/health")
+        status, body = get_response(port, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
-        status, body = version_range(port, "/tokens")
+        status, body = get_response(port, "/tokens")
         assert (status, b'<div id="root">' in body) == (200, True)
         upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
         upgrade["Sec-WebSocket-Key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
-        assert version_range(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
-        assert version_range(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
+        assert get_response(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
+        assert get_response(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
         remaining, _ = process.communicate(timeout=60)
         # uvicorn logs this for every connection that is refused with a response.
@@ -248,7 +248,7 @@ def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -
         process.wait()
 
 
-def version_range(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+def get_response(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
     """Return the status and body of a response; for an upgraded connection, without the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:

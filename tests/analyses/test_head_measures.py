@@ -35,7 +35,7 @@ def test_measures_of_two_heads_equal_hand_computation() -> None:
         "difference_from_mean": (1 / 3, 1 / 3),
     }
     for name in MEASURES:
-        assert_rounded(measured[name], [expected.get(name, (0, 0))], roundings=4, what=name)
+        assert_rounded(measured[name], [expected.get(name, (0, 0))], roundings=4, label=name)
 
 
 def test_single_token_attends_to_itself_and_first_token() -> None:
@@ -146,7 +146,7 @@ def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None
             # The score, its exponential, the share and a column sum are rounded; errors do not grow with the
             # length.
             expected = (weights * each).sum(axis=(1, 2)) / len(place)
-            assert_rounded(measured[name][layer], expected, roundings=4, what=name)
+            assert_rounded(measured[name][layer], expected, roundings=4, label=name)
 
 
 def test_measures_of_words_use_merged_attention(double_minilm: bert_probe.Checkpoint) -> None:

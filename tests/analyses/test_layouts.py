@@ -41,7 +41,7 @@ def test_pca_equals_hand_computation() -> None:
     assert_rounded(result.points, [[-5, 0], [0, 0], [5, 0]])
     assert_exact(np.array(result.explained), [1, 0])
     turned = pca(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
-    assert_rounded(turned.points, result.points[::-1], what="the sign is fixed")
+    assert_rounded(turned.points, result.points[::-1], label="the sign is fixed")
 
 
 def test_pca_equals_scikit_learn_up_to_sign() -> None:

@@ -36,7 +36,7 @@ def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
 def diff(models: Models, *words: str) -> Ended:
     there = {model.description.name: model for model in models}
     command, *rest = words
-    return bert_probe("diff", command, *there, *rest, there=there)
+    return bert_probe("diff", command, *there, *rest, checkpoints=there)
 
 
 def prints(models: Models, result: Result, *words: str) -> None:

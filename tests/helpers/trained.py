@@ -35,17 +35,17 @@ def with_heads(task: str) -> list[str]:
 
 
 def build(
-    name: str, task: str, folder: Path, seed: int = 0, model_class_override: Any = None, **changes: Any
+    name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any
 ) -> Path:
     """Save a tiny model with an output head and its tokenizer; return the folder.
 
     Args:
-        model_class_override: a class to use instead of the task's own.
+        head_class: a class to use instead of the task's own.
     """
     labelled = task in ("text-classification", "token-classification")
     settings = ({"id2label": LABELS} if labelled else {}) | changes
     torch.manual_seed(seed)
-    model = (model_class_override or model_class(name, task))(config(name, **settings))
+    model = (head_class or model_class(name, task))(config(name, **settings))
     randomize(model, seed)
     model.save_pretrained(folder)
     save_tokenizer(name, folder)

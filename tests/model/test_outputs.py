@@ -114,7 +114,7 @@ def test_tied_embeddings_share_a_tensor(trained_on: Trained) -> None:
 
 
 def test_pre_training_model_has_both_heads(tmp_path: Path) -> None:
-    trained.build("bert", "fill-mask", tmp_path, made=transformers.BertForPreTraining)
+    trained.build("bert", "fill-mask", tmp_path, head_class=transformers.BertForPreTraining)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     assert checkpoint.tasks == ("fill-mask", "next-sentence-prediction")
     assert checkpoint.description.has_pooler
