@@ -112,7 +112,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_command_keeps_what_it_finds() -> Iterator[None]:
+def no_freezing_by_commands() -> Iterator[None]:
     """Keep commands from freezing existing objects: the command line freezes everything after its imports."""
     with patch.object(lazy_commands, "long_lived_imports", nullcontext):
         yield

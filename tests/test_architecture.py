@@ -62,13 +62,13 @@ FINDING = {
 INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
 
-def short(path: Path) -> str:
+def short_name(path: Path) -> str:
     """Return the dotted name relative to the package or the root: ``model.trace``, ``pages.steps``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("bert_probe", "__init__"))
 
 
-def room(name: str) -> str | None:
+def package_of(name: str) -> str | None:
     """Return the package that contains a dotted name without ``bert_probe.``; None for the root package."""
     first = name.partition(".")[0]
     return first if first in FLOORS else None
@@ -88,13 +88,15 @@ def imports(path: Path) -> list[str]:
     return [name for name, _ in imported(source(path))]
 
 
-def misdirected(importer: str, source: str) -> list[str]:
+def upward_imports(importer: str, source: str) -> list[str]:
     """Return the imports of a module from packages that are not on a lower level."""
-    own = room(importer)
+    own = package_of(importer)
     faults = []
     for name, _ in imported(source):
         package, _, inner = name.partition(".")
-        other = room(inner) if package == "bert_probe" else package if package in ("pages", "app") else None
+        other = (
+            package_of(inner) if package == "bert_probe" else package if package in ("pages", "app") else None
+        )
         if own is None or other is None or own == other or (importer, other) in DOORS:
             continue
         if FLOORS[other] >= FLOORS[own]:
@@ -103,7 +105,7 @@ def misdirected(importer: str, source: str) -> list[str]:
 
 
 def test_package_and_page_modules_are_found() -> None:
-    rooms = {room(short(path)) for path in SHIPPED}
+    rooms = {package_of(short_name(path)) for path in SHIPPED}
     assert rooms == {*FLOORS, None}
     assert len(PAGES) >= 10
     assert "torch.Tensor" not in imports(ROOT / "bert_probe" / "errors.py")
@@ -114,7 +116,7 @@ def test_package_and_page_modules_are_found() -> None:
 
 
 def test_imports_follow_layer_order() -> None:
-    assert [line for path in SHIPPED for line in misdirected(short(path), source(path))] == []
+    assert [line for path in SHIPPED for line in upward_imports(short_name(path), source(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_imports_follow_layer_order() -> None:
     ],
 )
 def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
-    assert len(misdirected(importer, line)) == 1
+    assert len(upward_imports(importer, line)) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,10 @@ def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
     ],
 )
 def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
-    assert misdirected(importer, line) == []
+    assert upward_imports(importer, line) == []
 
 
-def circle(edges: dict[str, set[str]]) -> set[str]:
+def find_cycle(edges: dict[str, set[str]]) -> set[str]:
     """Return the modules of a cycle, or imported by one; empty if there are none."""
     left = dict(edges)
     while left:
@@ -167,7 +169,7 @@ def circle(edges: dict[str, set[str]]) -> set[str]:
 
 
 def test_imports_have_no_cycles() -> None:
-    modules = {short(path) for path in PACKAGE} - {"", "__main__"}
+    modules = {short_name(path) for path in PACKAGE} - {"", "__main__"}
     edges = {}
     for path in PACKAGE:
         # Imports for types are not executed when the program runs.
@@ -178,13 +180,13 @@ def test_imports_have_no_cycles() -> None:
         }
         # `from a.b import c` names either the module a.b.c or a name within a.b.
         expected = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
-        edges[short(path)] = expected - {short(path)}
-    assert circle({name: needed for name, needed in edges.items() if name in modules}) == set()
+        edges[short_name(path)] = expected - {short_name(path)}
+    assert find_cycle({name: needed for name, needed in edges.items() if name in modules}) == set()
 
 
 def test_import_cycle_is_reported() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
 
 
 def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
@@ -195,17 +197,17 @@ def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
 
 def importers(packages: set[str], allowed: set[str]) -> list[str]:
     """Return the files outside the allowed rooms that import one of the packages."""
-    outside = [path for path in PACKAGE if room(short(path)) not in allowed]
+    outside = [path for path in PACKAGE if package_of(short_name(path)) not in allowed]
     return names([path for path in outside if {name.partition(".")[0] for name in imports(path)} & packages])
 
 
 def test_only_registries_import_computed_names() -> None:
-    computing_modules = [path for path in PACKAGE if short(path) not in FINDING]
+    computing_modules = [path for path in PACKAGE if short_name(path) not in FINDING]
     assert names([path for path in computing_modules if "a computed name" in imports(path)]) == []
 
 
 def test_only_entry_point_imports_command_line() -> None:
-    outside = [path for path in SHIPPED if room(short(path)) != "cli"]
+    outside = [path for path in SHIPPED if package_of(short_name(path)) != "cli"]
     users = [path for path in outside if any(name.startswith("bert_probe.cli") for name in imports(path))]
     assert names(users) == ["bert_probe/__main__.py"]
 
@@ -223,7 +225,9 @@ def test_test_modules_are_not_imported() -> None:
 # ---------------------------------------------------------------- pages
 
 
-RENDERERS = [path for path in PACKAGE if short(path).startswith("ui.") and "def render()" in source(path)]
+RENDERERS = [
+    path for path in PACKAGE if short_name(path).startswith("ui.") and "def render()" in source(path)
+]
 MIXED = {
     "ui.attention.page",
     "ui.changes.page",
@@ -249,8 +253,8 @@ def test_pages_are_short() -> None:
 
 
 def test_pages_contain_no_computation() -> None:
-    pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
-    assert {short(path): faults for path in pages if (faults := page_faults(source(path)))} == {}
+    pages = [*PAGES, *(path for path in RENDERERS if short_name(path) not in MIXED)]
+    assert {short_name(path): faults for path in pages if (faults := page_faults(source(path)))} == {}
 
 
 @pytest.mark.parametrize(
@@ -320,8 +324,8 @@ def test_counting_joining_and_drawing_are_allowed(line: str) -> None:
 
 
 def test_page_functions_read_no_globals() -> None:
-    pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
-    assert {short(path): read for path in pages if (read := globals_read(source(path)))} == {}
+    pages = [*PAGES, *(path for path in RENDERERS if short_name(path) not in MIXED)]
+    assert {short_name(path): read for path in pages if (read := globals_read(source(path)))} == {}
 
 
 @pytest.mark.parametrize(

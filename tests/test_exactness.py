@@ -14,12 +14,12 @@ from tests.helpers.exactness import (
     FLOOR,
     ULP,
     Expected,
-    allowed,
-    as_raw,
     assert_exact,
     assert_printed,
     assert_rounded,
+    expect_raw,
     own_error,
+    tolerance,
 )
 from tests.helpers.families import TEXT
 from tests.helpers.raw import Raw
@@ -58,7 +58,7 @@ def test_printed_adds_tolerance_and_half_of_last_decimal() -> None:
 
 def test_tolerance_is_multiple_of_raw_model_error() -> None:
     off = 1e-4 * np.array([1, -1, 0])
-    expected = as_raw((VALUES + off).astype(np.float32), VALUES)
+    expected = expect_raw((VALUES + off).astype(np.float32), VALUES)
     # The largest value is 4; rounding it to float32 changes the error by half an ulp.
     assert abs(expected.share - FACTOR * 1e-4 / 4) <= FACTOR * ULP / 2
     expected.check(VALUES - (FACTOR - 2) * off)
@@ -68,12 +68,12 @@ def test_tolerance_is_multiple_of_raw_model_error() -> None:
 
 def test_tolerance_has_floor_without_raw_error() -> None:
     assert own_error(VALUES, VALUES) == own_error(np.zeros(3), np.zeros(3)) == 0
-    assert allowed([0.0]) == allowed([FLOOR / FACTOR / 2, 0.0]) == FLOOR < allowed([FLOOR])
+    assert tolerance([0.0]) == tolerance([FLOOR / FACTOR / 2, 0.0]) == FLOOR < tolerance([FLOOR])
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_non_finite_reference_is_rejected(broken: float) -> None:
-    with pytest.raises(AssertionError, match="there is no finite thing"):
+    with pytest.raises(AssertionError, match="thing has non-finite reference values"):
         Expected(VALUES * broken, 1.0).check(VALUES, "thing")
 
 

@@ -136,7 +136,7 @@ def test_tools_are_pinned_without_registry_urls() -> None:
     package = json.loads((JS / "package.json").read_text(encoding="utf-8"))
     assert "dependencies" not in package, "the browser gets only our own code"
     for name, version in package["devDependencies"].items():
-        assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is no pin"
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is not pinned"
     lock = (JS / "package-lock.json").read_text(encoding="utf-8")
     assert '"integrity"' in lock
     assert '"resolved"' not in lock, "users have their own registry"

@@ -29,7 +29,7 @@ from bert_probe.cli.main import main
 from bert_probe.server import asgi, paths
 from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA = (
@@ -55,7 +55,7 @@ def pins(name: str) -> dict[str, str]:
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
     pinned = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
     for line in pinned.values():
-        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is no pin"
+        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is not pinned"
     return {name: str(line.specifier).removeprefix("==") for name, line in pinned.items()}
 
 
@@ -287,7 +287,7 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     names: dict[str, Any] = {}
-    with opened_once():
+    with share_opened_models():
         for block in python:
             exec(block, names)
         for line in shell:

@@ -31,8 +31,8 @@ from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import heads_switched_off, recorded_attention
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.exactness import assert_alike, assert_exact
-from tests.helpers.opening import opened_once
+from tests.helpers.exactness import assert_exact, assert_repeatable
+from tests.helpers.opening import share_opened_models
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -238,7 +238,7 @@ def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:
     assert each.mean_token_change.min() > 0
     assert remaining
     for other in remaining:
-        assert_alike(other, expected)
+        assert_repeatable(other, expected)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_file_metadata_list_ablated_heads(tmp_path: Path) -> None:
 def test_invalid_input_prints_one_line_and_exits_2(
     words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with opened_once():
+    with share_opened_models():
         assert command("ablate", TEXT, *words) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)

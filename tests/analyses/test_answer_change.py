@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
-from tests.helpers.changed import after, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder
 from tests.helpers.exactness import assert_exact
 from tests.helpers.folders import change_config, copy
 from tests.helpers.trained import LABELS
@@ -31,11 +31,11 @@ LABEL_NAMES = list(LABELS.values())
 
 
 class Both:
-    """A tiny BERT with an output head and its changed copy, in float64, with transformers' outputs for both."""
+    """A tiny BERT with an output head and its changed copy, in float64, with transformers' outputs."""
 
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
-        self.task, self.folders = task, (folder, folder_after(folder))
-        self.checkpoints = checkpoint, after(checkpoint)
+        self.task, self.folders = task, (folder, changed_folder(folder))
+        self.checkpoints = checkpoint, changed_checkpoint(checkpoint)
         keep_float64(self.checkpoints[1].model)
 
     def ask(self, text: str, pair: str | None = None, **options: Any) -> AnswerChangeResult:
@@ -166,7 +166,7 @@ def test_task_of_one_model_raises_unavailable_error(
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         AnswerChange("token-classification").of(*traces)
     with pytest.raises(UnavailableError, match="A has no trained head, B has no trained head"):
-        AnswerChange().of(family("bert").trace(TEXT), after(family("bert")).trace(TEXT))
+        AnswerChange().of(family("bert").trace(TEXT), changed_checkpoint(family("bert")).trace(TEXT))
 
 
 def test_regression_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def matrices() -> Any:
     return shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=FINITE))
 
 
-def agree(actual: np.ndarray, expected: np.ndarray) -> None:
+def assert_agree(actual: np.ndarray, expected: np.ndarray) -> None:
     """Assert that NaN is in the same cells, and the other cells are equal within float32 rounding."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
@@ -54,8 +54,8 @@ def test_cosine_with_itself_is_symmetric_bounded_and_1_on_the_diagonal(rows: np.
 @given(matrices(), matrices(), st.sampled_from([1e-30, 0.5, 1e30]))
 def test_cosine_ignores_norms_and_transposes(a: np.ndarray, b: np.ndarray, factor: float) -> None:
     result = cosine(a, b)
-    agree(result, cosine(b, a).T)
-    agree(result, cosine(a.astype(np.float64) * factor, b))
+    assert_agree(result, cosine(b, a).T)
+    assert_agree(result, cosine(a.astype(np.float64) * factor, b))
     np.testing.assert_array_equal(result, -cosine(-a, b))
 
 
@@ -92,7 +92,7 @@ def test_cosines_of_rows_equal_hand_computation() -> None:
 
 @given(matrices())
 def test_cosines_of_rows_equal_diagonal(rows: np.ndarray) -> None:
-    agree(cosine_of_rows(rows, rows[::-1]), cosine(rows, rows[::-1]).diagonal())
+    assert_agree(cosine_of_rows(rows, rows[::-1]), cosine(rows, rows[::-1]).diagonal())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers import families
-from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
@@ -86,7 +86,7 @@ def test_replay_in_float32_is_as_accurate_as_raw_model(
     trace = traced(family(name), name, "pair")
     anatomy = Embedding().of(trace)
     raw = Raw(family_folder(name))
-    expected = as_raw(raw_embedding(raw, trace), raw_embedding(raw.twin, trace))
+    expected = expect_raw(raw_embedding(raw, trace), raw_embedding(raw.twin, trace))
     expected.check(list(anatomy.steps.values())[-1])
     expected.check(anatomy.model_output)
     assert {step.dtype for step in anatomy.steps.values()} == {np.dtype(np.float32)}
@@ -248,7 +248,7 @@ def test_external_trace_has_no_embedding_parts(minilm: Checkpoint) -> None:
 def test_minilm_replay_is_within_rounding(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     trace, twin = (item.trace("I am Sinan", "And you?") for item in (minilm, double_minilm))
     anatomy = Embedding().of(trace)
-    expected = as_raw(trace.states[0], twin.states[0])
+    expected = expect_raw(trace.states[0], twin.states[0])
     expected.check(anatomy.normalised)
     assert anatomy.difference <= expected.share * largest(expected.values)
 

@@ -214,35 +214,35 @@ def test_baselines_use_training_rows_only() -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(trained_on: Trained) -> EvaluateResult:
+def evaluation(trained_on: Trained) -> EvaluateResult:
     """Return an evaluation, with baselines, of a head that was never trained."""
     rows = classed(*((text, NAMES[position % 3]) for position, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
 
-def test_tables_of_one_evaluation_agree(judged: EvaluateResult) -> None:
-    measures = dict(judged.table().to_numpy().tolist())
-    texts = judged.showing(show="texts").table()
-    confusion = judged.showing(show="confusion").table()
+def test_tables_of_one_evaluation_agree(evaluation: EvaluateResult) -> None:
+    measures = dict(evaluation.table().to_numpy().tolist())
+    texts = evaluation.showing(show="texts").table()
+    confusion = evaluation.showing(show="confusion").table()
     assert measures["accuracy"] == texts["right"].mean() == np.trace(confusion) / len(SENTENCES)
     assert measures["accuracy_low"] <= measures["accuracy"] <= measures["accuracy_high"]
     assert measures["most_frequent_accuracy"] == 3 / 7
-    assert measures["bag_of_words_accuracy"] == judged.baselines["bag_of_words"]
+    assert measures["bag_of_words_accuracy"] == evaluation.baselines["bag_of_words"]
     assert measures["texts"] == confusion.to_numpy().sum() == len(SENTENCES)
-    uncertain = judged.showing(show="uncertain").table()
+    uncertain = evaluation.showing(show="uncertain").table()
     assert uncertain["probability"].is_monotonic_increasing
     assert sorted(uncertain["line"]) == texts["line"].tolist()
-    wrong = judged.showing(show="wrong").table()
+    wrong = evaluation.showing(show="wrong").table()
     assert wrong["probability"].is_monotonic_decreasing
     assert not wrong["right"].any()
     assert len(wrong) == (~texts["right"]).sum()
-    classes = judged.showing(show="classes").table()
+    classes = evaluation.showing(show="classes").table()
     assert classes["count"].tolist() == confusion.sum(axis=1).tolist()
-    for row, column in np.argwhere(judged.confusion):
-        result = judged.listed(judged.where(row, column))
+    for row, column in np.argwhere(evaluation.confusion):
+        result = evaluation.listed(evaluation.where(row, column))
         assert set(result["true"]) == {NAMES[row]}
         assert set(result["predicted"]) == {NAMES[column]}
-        assert len(result) == judged.confusion[row, column]
+        assert len(result) == evaluation.confusion[row, column]
 
 
 def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Checkpoint) -> None:

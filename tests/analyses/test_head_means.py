@@ -33,7 +33,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.text.sentence_files import parse_sentences
 from tests.helpers.exactness import assert_exact
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 SENTENCES = [
     "Almost before we knew it, we had left the ground.",
@@ -272,7 +272,7 @@ def test_measures_of_other_shapes_raise(means: HeadMeansResult) -> None:
 
 
 def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
-    with opened_once(), pytest.raises(SystemExit) as stopped:
+    with share_opened_models(), pytest.raises(SystemExit) as stopped:
         main(list(arguments))
     return (stopped.value.code, *capfd.readouterr())
 

@@ -16,7 +16,7 @@ from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families
-from tests.helpers.changed import after, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder
 from tests.helpers.exactness import assert_exact
 from tests.helpers.gate import examples
 from tests.helpers.raw import Raw
@@ -72,10 +72,10 @@ def test_layer_similarity_equals_raw_models(
     double_family: Opened, family_folder: Callable[[str], Path]
 ) -> None:
     a = double_family("bert")
-    b = after(a)
+    b = changed_checkpoint(a)
     keep_float64(b.model)
     states = []
-    for side, folder in ((a, family_folder("bert")), (b, folder_after(family_folder("bert")))):
+    for side, folder in ((a, family_folder("bert")), (b, changed_folder(family_folder("bert")))):
         raw = Raw(folder, "float64")
         outputs = [(raw.run(side.encode(text)).hidden_states, side.encode(text)) for text in SENTENCES]
         states.append(
@@ -100,7 +100,7 @@ def test_layer_similarity_equals_raw_models(
 
 
 def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
     assert [item.examples for item in few] == [20, 20, 20]
     assert np.array_equal(few[0].cka, few[1].cka)
@@ -109,7 +109,7 @@ def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
 
 
 def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     observed: list[tuple[int, int]] = []
     LayerSimilarity().of(a, b, SENTENCES, progress=lambda done, total: observed.append((done, total)))
     assert observed[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
@@ -126,7 +126,7 @@ def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
 
 
 def test_incomparable_texts_raise_errors(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     with pytest.raises(TextError, match="have only one"):
         LayerSimilarity().of(a, b, ["we"])
     with pytest.raises(TextError, match="no sentence"):

@@ -26,11 +26,11 @@ from tests.helpers.gate import prove_unless
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
 TASKS = ("fill-mask", "text-classification", "token-classification")
-EVERY = [(name, task) for task in TASKS for name in trained.with_heads(task)]
+EVERY = [(name, task) for task in TASKS for name in trained.families_with_head(task)]
 ALL = 10_000
 
 
-def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
+def truncated_model(name: str, task: str, folder: Path, layers: int) -> Any:
     """Return transformers' own model truncated after some layers, with the output head on the last one."""
     model = trained.model_class(name, task).from_pretrained(
         folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
@@ -39,8 +39,8 @@ def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
     return model.eval()
 
 
-def by_id(result: LensResult, layer: int) -> np.ndarray:
-    """Return the logits of a layer, [position, word or label], in the order of the vocabulary or the labels."""
+def logits_by_id(result: LensResult, layer: int) -> np.ndarray:
+    """Return the logits of a layer, [position, token or label], in the order of their ids."""
     order = np.argsort(result.ids[layer], axis=-1)
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
@@ -55,8 +55,10 @@ def test_lens_of_a_layer_equals_truncated_model(
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):
         with torch.inference_mode():
-            logits = shortened(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
-        assert_exact(by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
+            logits = (
+                truncated_model(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
+            )
+        assert_exact(logits_by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
 
 
 def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -> None:
@@ -87,7 +89,7 @@ def test_tables_of_masks_and_targets_agree(trained_on: Trained) -> None:
     assert (same["rank"], same["probability"]) == (first["rank"], first["probability"])
     entropy = full.showing(show="entropy").table()
     assert list(entropy) == ["layer", "position", "token", "entropy_bits"]
-    shares = softmax(by_id(full, 2))
+    shares = softmax(logits_by_id(full, 2))
     assert_exact(entropy["entropy_bits"].to_numpy()[2:3], -(shares * np.log2(shares)).sum(axis=-1))
 
 

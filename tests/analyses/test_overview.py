@@ -138,7 +138,7 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
 
 
 @pytest.fixture(scope="module")
-def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
+def reference_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
     """Return the reference numbers of five sentences, for each form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
@@ -149,7 +149,7 @@ def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
 
 
 @pytest.fixture(scope="module")
-def plain_usual(
+def loop_numbers(
     raw: Raw, double_minilm: Checkpoint, reads: dict[str, Read]
 ) -> dict[str, dict[str, list[float]]]:
     """Return the same by loops; each sentence is paired with the next one, and the last with the first."""
@@ -186,13 +186,13 @@ def test_all_sentences_equal_reference_implementation(
     name: str,
     raw: Raw,
     double_minilm: Checkpoint,
-    usual_numbers: dict[str, ReferenceNumbers],
-    plain_usual: dict[str, dict[str, list[float]]],
+    reference_numbers: dict[str, ReferenceNumbers],
+    loop_numbers: dict[str, dict[str, list[float]]],
 ) -> None:
     text, pair, other = SUBJECTS[name]
     form = "pair" if pair is not None else "text" if other is None else "two texts"
     second = None if other is None else double_minilm.trace(other)
-    answer = Highlights().of(double_minilm.trace(text, pair), second, usual_numbers[form])
+    answer = Highlights().of(double_minilm.trace(text, pair), second, reference_numbers[form])
     first = Read(raw, double_minilm, text, pair)
     expected = first.highlights()
     if other is not None:
@@ -207,7 +207,7 @@ def test_all_sentences_equal_reference_implementation(
         item = every[measure]
         assert item.value == pytest.approx(result.value, abs=EXACT), measure
         assert (item.said, item.clear) == (result.sentence, result.clear)
-        values = plain_usual[form].get(measure, [])
+        values = loop_numbers[form].get(measure, [])
         below = sum(line < result.value - EXACT for line in values)
         assert (item.below, item.of) == (below, len(values)), measure
 

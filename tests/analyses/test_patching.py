@@ -20,7 +20,7 @@ from bert_probe.analyses.attribution.activation_patching import counterparts
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from tests.helpers.exactness import EXACT, assert_alike, assert_exact
+from tests.helpers.exactness import EXACT, assert_exact, assert_repeatable
 from tests.helpers.families import FAMILIES, representative
 
 A = "The lawyer read it because she was late."
@@ -163,7 +163,7 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
         ActivationPatching().of(checkpoint.trace(BOATS), checkpoint.trace(BRIDGES))
         for checkpoint in (minilm, double_minilm)
     )
-    assert_alike(single.answers, double.answers)
+    assert_repeatable(single.answers, double.answers)
 
 
 def test_unsupported_texts_and_models_raise_errors(

@@ -22,7 +22,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.ui.examples import SENTENCES
 from tests.helpers import families
-from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 from tests.helpers.teaching import texts as labelled
@@ -85,8 +85,8 @@ def test_own_pooling_equals_sentence_transformers(
         assert_exact(result.cosines, doubles @ doubles.T)
     else:
         expected = transformer(minilm.folder).encode(MIXED)
-        as_raw(expected, doubles).check(result.vectors)
-        as_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
+        expect_raw(expected, doubles).check(result.vectors)
+        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
     assert result.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
     assert result.tokens[-3:] == (256, 256, 256)
     assert result.dropped[-3:] == (0, 1, 346)
@@ -172,7 +172,7 @@ def test_other_shipped_poolings_equal_sentence_transformers(
     assert exact.vectors.shape == doubles.shape
     assert_exact(exact.vectors, doubles)
     result = Sentences("model").of(bert_probe.load(folder), texts)
-    as_raw(transformer(folder).encode(texts), doubles).check(result.vectors)
+    expect_raw(transformer(folder).encode(texts), doubles).check(result.vectors)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
-from tests.helpers.exactness import ULP, as_raw, assert_exact
+from tests.helpers.exactness import ULP, assert_exact, expect_raw
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
 from tests.helpers.folders import change_config
 
@@ -50,13 +50,13 @@ def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
     return created
 
 
-def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
+def assert_close_to_pipeline(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
     """Assert that float32 scores are as close to the pipeline's as those are to float64."""
     single, double = (np.array(scores(pipeline(task, folder, dtype))) for dtype in ("float32", "float64"))
-    as_raw(single, double).check(ours)
+    expect_raw(single, double).check(ours)
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("fill-mask")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("fill-mask")))
 def test_fill_mask_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
@@ -76,7 +76,7 @@ def test_fill_mask_equals_the_pipeline(
     assert_exact(few["probability"], [item["score"] for item in expected])
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("text-classification")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("text-classification")))
 def test_text_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
@@ -89,7 +89,7 @@ def test_text_classification_equals_the_pipeline(
     np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("token-classification")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 def test_token_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -116,7 +116,7 @@ def test_float32_is_as_accurate_as_the_pipeline(trained_on: Trained, trained_fol
     task = "text-classification"
     folder = trained_folder("bert", task)
     table = ClassifyText().of(trained_on("bert", task).trace(TEXT)).table()
-    near(
+    assert_close_to_pipeline(
         table["probability"],
         task,
         folder,
@@ -131,7 +131,7 @@ def test_fill_mask_of_bert_equals_the_pipeline() -> None:
     expected = pipeline("fill-mask", folder, "float32")(text, top_k=10)
     assert table["id"].tolist() == [item["token"] for item in expected]
     assert table["rank"].tolist() == list(range(1, 11))
-    near(
+    assert_close_to_pipeline(
         table["probability"],
         "fill-mask",
         folder,
@@ -211,7 +211,7 @@ def test_multilabel_and_regression_equal_the_pipeline(
     expected = pipeline("text-classification", tmp_path, "float32")(TEXT, top_k=None)
     assert table["label"].tolist() == [item["label"] for item in expected]
     score = "logit" if problem == "regression" else "probability"
-    near(
+    assert_close_to_pipeline(
         table[score],
         "text-classification",
         tmp_path,
@@ -239,7 +239,7 @@ def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained
     assert list(zip(cut["start"], cut["end"], strict=True)) == full[1 : len(cut) + 1]
 
 
-def whole(name: str, task: str, folder: Folders) -> Any:
+def complete_model(name: str, task: str, folder: Folders) -> Any:
     """Return transformers' own model in float64, with eager attention."""
     created = trained.model_class(name, task)
     model = created.from_pretrained(
@@ -249,7 +249,7 @@ def whole(name: str, task: str, folder: Folders) -> Any:
     return model
 
 
-def by_the_book(
+def all_spans(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
     """Return all spans, best first, by the definition."""
@@ -262,17 +262,17 @@ def by_the_book(
     return sorted(spans, key=lambda item: -item[2])
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("question-answering")))
 def test_answers_are_the_best_spans_of_raw_logits(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, "question-answering").trace(PAIR, TEXT)
-    model = whole(name, "question-answering", trained_folder)
+    model = complete_model(name, "question-answering", trained_folder)
     with torch.inference_mode():
         inputs = model(**{key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()})
     start, end = inputs.start_logits[0].numpy(), inputs.end_logits[0].numpy()
     places = [token.position for token in trace.tokens if token.segment == 1 and not token.special]
-    best = by_the_book(start, end, places, longest=4)[0]
+    best = all_spans(start, end, places, longest=4)[0]
     result = FindAnswer(longest=4, top=100).of(trace)
     first = result.answers[0]
     tokens = [trace.tokens[places[index]] for index in best[:2]]
@@ -341,12 +341,12 @@ def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> N
         FindAnswer().of(checkpoint.trace(long, long, truncate=True))
 
 
-@pytest.mark.parametrize("name", trained.with_heads("next-sentence-prediction"))
+@pytest.mark.parametrize("name", trained.families_with_head("next-sentence-prediction"))
 def test_next_sentence_equals_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "next-sentence-prediction")
-    model = whole(name, "next-sentence-prediction", trained_folder)
+    model = complete_model(name, "next-sentence-prediction", trained_folder)
     for texts in ((TEXT, PAIR), (PAIR, TEXT)):
         result = NextSentence().of(checkpoint.trace(*texts))
         inputs = checkpoint.tokenizer(*texts, return_tensors="pt")

@@ -9,7 +9,7 @@ from bert_probe import Attention, TokenRollout
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike, assert_rounded
+from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.traces import hand_trace
 
 TEXT = "Mehdi loves Electroencephalography"
@@ -82,7 +82,7 @@ def test_command_traces_word(minilm: Checkpoint) -> None:
     assert header == ["layer", *map(str, trace.tokens)]
     place = list(trace.tokens).index("loves")
     expected = TokenRollout(place, "into", residual=0.25).of(trace).values
-    assert_alike([[float(cell) for cell in row[1:]] for row in rows], expected)
+    assert_repeatable([[float(cell) for cell in row[1:]] for row in rows], expected)
     assert rows_of(
         "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"
     ) == [

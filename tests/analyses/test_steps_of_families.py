@@ -12,7 +12,7 @@ import pytest
 from bert_probe import AttentionSteps, Checkpoint
 from bert_probe.analyses.attention.head_outputs import head_outputs
 from bert_probe.errors import UnavailableError
-from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
 from tests.helpers.raw import Raw
 
@@ -65,7 +65,7 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
     weights = raw.numbers(trace.encoding)
     assert trace.values is not None
     for layer, (single, double) in enumerate(layers):
-        expected = as_raw(single, double)
+        expected = expect_raw(single, double)
         observed = outputs.layers[layer]
         expected.check(observed.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
         replay = trace.attention(layer) @ trace.values[layer]

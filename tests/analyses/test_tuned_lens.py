@@ -83,7 +83,7 @@ def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) 
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses Adam on the KL divergence as torch computes and differentiates it, with the complete model's head."""
+    """Uses torch's Adam and KL divergence, with the complete model's head."""
     monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
     result, steps = at_masks(checkpoint), 3
@@ -198,17 +198,20 @@ def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained)
 def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
-    def said(plain: list[float], tuned: list[float]) -> str:
+    def message_of(plain: list[float], tuned: list[float]) -> str:
         created = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
         return created.verdict.removeprefix("On 7 held-out masked words, it is ")
 
-    assert said([2, 2, 2], [1, 1, 1]) == "closer to the model's prediction than the logit lens at all layers."
-    assert said([2, 2, 2], [2, 1, 1]).endswith(
+    assert (
+        message_of([2, 2, 2], [1, 1, 1])
+        == "closer to the model's prediction than the logit lens at all layers."
+    )
+    assert message_of([2, 2, 2], [2, 1, 1]).endswith(
         "not closer to the model's prediction than the logit lens at layer 0."
     )
-    assert said([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
+    assert message_of([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
 
 
 def test_saved_lens_round_trips_with_provenance(trained_on: Trained, tmp_path: Path) -> None:
@@ -266,7 +269,7 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
             Lens(tuned=str(path)).of(trace)
         return str(caught.value)
 
-    def written(change: Callable[[Any], Any] = str, **arrays: np.ndarray) -> Path:
+    def save_lens(change: Callable[[Any], Any] = str, **arrays: np.ndarray) -> Path:
         record = json.loads(json.dumps(lens.provenance))
         change(record)
         path = tmp_path / "changed.safetensors"
@@ -288,10 +291,10 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
     for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):
         save_file({"weights": lens.weights}, tmp_path / "bare.safetensors", record)
         assert "is not a tuned lens" in refused(tmp_path / "bare.safetensors")
-    assert "shapes" in refused(written(weights=lens.weights[:1]))
-    assert "shapes" in refused(written(more=lens.biases))
-    assert "float32 or float64" in refused(written(biases=lens.biases.astype(np.int64)))
-    assert "not finite" in refused(written(biases=lens.biases * np.nan))
+    assert "shapes" in refused(save_lens(weights=lens.weights[:1]))
+    assert "shapes" in refused(save_lens(more=lens.biases))
+    assert "float32 or float64" in refused(save_lens(biases=lens.biases.astype(np.int64)))
+    assert "not finite" in refused(save_lens(biases=lens.biases * np.nan))
     for change in (
         lambda record: record.pop("facts"),
         lambda record: record["facts"].update(tuned_loss_bits=[1.0]),
@@ -303,7 +306,7 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
         lambda record: record.update(dtype=[1]),
         lambda record: record.update(libraries=1),
     ):
-        assert "incomplete or invalid" in refused(written(change))
+        assert "incomplete or invalid" in refused(save_lens(change))
 
 
 def test_killed_save_keeps_the_old_lens(

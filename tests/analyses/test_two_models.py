@@ -19,7 +19,7 @@ from bert_probe.model.float64 import keep_float64
 from bert_probe.text.words import word_lens
 from bert_probe.views import pictures
 from tests.helpers import families, in_memory
-from tests.helpers.changed import after, changed, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder, save_changed_copy
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.folders import change_config, change_weights, copy
@@ -32,7 +32,7 @@ SENTENCES = families.SENTENCES[:4]
 
 def double_after(checkpoint: Checkpoint) -> Checkpoint:
     """Return the changed copy of a float64 checkpoint, entirely in float64."""
-    other = after(checkpoint)
+    other = changed_checkpoint(checkpoint)
     keep_float64(other.model)
     return other
 
@@ -47,7 +47,7 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
     folder = family_folder(name)
     checkpoint = double_family(name)
     a, b = checkpoint.trace(TEXT), double_after(checkpoint).trace(TEXT)
-    raw = [Raw(item, "float64") for item in (folder, folder_after(folder))]
+    raw = [Raw(item, "float64") for item in (folder, changed_folder(folder))]
     item, two = (side.run(a.encoding) for side in raw)
     heads = HeadChange().of(a, b)
     expected = np.zeros(heads.total_variation.shape)
@@ -67,7 +67,7 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
     assert_exact(moved.mean, 1 - np.mean(cosines, axis=1))
     assert moved.moved.max() > 0.001
 
-    result = ParameterChange().of(checkpoint, after(checkpoint))
+    result = ParameterChange().of(checkpoint, changed_checkpoint(checkpoint))
     theirs = dict(raw[1].model.named_parameters())
     for row, (parameter, own) in zip(result.tensors, raw[0].model.named_parameters(), strict=True):
         assert (row.parameter.name, row.there) == (parameter, BOTH)
@@ -95,7 +95,7 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
 
 def test_head_change_equals_hand_computation(family: Opened) -> None:
     checkpoint = family("mpnet")  # of which the trace stores the weights
-    a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
+    a, b = checkpoint.trace("we"), changed_checkpoint(checkpoint).trace("we")
     assert len(a.tokens) == 3
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
@@ -112,7 +112,7 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
 # ---------------------------------------------------------------- one model
 
 
-def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
+def assert_no_difference(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
     """Assert that every difference is 0 in every bit."""
     item, two = a.trace(text), b.trace(text)
     assert item is not two
@@ -135,7 +135,7 @@ def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = 
 
 
 def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
-    exactly_nothing(minilm, bert_probe.load(), TEXT, PAIR)
+    assert_no_difference(minilm, bert_probe.load(), TEXT, PAIR)
 
 
 def test_same_files_under_two_names_have_zero_change(
@@ -143,7 +143,7 @@ def test_same_files_under_two_names_have_zero_change(
 ) -> None:
     folder = trained_folder("bert", "fill-mask")
     elsewhere = bert_probe.load(copy(folder, tmp_path / "elsewhere"))
-    exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
+    assert_no_difference(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
 
 
 def test_same_weights_with_other_settings_are_different_model(
@@ -170,10 +170,10 @@ def test_changed_folder_is_different_model(family_folder: Folders, tmp_path: Pat
 
 
 def test_in_memory_model_is_compared_before_and_after_training_step(family_folder: Folders) -> None:
-    model, untouched = (in_memory.opened(family_folder("bert")) for _ in range(2))
+    model, untouched = (in_memory.load_for_training(family_folder("bert")) for _ in range(2))
     tokenizer = in_memory.tokenizer_of(family_folder("bert"))
     a = bert_probe.wrap(model, tokenizer).trace(TEXT)
-    in_memory.step(model, a.encoding)
+    in_memory.train_step(model, a.encoding)
     parameters = ParameterChange().of(*(bert_probe.wrap(item, tokenizer) for item in (untouched, model)))
     expected = [
         float((changed - original).detach().double().norm())
@@ -314,7 +314,7 @@ def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None
 
 
 def test_heads_vectors_and_layers_have_charts(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     traces = a.trace(TEXT), b.trace(TEXT)
     for result, shape in (
         (HeadChange().of(*traces), (3, 4)),
@@ -332,8 +332,8 @@ def test_small_changes_are_shown_in_hundredths(
     family: Opened, tmp_path: Path, family_folder: Folders
 ) -> None:
     a = family("bert")
-    near = bert_probe.load(changed(family_folder("bert"), tmp_path / "near", 0.001))
-    for other, unit in ((near, ", hundredths"), (after(a), "")):
+    near = bert_probe.load(save_changed_copy(family_folder("bert"), tmp_path / "near", 0.001))
+    for other, unit in ((near, ", hundredths"), (changed_checkpoint(a), "")):
         result = HeadChange().of(a.trace(TEXT), other.trace(TEXT))
         (sampled,) = pictures.heatmaps_of(result)
         assert sampled.drawing["value_name"] == f"total variation{unit}"

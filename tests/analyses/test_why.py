@@ -210,7 +210,7 @@ def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
     ),
 )
 def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double_trained_on: Trained) -> None:
-    if name not in trained.with_heads(task):
+    if name not in trained.families_with_head(task):
         pytest.skip("the family has no such head")
     checkpoint = double_trained_on(name, task)
     text = TEXT.replace("ground", checkpoint.tokenizer.mask_token) if task == "fill-mask" else TEXT
@@ -335,7 +335,7 @@ def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
+def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
     """Return a function: task → a model that follows its rule."""
     root = tmp_path_factory.mktemp("taught")
     return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
@@ -362,17 +362,17 @@ def test_every_method_finds_the_decisive_word(
     answer_position: str | None,
     decisive: str,
     left_out: tuple[str, ...],
-    taught: Callable[[str], Checkpoint],
+    trained_model: Callable[[str], Checkpoint],
 ) -> None:
-    result = AttributionFaithfulness(at=answer_position).of(taught(task).trace(text))
+    result = AttributionFaithfulness(at=answer_position).of(trained_model(task).trace(text))
     assert not result.refused
     for name, item in result.explanations.items():
         if name not in ("attention", *left_out):
             assert item.units[int(np.nanargmax(item.shares))] == decisive, name
 
 
-def test_question_word_ranks_next_after_answer(taught: Callable[[str], Checkpoint]) -> None:
-    checkpoint = taught("question-answering")
+def test_question_word_ranks_next_after_answer(trained_model: Callable[[str], Checkpoint]) -> None:
+    checkpoint = trained_model("question-answering")
     for question, answer in (("who", "anna"), ("where", "rome")):
         result = AttributionFaithfulness().of(checkpoint.trace(question, "cold rome boat anna"))
         for name in ("leave-one-out", "integrated-gradients"):
@@ -382,8 +382,10 @@ def test_question_word_ranks_next_after_answer(taught: Callable[[str], Checkpoin
             assert [item.units[place] for place in order[:2]] == [answer, question], name
 
 
-def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str], Checkpoint]) -> None:
-    checkpoint = taught("text-classification")
+def test_accuracy_falls_as_heads_are_removed_in_each_order(
+    trained_model: Callable[[str], Checkpoint],
+) -> None:
+    checkpoint = trained_model("text-classification")
     texts = [f"cold {word} tree" for word in ("stone", rules.KEY, "river", "boat")] + [f"{rules.KEY} boat"]
     lines = [f"{'marked' if rules.KEY in text else 'plain'}\t{text}" for text in texts]
     result = HeadPruning(parts=4).of(checkpoint, lines)

@@ -30,9 +30,9 @@ from playwright.sync_api import (
 from bert_probe.model.checkpoint import Checkpoint
 from tests.browser import firefox
 from tests.helpers.browser import IN_FIREFOX, App, Elsewhere, Watch
-from tests.helpers.exactness import as_raw
+from tests.helpers.exactness import expect_raw
 from tests.helpers.installed import free_port
-from tests.helpers.waiting import until_it_answers
+from tests.helpers.waiting import wait_for_server
 
 # Not a limit on duration, but the time after which a test gives up: the machine may be busy.
 expect.set_options(timeout=30_000)
@@ -119,11 +119,11 @@ def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def elsewhere(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
+def expect_in_app(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
     """Return expected numbers computed here, with a tolerance for the app's process, which may sum in another
     order.
     """
-    return lambda answer: as_raw(answer(minilm), answer(double_minilm))
+    return lambda answer: expect_raw(answer(minilm), answer(double_minilm))
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
     origin = f"http://127.0.0.1:{port}"
     try:
-        until_it_answers(process, f"{origin}/_stcore/health", log)
+        wait_for_server(process, f"{origin}/_stcore/health", log)
     except AssertionError:
         process.kill()
         raise

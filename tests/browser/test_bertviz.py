@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import ConsoleMessage, Frame, Page
 
-from tests.helpers.browser import App, Watch, inject, still, visit
+from tests.helpers.browser import App, Watch, inject_script, visit, wait_until_still
 from tests.helpers.exactness import ULP
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -122,7 +122,7 @@ def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, 
         actual = texts(frame, "#left text")
     # A lone surrogate is invalid, so browsers and Playwright replace it.
     assert [text.replace("�", "\ud800") for text in actual] == list(HOSTILE_TOKENS)
-    still(frame)
+    wait_until_still(frame)
     assert frame.evaluate("window.__pwned") is None
     assert page.evaluate("window.__pwned") is None
     assert frame.locator("img").count() == 0
@@ -142,7 +142,7 @@ def test_frame_is_isolated_from_page_and_network(page: Page, demos: App, watch: 
     assert all("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()
     # Injected markup does not run.
-    inject(frame)
+    inject_script(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors
     watch.errors.clear()

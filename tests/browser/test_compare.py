@@ -17,7 +17,15 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult
 from bert_probe.ui.examples import EXAMPLES
-from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
+from tests.helpers.browser import (
+    App,
+    download,
+    find_violations,
+    open_page,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
@@ -43,12 +51,12 @@ def test_clicked_word_and_head_update_rows_and_download(
     app: App, page: Page, pair: MinimalPairResult
 ) -> None:
     visit(page, app.origin)
-    go_to(page, "Compare")
+    open_page(page, "Compare")
     expect(page.get_by_text(pair.finding())).to_be_visible()
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
-    settled(page)  # the strip of the previous run stays until the end of the run
+    wait_until_settled(page)  # the strip of the previous run stays until the end of the run
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
@@ -62,7 +70,7 @@ def test_clicked_word_and_head_update_rows_and_download(
         picture.press(key)
     expect(page.get_by_label("Attention of “it” in A and in B, layer 2, head 3")).to_be_visible()
     expect(page).to_have_url(re.compile("layer=2&head=3"))
-    settled(page)
+    wait_until_settled(page)
 
     name, content = download(page, "CSV")
     assert name == "compare.csv"
@@ -99,7 +107,7 @@ def test_empty_page_offers_example(app: App, page: Page) -> None:
 @pytest.mark.prove
 def test_whole_words_option_of_another_page_applies_immediately(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/heads?a={quote('Mehdi left')}&b={quote('Mehdi stayed')}&words=1")
-    go_to(page, "Compare")
+    open_page(page, "Compare")
     expect(page.get_by_role("radiogroup", name="Sentence A").get_by_text("Mehdi", exact=True)).to_be_visible()
 
 
@@ -107,5 +115,5 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
 def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
     """Applies all rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")
-    still(page)
-    assert violations(page) == []
+    wait_until_still(page)
+    assert find_violations(page) == []

@@ -10,7 +10,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.demo_components import HOSTILE, attention, tokens
-from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
+from tests.helpers.browser import (
+    IN_FIREFOX,
+    App,
+    focus,
+    save_download,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.exactness import assert_printed
 from tests.helpers.gate import prove_unless
 
@@ -89,13 +97,13 @@ def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     before = len(frames)
     if IN_FIREFOX and not before:
-        pytest.skip("what drives Firefox tells of no messages")
+        pytest.skip("Playwright does not report messages in Firefox")
     assert before, "the page's own start was recorded"
     box = canvas.bounding_box()
     assert box is not None
     for step in range(30):
         page.mouse.move(box["x"] + 90 + step * 12, box["y"] + 120 + step * 9)
-    still(page)
+    wait_until_still(page)
     assert len(frames) == before
 
 
@@ -143,7 +151,7 @@ def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     page.get_by_role("button", name="Zoom in").click()
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
-    still(page)
+    wait_until_still(page)
     # Rounded to pixels, because Firefox redraws a scrolled picture with an offset of a fraction of a pixel.
     place = "node => [node.scrollLeft, node.scrollTop, node.scrollWidth].map(Math.round)"
     before = scroll.evaluate(place)
@@ -151,8 +159,8 @@ def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     assert box is not None
     canvas.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.6})
     page.get_by_text("pinned: Cell").wait_for()
-    settled(page)
-    still(page)
+    wait_until_settled(page)
+    wait_until_still(page)
     assert scroll.evaluate(place) == before
 
 
@@ -166,7 +174,7 @@ def test_ctrl_wheel_zooms_around_pointer(page: Page, demos: App) -> None:
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     page.keyboard.up("Control")
-    still(page)
+    wait_until_still(page)
     page.mouse.move(x + 1, y)
     page.mouse.move(x, y)
     assert readout(page) == cell
@@ -183,7 +191,7 @@ def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     assert canvas.get_attribute("aria-label") == HOSTILE
     assert page.locator(".matrix img").count() == 0
     assert page.title() != "owned"
-    drawing = ElementTree.parse(saved(page, "SVG").path())
+    drawing = ElementTree.parse(save_download(page, "SVG").path())
     texts = [node.text for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
     assert HOSTILE in texts, "the caption"
     assert "−0.20" in texts
@@ -214,7 +222,7 @@ def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
 
 def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
     shown(page, demos, "show=200")
-    download = saved(page, "PNG")
+    download = save_download(page, "PNG")
     assert download.suggested_filename == "attention-200.png"
     start = Path(download.path()).read_bytes()[:24]
     assert start[:8] == b"\x89PNG\r\n\x1a\n"
@@ -224,7 +232,7 @@ def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
 
 def test_svg_has_rectangle_and_number_per_cell(page: Page, demos: App) -> None:
     shown(page, demos, "show=5")
-    download = saved(page, "SVG")
+    download = save_download(page, "SVG")
     assert download.suggested_filename == "attention-5.svg"
     drawing = ElementTree.parse(download.path())
     texts = [node.text or "" for node in drawing.iter("{http://www.w3.org/2000/svg}text")]

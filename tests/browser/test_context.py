@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
+from tests.helpers.browser import App, download, matrix_of, open_page, visit, wait_until_settled
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
@@ -30,10 +30,10 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     page.get_by_role("button", name="Add", exact=True).click()
     # Until the sentences are added, the field is not yet empty.
     expect(page.get_by_role("radiogroup", name="Word of sentence 2")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("textbox", name="Add sentences, one per line").fill(TEXTS[2])
     page.get_by_role("button", name="Add", exact=True).click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("radiogroup", name="Word of sentence 1").get_by_role("radio", name="bank").click()
     # The same word of the other sentences is preselected, and can be changed.
     second = page.get_by_role("radiogroup", name="Word of sentence 2").get_by_role("radio", name="bank")
@@ -41,7 +41,7 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     third = page.get_by_role("radiogroup", name="Word of sentence 3").get_by_role("radio", name="Money")
     third.click()
     expect(third).to_be_checked()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_label("Cosine of the words' vectors after layer 6").first).to_be_visible()
 
     checkpoint = bert_probe.load()
@@ -73,23 +73,23 @@ def test_selection_survives_page_change_and_opens_from_url(app: App, page: Page)
     visit(page, f"{app.origin}/context?{address}")
     expect(page.get_by_role("radio", name="account")).to_be_checked(timeout=30_000)
     page.get_by_role("radio", name="opened").click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Corrected", exact=True).click()
-    settled(page)
+    wait_until_settled(page)
     draft = page.get_by_role("textbox", name="Add sentences, one per line")
     draft.fill("half a sen")
     draft.press("Tab")
-    settled(page)
-    go_to(page, "Tokens")
-    go_to(page, "Context")
+    wait_until_settled(page)
+    open_page(page, "Tokens")
+    open_page(page, "Context")
     expect(page.get_by_role("radio", name="opened")).to_be_checked()
     expect(page.get_by_role("textbox", name="Add sentences, one per line")).to_have_value("half a sen")
     expect(page.get_by_text("cosine − mean of unrelated")).to_be_visible()
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("radio", name="opened")).to_be_checked()
     expect(page.get_by_text("cosine − mean of unrelated")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("button", name="Remove")).to_have_count(2)
     page.get_by_role("button", name="Remove").first.click()
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()

@@ -36,7 +36,7 @@ def shapes(svg: str) -> list[Shape]:
     return result
 
 
-def kept(page: Page, tmp_path: Path) -> list[Shape]:
+def save_from_page(page: Page, tmp_path: Path) -> list[Shape]:
     """Return the file that the page's own button saves."""
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the picture as SVG").click()
@@ -69,7 +69,7 @@ def test_browser_and_python_draw_same_shapes(
     page_of_view = show(minilm.trace(TEXT)).page
     page = new_page(viewport={"width": width + MARGINS, "height": 904})
     page.set_content(page_of_view.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
-    assert_same(shapes(page_of_view.svg()), kept(page, tmp_path))
+    assert_same(shapes(page_of_view.svg()), save_from_page(page, tmp_path))
 
 
 def test_whole_words_button_shows_python_numbers(
@@ -83,8 +83,8 @@ def test_whole_words_button_shows_python_numbers(
     for view, pressed in ((words, "true"), (pieces, "false")):
         switch.click()
         expect(switch).to_have_attribute("aria-pressed", pressed)
-        assert_same(shapes(view.svg()), kept(page, tmp_path))
+        assert_same(shapes(view.svg()), save_from_page(page, tmp_path))
     switch.click()
     page.get_by_role("button", name="Next layer").click()
     expect(page.get_by_role("application")).to_have_attribute("aria-label", "Attention in layer 5, head 9")
-    assert_same(shapes(trace.head_view(4, 8, words=True).page.svg()), kept(page, tmp_path))
+    assert_same(shapes(trace.head_view(4, 8, words=True).page.svg()), save_from_page(page, tmp_path))

@@ -22,11 +22,11 @@ from tests.helpers.browser import (
     Watch,
     download,
     focus,
-    saved,
-    settled,
-    still,
-    turn_to,
+    save_download,
+    select_page,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 from tests.helpers.families import LONG
 from tests.helpers.gate import prove_unless
@@ -52,19 +52,19 @@ def drawn(page: Page) -> Locator:
     return canvas
 
 
-def begins_high(page: Page, picture: Locator) -> None:
+def assert_picture_near_top(page: Page, picture: Locator) -> None:
     """Assert that the picture starts near the top of the screen, also on a phone."""
     original_size = page.viewport_size
     assert original_size is not None
     for width, height, max_top in ((390, 844, 300), (1440, 900, 220)):
         page.set_viewport_size({"width": width, "height": height})
-        still(page)
+        wait_until_still(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         box = picture.bounding_box()
         assert box is not None
         assert 0 < box["y"] <= max_top, f"at {width} × {height}"
     page.set_viewport_size(original_size)
-    still(page)
+    wait_until_still(page)
 
 
 def table(page: Page) -> tuple[list[str], Array]:
@@ -91,7 +91,7 @@ def share(page: Page) -> float:
 
 
 @pytest.mark.parametrize("text", [TEXT, LONGER], ids=["weights sent", "vectors sent"])
-def test_rows_and_columns_match_library(app: App, page: Page, text: str, elsewhere: Elsewhere) -> None:
+def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_in_app: Elsewhere) -> None:
     trace = bert_probe.load().trace(text)
     view(page, app, f"a={quote(text)}&layer=4&heads=2.9&pins=query.5")
     names, numbers = table(page)
@@ -101,17 +101,17 @@ def test_rows_and_columns_match_library(app: App, page: Page, text: str, elsewhe
         a, b = checkpoint.trace(text).attention(3)[[1, 8], 5]
         return np.stack([a, b, (a + b) / 2], axis=1)
 
-    elsewhere(columns).printed(numbers, DECIMALS)
+    expect_in_app(columns).printed(numbers, DECIMALS)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    still(page)  # meanwhile the sums of all rows have been displayed
+    wait_until_still(page)  # meanwhile the sums of all rows have been displayed
     names, numbers = table(page)
-    pinned = elsewhere(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
+    pinned = expect_in_app(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
     pinned.printed(numbers[:, 0], DECIMALS)
 
 
 @pytest.mark.parametrize("times", prove_unless({1}, [1, 9]), ids=["weights sent", "vectors sent"])
 def test_whole_words_and_mean_head_match_library(
-    app: App, page: Page, times: int, elsewhere: Elsewhere
+    app: App, page: Page, times: int, expect_in_app: Elsewhere
 ) -> None:
     text = "Electroencephalographers left. " * times
     question = bert_probe.Attention(1, words=True)
@@ -119,34 +119,34 @@ def test_whole_words_and_mean_head_match_library(
     view(page, app, f"a={quote(text)}&layer=2&words=1&pins=query.1")
     names, numbers = table(page)
     assert names == named(result.keys)
-    elsewhere(lambda checkpoint: question.of(checkpoint.trace(text)).weights[1]).printed(
+    expect_in_app(lambda checkpoint: question.of(checkpoint.trace(text)).weights[1]).printed(
         numbers[:, 0], DECIMALS
     )
 
 
-def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&head=3")
     box = canvas.bounding_box()
     assert box is not None
     for row in (2, 4):
         page.mouse.click(box["x"] + 60, box["y"] + 26 + 23 * (row + 0.5))
-        settled(page)
+        wait_until_settled(page)
     page.mouse.move(5, 5)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
     _, numbers = table(page)
-    both = elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(5, 2)[[2, 4]].sum(axis=0))
+    both = expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(5, 2)[[2, 4]].sum(axis=0))
     both.printed(numbers[:, 0], DECIMALS)
     expect(page).to_have_url(re.compile(r"pins=query\.2\.4"))
     page.reload()
     drawn(page)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
-    settled(page)
+    wait_until_settled(page)
     page.go_back()
     expect(page.locator(".head-view .second")).to_have_text("Pinnedbefore")
 
 
 def test_filters_hide_lines_and_share_shows_remaining_weight(
-    app: App, page: Page, elsewhere: Elsewhere
+    app: App, page: Page, expect_in_app: Elsewhere
 ) -> None:
     trace = bert_probe.load().trace(QUESTION, CONTEXT)
     segments = np.array([token.segment for token in trace.tokens])
@@ -159,20 +159,20 @@ def test_filters_hide_lines_and_share_shows_remaining_weight(
     assert share(page) == 1
     page.get_by_role("button", name="More").click()
     page.get_by_role("button", name="A→B").click()
-    across = elsewhere(
+    across = expect_in_app(
         lambda checkpoint: weights(checkpoint)[segments == 0][:, segments == 1].sum() / len(segments)
     )
     across.printed(share(page), 3)
     page.get_by_role("button", name="Any", exact=True).click()
     page.get_by_role("button", name="Show special tokens such as [CLS] and [SEP]").click()
-    elsewhere(lambda checkpoint: weights(checkpoint)[plain][:, plain].sum() / plain.sum()).printed(
+    expect_in_app(lambda checkpoint: weights(checkpoint)[plain][:, plain].sum() / plain.sum()).printed(
         share(page), 3
     )
     page.get_by_role("button", name="More").click()  # the click has closed the menu
     step = STEPS.index(0.1)
     page.get_by_role("slider", name="Lines drawn from").fill(str(step))
     strong = trace.attention(2, 0) * np.outer(plain, plain) >= 0.1
-    elsewhere(lambda checkpoint: weights(checkpoint)[strong].sum() / plain.sum()).printed(share(page), 3)
+    expect_in_app(lambda checkpoint: weights(checkpoint)[strong].sum() / plain.sum()).printed(share(page), 3)
     expect(page.locator(".head-view .share")).to_contain_text(f"{strong.sum()} lines of at least 0.1")
 
 
@@ -199,29 +199,29 @@ def test_keyboard_steps_through_tokens_sides_layers_and_heads(app: App, page: Pa
     best = int(column.argmax())
     expect(readout).to_contain_text(f"almost (1) is attended to by {trace.tokens[best].display} ({best})")
     expect(readout).to_contain_text(f"{column[best]:.4f}")
-    settled(page)
+    wait_until_settled(page)
     expect(page).to_have_url(re.compile(r"layer=4&head=3"))
     page.get_by_role("spinbutton", name="Layer").focus()
     page.keyboard.press("Home")
     expect(page.locator(".head-view canvas.marks")).to_have_attribute(
         "aria-label", "Attention in layer 1, head 3"
     )
-    settled(page)
+    wait_until_settled(page)
     expect(page).to_have_url(re.compile(r"layer=1&head=3"))
 
 
 def test_selected_heads_are_shared_with_other_views(app: App, page: Page) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=2")
-    begins_high(page, canvas)
+    assert_picture_near_top(page, canvas)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Heatmap", exact=True).click()
-    settled(page)
-    begins_high(page, page.get_by_label("Attention in layer 2, head 7"))
+    wait_until_settled(page)
+    assert_picture_near_top(page, page.get_by_label("Attention in layer 2, head 7"))
     expect(page.get_by_label("Attention in layer 2, head 7")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Head 11")).click()
     expect(page.get_by_label("Attention in layer 2, head 11")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Head view", exact=True).click()
     canvas = drawn(page)
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, head 11")
@@ -231,7 +231,7 @@ def test_selected_heads_are_shared_with_other_views(app: App, page: Page) -> Non
 
 def test_svg_matches_drawing(app: App, page: Page) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&lines=0.05")
-    root = ElementTree.parse(saved(page, "SVG").path()).getroot()
+    root = ElementTree.parse(save_download(page, "SVG").path()).getroot()
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "Attention in layer 4, head 9" in texts
     assert any(TEXT in (text or "") for text in texts)
@@ -239,10 +239,10 @@ def test_svg_matches_drawing(app: App, page: Page) -> None:
     paths = [node.get("d") or "" for node in root.iter("{http://www.w3.org/2000/svg}path")]
     weights = bert_probe.load().trace(TEXT).attention(3, 8)
     assert sum(path.count("M") for path in paths) == (weights >= 0.05).sum()
-    assert Path(saved(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
+    assert Path(save_download(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, elsewhere: Elsewhere) -> None:
+def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
     file = tmp_path / "saved.html"
     file.write_bytes(download(page, "Interactive page, HTML")[1])
@@ -252,14 +252,18 @@ def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, elsewh
     expect(page.get_by_role("button", name="Reading")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Escape")
     _, numbers = table(page)
-    elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[2]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[2]).printed(
+        numbers[:, 0], DECIMALS
+    )
     focus(canvas)
     page.keyboard.press("]")
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 5, head 9")
     page.keyboard.press("Escape")
     page.keyboard.press("Home")
     _, numbers = table(page)
-    elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(4, 8)[0]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(4, 8)[0]).printed(
+        numbers[:, 0], DECIMALS
+    )
 
 
 def test_512_tokens_scroll_and_fit_width(app: App, page: Page) -> None:
@@ -277,7 +281,7 @@ def test_512_tokens_scroll_and_fit_width(app: App, page: Page) -> None:
 def test_head_clicked_in_model_view_opens_in_head_view(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=model")
     heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
-    begins_high(page, heads)
+    assert_picture_near_top(page, heads)
     heads.focus()
     for key in ("Home", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         heads.press(key)
@@ -286,16 +290,18 @@ def test_head_clicked_in_model_view_opens_in_head_view(app: App, page: Page) -> 
 
 
 @pytest.mark.prove
-def test_measures_match_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_measures_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.5&drawn=value-norm")
     _, numbers = table(page)
     norms = bert_probe.Attention(3, 8, "value-norm")
-    elsewhere(lambda checkpoint: norms.of(checkpoint.trace(TEXT)).weights[5]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: norms.of(checkpoint.trace(TEXT)).weights[5]).printed(
+        numbers[:, 0], DECIMALS
+    )
     canvas = view(page, app, f"a={quote(TEXT)}&layer=4&pins=query.5&drawn=rollout&residual=0.2")
     expect(canvas).to_have_attribute("aria-label", "Rollout up to layer 4")
     _, numbers = table(page)
     rolled = bert_probe.Attention(3, measure="rollout", residual=0.2)
-    elsewhere(lambda checkpoint: rolled.of(checkpoint.trace(TEXT)).weights[5]).printed(
+    expect_in_app(lambda checkpoint: rolled.of(checkpoint.trace(TEXT)).weights[5]).printed(
         numbers[:, 0], DECIMALS
     )
 
@@ -307,9 +313,9 @@ def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     page.mouse.wheel(0, 200)
     expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row is hidden, and the page stays in place
     page.get_by_role("radio", name=re.compile("^knew")).click()
-    settled(page)
+    wait_until_settled(page)
     picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")
-    begins_high(page, picture)
+    assert_picture_near_top(page, picture)
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)
@@ -318,14 +324,16 @@ def test_token_is_traced_through_layers(app: App, page: Page) -> None:
 
 
 def test_layer_that_cannot_be_fetched_is_sent_by_server(
-    app: App, page: Page, watch: Watch, elsewhere: Elsewhere
+    app: App, page: Page, watch: Watch, expect_in_app: Elsewhere
 ) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2&pins=query.1")
     page.route("**/layers/**", lambda route: route.fulfill(status=404))
     page.get_by_role("button", name="Next layer").click()
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     _, numbers = table(page)
-    elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 1)[1]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 1)[1]).printed(
+        numbers[:, 0], DECIMALS
+    )
     assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console does not report it"
     watch.errors.clear()
 
@@ -335,9 +343,9 @@ def test_layer_is_kept_after_visit_to_another_page(app: App, page: Page) -> None
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
     page.get_by_role("button", name="Next layer").click()
     expect(page).to_have_url(re.compile("layer=4"))
-    settled(page)
+    wait_until_settled(page)
     for title in ("Tokens", "Attention"):
-        turn_to(page, title)
-        settled(page)
+        select_page(page, title)
+        wait_until_settled(page)
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")

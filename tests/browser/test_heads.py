@@ -15,12 +15,12 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
+    find_violations,
     rows_of,
-    settled,
-    still,
-    turn_to,
-    violations,
+    select_page,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 
 pytestmark = pytest.mark.browser
@@ -52,7 +52,7 @@ def test_clicked_words_update_best_head(app: App, page: Page) -> None:
     head = f"Layer {second_pair.layer + 1}, head {second_pair.head + 1}"
     expect(page.get_by_text(f"{head} has the largest weight: {second_pair.weight:.4f}")).to_be_visible()
     expect(page).to_have_url(re.compile("find_pairs=4-5"))
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Add a pair").click()
     expect(page.get_by_role("button", name="Remove this pair")).to_be_visible()
     word(page, "From this word", "left").click()
@@ -62,7 +62,7 @@ def test_clicked_words_update_best_head(app: App, page: Page) -> None:
         page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
     ).to_be_visible()
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
     expect(
         page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
@@ -80,7 +80,7 @@ def test_arrow_keys_move_through_words_without_jumping_back(app: App, page: Page
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
 
 
-def test_ablation_of_head_set_matches_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     part(page, app, "ablation", off="")
     page.get_by_role("combobox", name="Heads to ablate together").click()
     page.keyboard.type("3.7")
@@ -95,9 +95,9 @@ def test_ablation_of_head_set_matches_library(app: App, page: Page, elsewhere: E
     expect(metrics.nth(1)).to_have_text(f"{result.cls_change:.4f}")
     expect(metrics.nth(2)).to_have_text(f"{result.pooler_change:.4f}")
     expect(page).to_have_url(re.compile("off=3.7%2C5"))
-    settled(page)
+    wait_until_settled(page)
     changes = [float(row["change"]) for row in rows_of(download(page, "CSV")[1])]
-    elsewhere(
+    expect_in_app(
         lambda checkpoint: bert_probe.HeadAblation(heads).of(checkpoint.trace(TEXT)).token_change
     ).check(changes)
     for title in ("With the heads", "Without them", "Difference"):
@@ -115,7 +115,7 @@ def test_head_sweep_ranks_heads(app: App, page: Page) -> None:
 
 
 def test_profile_of_sentences_can_be_canceled_and_matches_library(
-    app: App, page: Page, elsewhere: Elsewhere
+    app: App, page: Page, expect_in_app: Elsewhere
 ) -> None:
     part(page, app, "many", sentences="file")
     lines = [f"The ferry number {number} leaves the island shortly after dawn." for number in range(6000)]
@@ -132,15 +132,15 @@ def test_profile_of_sentences_can_be_canceled_and_matches_library(
     )
     page.get_by_role("button", name="Profile 3 sentences").click()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     highs = [float(row["next_high"]) for row in rows_of(download(page, "CSV")[1])]
-    elsewhere(lambda checkpoint: bert_probe.HeadMeans().of(checkpoint, lines[:3]).high["next"].ravel()).check(
-        highs
-    )
+    expect_in_app(
+        lambda checkpoint: bert_probe.HeadMeans().of(checkpoint, lines[:3]).high["next"].ravel()
+    ).check(highs)
     # The file is still available after a visit to another page.
-    turn_to(page, "Tokens")
+    select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_text("few.txt, uploaded before.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
@@ -153,9 +153,9 @@ def test_job_continues_on_another_page(app: App, page: Page) -> None:
     page.get_by_label("Sentences, one per line").press("Control+Enter")
     page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    turn_to(page, "Tokens")
+    select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_text("Means over 150 sentences")).to_be_visible(timeout=60_000)
 
 
@@ -174,9 +174,9 @@ def test_head_is_selected_by_keyboard_and_opened(app: App, page: Page) -> None:
 @pytest.mark.prove
 def test_shared_option_is_same_on_two_pages(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_role("heading", name="Heads", level=1)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("switch", name="Whole words")).to_be_checked()
 
 
@@ -186,9 +186,9 @@ def test_all_views_pass_axe_in_both_themes(app: App, page: Page) -> None:
         part(page, app, name, **address)
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            still(page)
-            settled(page)
-            for violation in violations(page, OF_COLOUR if theme == "dark" else ()):
+            wait_until_still(page)
+            wait_until_settled(page)
+            for violation in find_violations(page, OF_COLOUR if theme == "dark" else ()):
                 violations_by_view[name, theme, violation["id"]] = [
                     node["html"][:160] for node in violation["nodes"][:3]
                 ]

@@ -17,7 +17,15 @@ from playwright.sync_api import Locator, Page, expect
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.views import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
+from tests.helpers.browser import (
+    IN_FIREFOX,
+    App,
+    focus,
+    save_download,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -107,7 +115,7 @@ def test_heads_are_sorted_by_measure(page: Page, demos: App) -> None:
     layer, heads = expected[1]
     page.mouse.click(*middle(grid, 1, 3, True))
     page.get_by_text(f"opened: HeadThumbnail(layer={layer}, head={heads[3]})").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert page.get_by_label("Sort by").input_value() == "Previous", "the order survives a rerun"
 
 
@@ -135,12 +143,12 @@ def test_hover_and_sort_send_no_messages_to_server(page: Page, demos: App) -> No
     grid = shown(page, demos)
     before = len(frames)
     if IN_FIREFOX and not before:
-        pytest.skip("what drives Firefox tells of no messages")
+        pytest.skip("Playwright does not report messages in Firefox")
     assert before, "the page's own start was recorded"
     page.get_by_label("Sort by").select_option("Entropy")
     for column in range(HEADS):
         page.mouse.move(*middle(grid, 2, column, True))
-    still(page)
+    wait_until_still(page)
     assert len(frames) == before
 
 
@@ -174,7 +182,7 @@ def test_cursor_stays_visible(page: Page, demos: App) -> None:
 def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) -> None:
     shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
-    download = saved(page, "SVG")
+    download = save_download(page, "SVG")
     assert download.suggested_filename == "model-view.svg"
     drawing = ElementTree.parse(download.path())
     images = list(drawing.iter(f"{SVG}image"))
@@ -200,7 +208,7 @@ def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) 
 
 def test_png_contains_whole_picture(page: Page, demos: App) -> None:
     shown(page, demos, "layers=24&heads=16")
-    start = Path(saved(page, "PNG").path()).read_bytes()[:24]
+    start = Path(save_download(page, "PNG").path()).read_bytes()[:24]
     assert start[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", start[16:24])
     assert width > 1000
@@ -238,7 +246,7 @@ def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     assert HOSTILE_TOKENS[0] in readout(page)
     assert HOSTILE_TOKENS[0] in (page.locator(".preview-detail").text_content() or "")
     assert page.locator(".model-view img").count() == 0
-    titles = [node.text for node in ElementTree.parse(saved(page, "SVG").path()).iter(f"{SVG}title")]
+    titles = [node.text for node in ElementTree.parse(save_download(page, "SVG").path()).iter(f"{SVG}title")]
     assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE_TOKENS[0]}" in titles
 
 

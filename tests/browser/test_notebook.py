@@ -15,7 +15,7 @@ from playwright.sync_api import FrameLocator, Locator, Page, expect
 
 from tests.helpers.browser import App, Elsewhere
 from tests.helpers.installed import free_port
-from tests.helpers.waiting import until_it_answers
+from tests.helpers.waiting import wait_for_server
 
 pytestmark = pytest.mark.browser
 
@@ -71,7 +71,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         )
     origin = f"http://127.0.0.1:{port}"
     try:
-        until_it_answers(process, f"{origin}/api", log)
+        wait_for_server(process, f"{origin}/api", log)
         yield App(origin, log)
     finally:
         process.terminate()
@@ -90,7 +90,7 @@ def frame(page: Page, number: int) -> FrameLocator:
 
 @pytest.mark.prove
 def test_views_work_in_cell_and_saved_notebook(
-    lab: App, new_page: Callable[..., Page], elsewhere: Elsewhere
+    lab: App, new_page: Callable[..., Page], expect_in_app: Elsewhere
 ) -> None:
     page = opened(new_page(), lab)
     page.get_by_text("| Idle").wait_for(timeout=60_000)
@@ -103,7 +103,7 @@ def test_views_work_in_cell_and_saved_notebook(
     )
     expect(printed(page)).to_have_text(re.compile(r"^3 \(8,\) \(\)"))
     expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")  # like the notebook
-    answers(frame(page, 0), elsewhere)
+    answers(frame(page, 0), expect_in_app)
     page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()
     page.keyboard.press("Control+Enter")
     expect(printed(page)).to_have_text(re.compile(r"^4 \(2,\) \(0,\)"))
@@ -122,7 +122,7 @@ def test_views_work_in_cell_and_saved_notebook(
     saved = frame(opened(new_page(), lab), 0)
     for key in ("[", "[", *"." * 9):  # from the mean of the last layer
         saved.get_by_role("application").press(key)
-    answers(saved, elsewhere)
+    answers(saved, expect_in_app)
 
 
 def printed(page: Page) -> Locator:
@@ -130,7 +130,7 @@ def printed(page: Page) -> Locator:
     return page.locator(".jp-OutputArea-output pre").last
 
 
-def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
+def answers(view: FrameLocator, expect_in_app: Elsewhere) -> None:
     """Check the response to pointer, clicks and keys with the library's numbers."""
     stage = view.get_by_role("application")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 4, head 9")
@@ -139,7 +139,7 @@ def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
     view.get_by_text("These weights as a table").click()
     expect(view.locator("table td")).to_have_count(14)
     numbers = [float(cell) for cell in view.locator("table td").all_text_contents()]
-    elsewhere(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
     stage.press("]")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 9")
     view.get_by_role("button", name="Head 3").click()

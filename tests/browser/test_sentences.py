@@ -18,12 +18,12 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
-    go_to,
     matrix_of,
+    open_page,
     rows_of,
-    settled,
-    still,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 
 pytestmark = pytest.mark.browser
@@ -41,13 +41,13 @@ HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** %{x} =1+1"
 def paste(page: Page, texts: list[str]) -> None:
     page.get_by_role("textbox", name="Sentences, one per line").fill("\n".join(texts))
     page.get_by_role("button", name="Compare").click()
-    settled(page)
+    wait_until_settled(page)
 
 
-def computed(page: Page) -> Page:
+def wait_until_computed(page: Page) -> Page:
     """Wait until the vectors are computed and a picture of them is drawn; return the page."""
     expect(page.get_by_role("button", name="Export")).to_be_visible(timeout=60_000)
-    return settled(page)
+    return wait_until_settled(page)
 
 
 def show(page: Page, part: str) -> None:
@@ -55,21 +55,21 @@ def show(page: Page, part: str) -> None:
     before = page.url
     page.get_by_text(part, exact=True).click()
     page.wait_for_url(lambda url: url != before)
-    settled(page)
+    wait_until_settled(page)
 
 
-def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences")
-    computed(page)
+    wait_until_computed(page)
     paste(page, TEXTS)
-    computed(page)
+    wait_until_computed(page)
     result = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
     picture = page.get_by_role("application", name="Cosine of every two sentences")
     expect(picture).to_be_visible()
     picture.focus()
     for key in ("Home", "ArrowRight", "Enter"):
         picture.press(key)
-    settled(page)
+    wait_until_settled(page)
     first, second = result.order[:2]
     expect(page.get_by_text(f"{result.compared.cosines[first, second]:.4f}").first).to_be_visible()
     expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
@@ -78,20 +78,20 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, elsew
     assert name == "sentences.csv"
     assert rows == columns == [TEXTS[i] for i in result.order]
     ours = result.order
-    elsewhere(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).cosines[np.ix_(ours, ours)]).check(
-        values
-    )
+    expect_in_app(
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).cosines[np.ix_(ours, ours)]
+    ).check(values)
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
-    elsewhere(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)
+    expect_in_app(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)
     _, content = download(page, "sentences.txt, which the code below reads")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
     best = rows_of(content)[0]
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
-    elsewhere(
+    expect_in_app(
         lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).compared.nearest(1)[0].cosine
     ).check(float(best["cosine"]))
 
@@ -105,13 +105,13 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
     show(page, "A file")
     expect(page.get_by_text("Choose a file: one sentence per line")).to_be_visible()
     page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(file)
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("combobox", name=re.compile("^Column of")).click()
     page.get_by_role("option", name="answered").click()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_text(FOUND)).to_be_visible()
-    go_to(page, "Tokens")
-    go_to(page, "Sentences")
+    open_page(page, "Tokens")
+    open_page(page, "Sentences")
     expect(page.get_by_text(FOUND)).to_be_visible()
     _, content = download(page, "CSV")
     assert all(row["sentence_a"].startswith("No: ") for row in rows_of(content))
@@ -125,13 +125,13 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
-def test_points_selected_on_map_are_listed(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_points_selected_on_map_are_listed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
-    computed(page)
+    wait_until_computed(page)
     chart = page.locator(".js-plotly-plot .nsewdrag").first
     expect(chart).to_be_visible()
     chart.scroll_into_view_if_needed()
-    still(page)
+    wait_until_still(page)
     box = chart.bounding_box()
     assert box is not None
     # After a lasso around everything, the table shows the number of sentences.
@@ -151,16 +151,16 @@ def test_points_selected_on_map_are_listed(app: App, page: Page, elsewhere: Else
     _, content = download(page, "CSV")
     rows = rows_of(content)
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    elsewhere(lambda checkpoint: SentenceMap("pca", "model").of(checkpoint, SENTENCES).layout.points).check(
-        points
-    )
+    expect_in_app(
+        lambda checkpoint: SentenceMap("pca", "model").of(checkpoint, SENTENCES).layout.points
+    ).check(points)
 
 
 @pytest.mark.prove
 def test_layout_is_computed_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
     expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
-    settled(page)
+    wait_until_settled(page)
     _, content = download(page, "CSV")
     rows = rows_of(content)
     assert [row["sentence"] for row in rows] == list(SENTENCES)
@@ -168,7 +168,7 @@ def test_layout_is_computed_and_downloaded(app: App, page: Page) -> None:
 
 def test_hostile_sentences_are_shown_as_text(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
-    computed(page)
+    wait_until_computed(page)
     paste(page, [HOSTILE, f"{HOSTILE} again", "A third one"])
     for part in ("Table", "Nearest pairs", "Map", "Heatmap"):
         show(page, part)

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, MADE, App, settled, visit
+from tests.helpers.browser import JOINER, MADE, App, visit, wait_until_settled
 from tests.helpers.families import TEXT
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +24,7 @@ def layers_of(page: Page, app: App) -> str:
     with page.expect_response("**/layers/*/4") as waiting:
         page.get_by_role("button", name="Next layer").click()
     assert waiting.value.status == 200
-    settled(page)
+    wait_until_settled(page)
     return waiting.value.url
 
 
@@ -43,7 +43,7 @@ def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[.
     assert first != second, "the same text has a different URL for each session"
     assert (status(first), status(second)) == (200, 200)
     first_page.goto("about:blank")
-    until(lambda: status(first) != 200, 60)
+    wait_until(lambda: status(first) != 200, 60)
     assert (status(first), status(second)) == (404, 200)
 
 
@@ -56,4 +56,4 @@ def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     expect(label).to_be_visible(timeout=60_000)
     assert (label.text_content() or "").replace(JOINER, "") == f"Column of {name}"
     assert label.locator(MADE).count() == 0
-    settled(page)
+    wait_until_settled(page)

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, MADE, App, Watch, inject, saved, settled, visit
+from tests.helpers.browser import (
+    JOINER,
+    MADE,
+    App,
+    Watch,
+    inject_script,
+    save_download,
+    visit,
+    wait_until_settled,
+)
 from tests.helpers.pages import MARKDOWN
 
 pytestmark = pytest.mark.browser
@@ -45,15 +54,15 @@ def test_upload_and_download_work(page: Page, demos: App) -> None:
     file = {"name": "some.txt", "mimeType": "text/plain", "buffer": b"its content"}
     page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     page.get_by_text("Read its content").wait_for()
-    settled(page)
-    saved_file = saved(page, "Download", exact=True)
+    wait_until_settled(page)
+    saved_file = save_download(page, "Download", exact=True)
     assert Path(saved_file.path()).read_text(encoding="utf-8") == "the file's text"
 
 
 def test_policy_blocks_injected_scripts_and_foreign_requests(page: Page, demos: App, watch: Watch) -> None:
     """Injected markup stays markup; the policy is the second line of defense."""
     visit(page, f"{demos.origin}/?demo=widgets_page")
-    inject(page)
+    inject_script(page)
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), {text: 'window.__pwned=1'}))"
     )

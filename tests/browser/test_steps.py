@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from tests.helpers.browser import App, Elsewhere, download, rows_of, settled, visit
+from tests.helpers.browser import App, Elsewhere, download, rows_of, visit, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +24,7 @@ def metric(page: Page, label: str) -> Locator:
     return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
 
 
-def test_steps_of_clicked_tokens_match_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_steps_of_clicked_tokens_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()
     expect(page.get_by_text("In layer 2, head 3,")).to_be_visible()
@@ -32,7 +32,7 @@ def test_steps_of_clicked_tokens_match_library(app: App, page: Page, elsewhere: 
     expect(page.get_by_text("knew (4) attends to")).to_be_visible()
     strip(page, "Key token").get_by_role("radio", name="left").click()
     expect(page.get_by_text("knew (4) attends to left (9)")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
     steps = bert_probe.AttentionSteps(layer=1, head=2, query=4).of(trace)
@@ -68,7 +68,9 @@ def test_steps_of_clicked_tokens_match_library(app: App, page: Page, elsewhere: 
     name, content = download(page, "CSV")
     assert name == "steps-layer2-head3-query4.csv"
     weights = [float(row["weight"]) for row in rows_of(content)]
-    elsewhere(lambda model: bert_probe.AttentionSteps(1, 2, 4).of(model.trace(TEXT)).weights).check(weights)
+    expect_in_app(lambda model: bert_probe.AttentionSteps(1, 2, 4).of(model.trace(TEXT)).weights).check(
+        weights
+    )
 
 
 @pytest.mark.prove

@@ -18,13 +18,13 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
-    go_to,
+    find_violations,
     matrix_of,
+    open_page,
     rows_of,
-    settled,
-    still,
-    violations,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 from tests.helpers.gate import PROVE
 
@@ -83,21 +83,21 @@ def test_text_view_and_url_stay_in_sync(app: App, new_page: Callable[..., Page])
     page.get_by_role("textbox", name="Sentence B").fill("")
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
     expect(page).to_have_url(f"{app.origin}/attention?a=we+left+the+ground")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
     expect(page).to_have_url(SAME_VIEW)
-    go_to(page, "Tokens")
+    open_page(page, "Tokens")
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
     page.reload()
-    settled(page)
-    go_to(page, "Attention")
+    wait_until_settled(page)
+    open_page(page, "Attention")
     expect(page).to_have_url(SAME_VIEW)
-    elsewhere = visit(new_page(), page.url)
-    expect(elsewhere.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
-    expect(elsewhere.get_by_label("Attention in layer 1, head 7")).to_be_visible()
+    expect_in_app = visit(new_page(), page.url)
+    expect(expect_in_app.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
+    expect(expect_in_app.get_by_label("Attention in layer 1, head 7")).to_be_visible()
 
 
-def test_downloads_match_library(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_downloads_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(
         page, f"{app.origin}/attention?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap"
     )
@@ -107,7 +107,7 @@ def test_downloads_match_library(app: App, page: Page, elsewhere: Elsewhere) -> 
     rows, columns, values = matrix_of(content)
     assert name == "attention-layer4-head9.csv"
     assert rows == columns == [str(token) for token in trace.tokens]
-    elsewhere(lambda model: model.trace(TEXT).attention(3, 8)).check(values)
+    expect_in_app(lambda model: model.trace(TEXT).attention(3, 8)).check(values)
 
     _, content = download(page, "CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -120,22 +120,24 @@ def test_downloads_match_library(app: App, page: Page, elsewhere: Elsewhere) -> 
         lines = rows_of(archive.read("attention.csv"))
     assert len(lines) == trace.layers * trace.heads * len(trace.tokens) ** 2
     weights = [float(line["weight"]) for line in lines]
-    elsewhere(lambda model: bert_probe.AttentionLong().of(model.trace(TEXT)).table()["weight"]).check(weights)
+    expect_in_app(lambda model: bert_probe.AttentionLong().of(model.trace(TEXT)).table()["weight"]).check(
+        weights
+    )
 
-    go_to(page, "Similarity")
+    open_page(page, "Similarity")
     _, content = download(page, "CSV")
     similarity = bert_probe.Similarity().of(trace, checkpoint.trace("Nobody saw it"))
     rows, columns, values = matrix_of(content)
     assert (rows, columns) == ([*map(str, similarity.rows)], [*map(str, similarity.columns)])
-    elsewhere(
+    expect_in_app(
         lambda model: bert_probe.Similarity().of(model.trace(TEXT), model.trace("Nobody saw it")).cosines
     ).check(values)
 
-    go_to(page, "Tokens")
+    open_page(page, "Tokens")
     _, content = download(page, "CSV")
     assert content.decode() == bert_probe.Tokens().of(trace).table().to_csv(index=False, lineterminator="\n")
 
-    go_to(page, "Parameters")
+    open_page(page, "Parameters")
     _, content = download(page, "CSV")
     counts = [int(line["count"]) for line in rows_of(content)]
     assert sum(counts) == 22_713_216
@@ -156,9 +158,9 @@ def test_keyboard_cursor_reads_exact_weights(app: App, page: Page) -> None:
 @pytest.mark.prove
 def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
-    go_to(page, "Embeddings")
+    open_page(page, "Embeddings")
     page.get_by_role("radio", name="ground").click()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_label("Sum of the embeddings of token 11")).to_be_visible()
     expect(page.get_by_text("exactly equal")).to_be_visible()
 
@@ -167,13 +169,13 @@ def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
     """Covers one page for each way to draw a text; tests/ui/test_pages.py covers Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
-        go_to(page, title)
+        open_page(page, title)
         assert page.evaluate("window.__pwned") is None
         assert page.locator("img[src='x'], strong:text-is('bold'), .katex").count() == 0
-    go_to(page, "Attention")
+    open_page(page, "Attention")
     for view in ("Table", "BertViz head view", "BertViz model view"):
         page.get_by_text(view, exact=True).click()
-        settled(page)
+        wait_until_settled(page)
         assert page.evaluate("window.__pwned") is None
 
 
@@ -193,8 +195,8 @@ def test_example_opens_with_one_click(app: App, page: Page) -> None:
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(
         "Where do emperor penguins keep their egg?"
     )
-    settled(page)
-    go_to(page, "Similarity")
+    wait_until_settled(page)
+    open_page(page, "Similarity")
     expect(page.get_by_label("Cosine similarity of token vectors after layer 6")).to_be_visible()
 
 
@@ -203,17 +205,17 @@ def test_all_pages_open_without_error_and_pass_axe_in_both_themes(app: App, page
     violations_by_page = {}
     papers = set()
     for title in PAGES:
-        go_to(page, title)
+        open_page(page, title)
         expect(page.get_by_role("button", name=BEGINS.get(title, "Export")).first).to_be_visible()
         expect(page).to_have_title(f"{title} · BERT Probe")
         assert page.locator('[data-testid="stException"]').count() == 0
         for theme in ("light", "dark") if title in IN_DARK else ("light",):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            still(page)
-            settled(page)  # the server redraws some pictures
+            wait_until_still(page)
+            wait_until_settled(page)  # the server redraws some pictures
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
-            for violation in violations(page, OF_COLOUR if theme == "dark" else ()):
+            for violation in find_violations(page, OF_COLOUR if theme == "dark" else ()):
                 violations_by_page[title, theme, violation["id"]] = [
                     node["html"][:160] for node in violation["nodes"][:3]
                 ]

@@ -10,7 +10,7 @@ import pytest
 
 from bert_probe.core import files
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.command_line import Ended, bert_probe, in_shell
+from tests.helpers.command_line import CommandResult, bert_probe, run_in_shell
 from tests.helpers.gate import prove_unless
 
 HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
@@ -65,13 +65,13 @@ def test_an_interrupt_is_one_line_and_the_status_that_shells_have_for_it(
 
     monkeypatch.setattr(files, "form_of", interrupted)
     ended = bert_probe("tokens", "a", "--out", "a.csv")
-    assert ended == Ended(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
+    assert ended == CommandResult(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
 
 
 @pytest.mark.parametrize("module", prove_unless({"click", "torch"}, ["click", "pandas", "torch"]))
 def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
-    done = in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
+    done = run_in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
     assert (done.returncode, done.stdout) == (130, b"")
     assert done.stderr == b"bert-probe: Interrupted.\n"
 
@@ -84,7 +84,7 @@ def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, 
     ),
 )
 def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
-    done = in_shell(f"{command} >/dev/full")
+    done = run_in_shell(f"{command} >/dev/full")
     assert done.returncode == 2
     assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
 
@@ -98,11 +98,11 @@ def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
 )
 def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
     # A reader that is gone before the first byte, however much a pipe may hold.
-    done = in_shell(f"{command} | true")
+    done = run_in_shell(f"{command} | true")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_closed_output_is_one_line() -> None:
-    done = in_shell("probe tokens a >&-")
+    done = run_in_shell("probe tokens a >&-")
     assert done.returncode == 2
     assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"

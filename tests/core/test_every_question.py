@@ -38,8 +38,8 @@ from bert_probe.reports.view_files import ViewFile, read
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import cache_key
 from tests.helpers.gate import prove_unless
-from tests.helpers.http import asking
-from tests.helpers.opening import opened_once
+from tests.helpers.http import api_client
+from tests.helpers.opening import share_opened_models
 from tests.helpers.questions import EXAMPLES, Example, covering
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
@@ -71,14 +71,14 @@ def answers(asked: Asked) -> dict[str, Result]:
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     """The app, for a program of this machine."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
     """Or every line would open its model anew."""
-    with opened_once():
+    with share_opened_models():
         yield
 
 

@@ -37,15 +37,15 @@ def edit(file: Path, path: str, *value: object) -> None:
     file.write_text(json.dumps(content))
 
 
-def members(content: Mapping[str, Any], within: str = "") -> Iterator[str]:
+def member_paths(content: Mapping[str, Any], within: str = "") -> Iterator[str]:
     """Yield the paths of all members of a JSON object."""
     for name, value in content.items():
         yield f"{within}{name}"
         if isinstance(value, dict):
-            yield from members(value, f"{within}{name}.")
+            yield from member_paths(value, f"{within}{name}.")
 
 
-def flip(file: Path, count: int = 200) -> None:
+def flip_bytes(file: Path, count: int = 200) -> None:
     """Change bytes in the middle of a file, but not its size or modification time."""
     status = file.stat()
     content = bytearray(file.read_bytes())
@@ -73,7 +73,7 @@ def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) ->
     edit(shard, f"files.{table}.sha256", hashlib.sha256(content).hexdigest())
 
 
-def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
+def set_null(name: str) -> Callable[[pa.Table], pa.Table]:
     """Return a change that sets the first cell of a column to null."""
 
     def change(table: pa.Table) -> pa.Table:
@@ -87,7 +87,7 @@ def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
+def cast_column(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
     """Return a change that casts a column to another type."""
 
     def change(table: pa.Table) -> pa.Table:
@@ -97,16 +97,16 @@ def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def described(store: bert_probe.Store) -> tuple[object, ...]:
+def describe_store(store: bert_probe.Store) -> tuple[object, ...]:
     """Return all that pages and commands read from a store's JSON files."""
     return store.inputs, store.finished, store.tokens, store.digest, store.named_model, store.max_tokens
 
 
-def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
+def error_messages(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
     """Run every kind of request on a store; yield the message of each error that BERT Probe raises."""
     try:
         store = bert_probe.open_corpus(folder)
-        described(store)
+        describe_store(store)
     except ProbeError as error:
         yield str(error)
         return

@@ -57,16 +57,16 @@ MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=
 def visit(page: Page, url: str) -> Page:
     """Open an app's page and wait until its script has run."""
     page.goto(url)
-    return settled(page)
+    return wait_until_settled(page)
 
 
-def settled(page: Page, timeout: float = 60_000) -> Page:
+def wait_until_settled(page: Page, timeout: float = 60_000) -> Page:
     """Wait until Streamlit's script has stopped running; return the page."""
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
     return page
 
 
-def still(place: Page | Frame) -> None:
+def wait_until_still(place: Page | Frame) -> None:
     """Wait until nothing has changed or moved for ten animation frames."""
     place.evaluate(_UNTIL_STILL)
 
@@ -86,7 +86,7 @@ _UNTIL_STILL = """() => new Promise(done => {
 })"""
 
 
-def inject(place: Page | Frame) -> None:
+def inject_script(place: Page | Frame) -> None:
     """Add an image whose error handler runs a script, and wait until it could have run."""
     place.evaluate(
         """() => new Promise(done => {
@@ -97,7 +97,7 @@ def inject(place: Page | Frame) -> None:
     )
 
 
-def violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
+def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the violations that axe finds by these rules, or by all, except those of stock Streamlit."""
     # On a narrow screen Streamlit puts the sections of its navigation into a list without list items.
     # Listing the passed rules takes axe longer than finding the violations.
@@ -110,7 +110,7 @@ OF_COLOUR = ("color-contrast",)
 """The rules that a theme can affect; a page in a second theme is checked by these only."""
 
 
-def turn_to(page: Page, title: str) -> None:
+def select_page(page: Page, title: str) -> None:
     """Choose a page in the navigation: two clicks, or one for an entry outside a section."""
     section = next(title_of_section for title_of_section, names in SECTIONS.items() if title.lower() in names)
     bar = page.get_by_test_id("stTopNav")
@@ -121,11 +121,11 @@ def turn_to(page: Page, title: str) -> None:
     page.get_by_role("menuitem", name=title, exact=True).click()
 
 
-def go_to(page: Page, title: str) -> None:
+def open_page(page: Page, title: str) -> None:
     """Choose a page, and wait until it is drawn."""
-    turn_to(page, title)
+    select_page(page, title)
     expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
 
 
 def focus(picture: Locator) -> None:
@@ -135,10 +135,10 @@ def focus(picture: Locator) -> None:
     assert picture.evaluate("node => node.getRootNode().activeElement === node")
 
 
-def saved(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
+def save_download(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
     """Return the download that a button starts."""
     if IN_FIREFOX:
-        pytest.skip("no file that Firefox saves is told of by what drives it")
+        pytest.skip("Playwright does not report downloads in Firefox")
     with page.expect_download() as waiting:
         page.get_by_role("button", name=label, exact=exact).click(timeout=timeout)
     return waiting.value
@@ -150,12 +150,12 @@ def download(page: Page, label: str) -> tuple[str, bytes]:
     expect(exports).to_have_count(1)  # not the menu of the previous view
     exports.click()
     try:
-        file = saved(page, label, exact=True, timeout=5_000)
+        file = save_download(page, label, exact=True, timeout=5_000)
     except PlaywrightTimeout:  # a rerun at that moment has closed the menu
-        settled(page)
+        wait_until_settled(page)
         if not page.get_by_role("button", name=label, exact=True).is_visible():
             exports.click()
-        file = saved(page, label, exact=True)
+        file = save_download(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()
 

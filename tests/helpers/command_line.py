@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """The outcome of a command.
 
     Attributes:
@@ -65,7 +65,7 @@ class Ended:
 
 def bert_probe(
     *arguments: str, built_in: Checkpoint | None = None, checkpoints: Mapping[str, Checkpoint] = {}
-) -> Ended:
+) -> CommandResult:
     """Run a command like ``bert-probe``.
 
     Args:
@@ -90,10 +90,10 @@ def bert_probe(
         except SystemExit as ended:
             status = ended.code
     assert isinstance(out.buffer, io.BytesIO)
-    return Ended(int(status or 0), out.buffer.getvalue(), err.getvalue())
+    return CommandResult(int(status or 0), out.buffer.getvalue(), err.getvalue())
 
 
-def in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
+def run_in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
     """Run a command line in bash, where ``probe`` stands for the program."""
     prepared = f'probe() {{ "{sys.executable}" {program} "$@"; }}; set -o pipefail; {command}'
     return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)

@@ -6,7 +6,7 @@ in another order, so a tolerance tuned on one machine fails on another. There ar
 - Is the formula right? Compare in float64, where rounding is a million times smaller than any mistake:
 `assert_exact`.
 - Is our float32 as accurate as the raw model's? Allow a small multiple of the raw model's own float32
-error for that text, measured against its float64 twin: `as_raw`.
+error for that text, measured against its float64 twin: `expect_raw`.
 - Is a float32 result the rounded float64 result? `assert_rounded`, by the number of roundings.
 - Is a displayed number right? `assert_printed` allows half a unit of the last decimal; use
 `Expected.printed` if the number was also computed in another process.
@@ -53,7 +53,7 @@ class Expected:
         self._near(actual, 0.5 * 10.0**-decimals, label)
 
     def _near(self, actual: Any, more: float, label: str) -> None:
-        assert np.isfinite(self.values).all(), f"there is no finite {label} to compare with"
+        assert np.isfinite(self.values).all(), f"{label} has non-finite reference values"
         np.testing.assert_allclose(
             np.asarray(actual, dtype=np.float64),
             np.asarray(self.values, dtype=np.float64),
@@ -65,7 +65,7 @@ class Expected:
 
 
 def largest(values: Any) -> float:
-    """Return the largest absolute value, or 0 if there are no values."""
+    """Return the largest absolute value, or 0 without values."""
     return float(np.abs(np.asarray(values, dtype=np.float64)).max(initial=0.0))
 
 
@@ -75,14 +75,14 @@ def own_error(single: Any, double: Any) -> float:
     return 0.0 if size == 0 else largest(np.asarray(single, np.float64) - np.asarray(double)) / size
 
 
-def allowed(errors: Iterable[float]) -> float:
+def tolerance(errors: Iterable[float]) -> float:
     """Return the relative tolerance that follows from the raw model's errors for a text."""
     return max(FLOOR, *(FACTOR * error for error in errors))
 
 
-def as_raw(single: Any, double: Any) -> Expected:
+def expect_raw(single: Any, double: Any) -> Expected:
     """Return the raw model's float32 numbers with the tolerance that follows from its float64 twin."""
-    return Expected(np.asarray(single), allowed([own_error(single, double)]))
+    return Expected(np.asarray(single), tolerance([own_error(single, double)]))
 
 
 def assert_exact(actual: Any, expected: Any, label: str = "") -> None:
@@ -100,7 +100,7 @@ def assert_rounded(actual: Any, expected: Any, roundings: int = 1, label: str = 
     Expected(np.asarray(expected), roundings * ULP).check(actual, label)
 
 
-def assert_alike(actual: Any, expected: Any, label: str = "") -> None:
+def assert_repeatable(actual: Any, expected: Any, label: str = "") -> None:
     """Assert that a repeated computation gives the same numbers.
 
     In another thread, libraries may choose other code by memory alignment and round a few numbers

@@ -66,7 +66,7 @@ def write_index(folder: Path, where: Any) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
+def assert_refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
     """Assert that loading raises exactly this error, in one line with these words and a remedy; return the
     message.
     """

@@ -44,12 +44,12 @@ class RememberedModels(NamedModels):
         return self.numbers_by_view[key]
 
 
-def opened_as(checkpoint: Any) -> Callable[[ModelReference], Any]:
+def opener_of(checkpoint: Any) -> Callable[[ModelReference], Any]:
     """Return a function that opens a checkpoint under any name."""
     return lambda _: checkpoint
 
 
-def sealed(content: bytes) -> bytes:
+def reseal(content: bytes) -> bytes:
     """Return a page with the digest of its current content."""
     body = _LAST_LINE.sub(b"", content)
     return body + f"<!-- SHA-256 of all above: {hashlib.sha256(body).hexdigest()} -->\n".encode()
@@ -63,7 +63,7 @@ def sign(stated: dict[str, Any]) -> dict[str, Any]:
     return stated
 
 
-def rendered(stated: dict[str, Any]) -> bytes:
+def render(stated: dict[str, Any]) -> bytes:
     """Return the page of forged data.
 
     Raises:
@@ -72,7 +72,7 @@ def rendered(stated: dict[str, Any]) -> bytes:
     return page.written(sign(stated)).encode()
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zip_files(files: Mapping[str, bytes]) -> bytes:
     """Return a ZIP with a manifest of its current content."""
     manifest = json.loads(files["manifest.json"])
     listed = {name: digest(content) for name, content in files.items() if name != "manifest.json"}
@@ -85,13 +85,13 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return target.getvalue()
 
 
-def unzipped(content: bytes) -> dict[str, bytes]:
+def unzip(content: bytes) -> dict[str, bytes]:
     """Return the files of a ZIP."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def mutated_bytes(content: bytes, lots: random.Random) -> bytes:
+def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
     """Return a file with a few bytes flipped, inserted or deleted at one place."""
     position, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
     new = lots.choice(
@@ -105,7 +105,7 @@ def mutated_bytes(content: bytes, lots: random.Random) -> bytes:
     return content[:position] + content[position + size :]
 
 
-def mutated_elements(content: bytes, lots: random.Random) -> bytes:
+def mutate_elements(content: bytes, lots: random.Random) -> bytes:
     """Return a page with an element deleted, doubled, hidden, moved or filled with something else."""
     tokens = content.split(b"<")
     index, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
@@ -126,22 +126,22 @@ def mutated_elements(content: bytes, lots: random.Random) -> bytes:
     return b"<".join(tokens)
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def leaf_paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Yield the path of every string, number and boolean in a JSON value."""
     if isinstance(value, dict | list):
         for name, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(part, (*path, name))
+            yield from leaf_paths(part, (*path, name))
     else:
         yield path
 
 
-def forgeable(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
+def forgeable_paths(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
     """Return the paths of all leaves except the author's own statements."""
     own = re.compile("|".join(OWN_STATEMENTS))
-    return [path for path in leaves(stated) if not own.match(".".join(map(str, path)))]
+    return [path for path in leaf_paths(stated) if not own.match(".".join(map(str, path)))]
 
 
-def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
+def replace_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
     """Return a copy of a report's data with another value at a path."""
     copy: dict[str, Any] = json.loads(json.dumps(stated))
     holder: Any = copy

@@ -14,12 +14,12 @@ import numpy as np
 from bert_probe.notebook import Frame, HeadView
 
 
-def pages_in(document: str) -> list[str]:
+def extract_pages(document: str) -> list[str]:
     """Return the pages inside the frames of a cell's output."""
     return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', document)]
 
 
-def elements_of(document: str) -> list[str]:
+def find_elements(document: str) -> list[str]:
     """Return the elements that a browser finds."""
     elements: list[str] = []
 
@@ -31,21 +31,21 @@ def elements_of(document: str) -> list[str]:
     return elements
 
 
-def payloads_of(page: str) -> list[bytes]:
+def extract_payloads(page: str) -> list[bytes]:
     """Return the payloads of a page."""
     match = re.search(r'id="payload">(.*?)</script>', page, re.S)
     assert match is not None
-    return [untexted(*payload) for payload in json.loads(match[1])["payloads"]]
+    return [decode_text(*payload) for payload in json.loads(match[1])["payloads"]]
 
 
-def untexted(planes: int, length: int, text: str) -> bytes:
+def decode_text(planes: int, length: int, text: str) -> bytes:
     """Return the bytes that `as_text` encoded."""
     deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
     content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
     return content.reshape(planes, -1).T.tobytes()
 
 
-def page_of(frame: Frame | HeadView) -> str:
+def extract_page(frame: Frame | HeadView) -> str:
     """Return the page inside a frame."""
-    (page,) = pages_in(frame._repr_html_())
+    (page,) = extract_pages(frame._repr_html_())
     return page

@@ -32,7 +32,7 @@ Send = Callable[[str, str, bytes, dict[str, str]], Any]
 
 
 @dataclass
-class Fuzzed:
+class FuzzResult:
     """The outcome of fuzzing.
 
     Attributes:
@@ -44,16 +44,16 @@ class Fuzzed:
     faults: list[str] = field(default_factory=list)
 
 
-def fuzzed(
+def fuzz(
     document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
-) -> Fuzzed:
+) -> FuzzResult:
     """Send `examples` valid and as many invalid requests for each question; the same in every run.
 
     Args:
         only: names of the questions; all if there are none.
         left: returns the remaining time; no further question starts when it is used up.
     """
-    outcome = Fuzzed()
+    outcome = FuzzResult()
     schema = schemathesis.openapi.from_dict(document)
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -66,7 +66,7 @@ def fuzzed(
     return outcome
 
 
-def _ask(cases: Any, send: Send, examples: int, outcome: Fuzzed) -> None:
+def _ask(cases: Any, send: Send, examples: int, outcome: FuzzResult) -> None:
     @seed(9)
     @settings(
         max_examples=examples,

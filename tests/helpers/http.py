@@ -19,7 +19,7 @@ TOKENS = {"text": TEXT}
 
 
 @contextmanager
-def asking(
+def api_client(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
     """Return a client at an address that reaches the app by a host name, with a single event loop."""
@@ -30,7 +30,7 @@ def asking(
         yield client
 
 
-def problem(answer: Any, status: int, kind: str) -> str:
+def problem_detail(answer: Any, status: int, kind: str) -> str:
     """Return the detail of a problem document, and assert its type and status."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

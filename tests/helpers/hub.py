@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[str]:
+def serve_hub(hub: Hub) -> Iterator[str]:
     """Yield the address of a hub server, which runs until the block ends."""
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

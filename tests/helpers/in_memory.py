@@ -16,7 +16,7 @@ from bert_probe.model.encoding import Encoding
 Folders = Callable[[str], Path]
 
 
-def opened(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
+def load_for_training(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
     """Load a model in the state that a user has in the middle of training."""
     options = {} if implementation is None else {"attn_implementation": implementation}
     return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
@@ -27,7 +27,7 @@ def tokenizer_of(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def step(model: Any, encoding: Encoding) -> None:
+def train_step(model: Any, encoding: Encoding) -> None:
     """Run one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
@@ -41,7 +41,7 @@ def step(model: Any, encoding: Encoding) -> None:
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_hooks_with_kwargs")
 
 
-def everything(model: Any) -> dict[str, Any]:
+def take_snapshot(model: Any) -> dict[str, Any]:
     """Return everything observable about a model: modules, parameters, configs, and the random state."""
     state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
@@ -57,18 +57,18 @@ def everything(model: Any) -> dict[str, Any]:
     return state
 
 
-def refused(error: type[Exception], act: Callable[[], Any]) -> str:
+def assert_refused(error: type[Exception], act: Callable[[], Any]) -> str:
     """Assert that a call raises this error; return its message."""
     with pytest.raises(error) as caught:
         act()
     return str(caught.value)
 
 
-def left_alone(model: Any, act: Callable[[], Any]) -> None:
+def assert_unchanged(model: Any, act: Callable[[], Any]) -> None:
     """Assert that a call changes nothing about the model."""
-    before = everything(model)
+    before = take_snapshot(model)
     act()
-    after = everything(model)
+    after = take_snapshot(model)
     assert after.keys() == before.keys()
     for name, value in before.items():
         assert after[name] == value, name

@@ -17,7 +17,7 @@ _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 
 @contextmanager
-def opened_once() -> Iterator[None]:
+def share_opened_models() -> Iterator[None]:
     """Let snippets share opened models, because opening takes them longest."""
     really = loading.load
 

@@ -18,7 +18,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server.asgi import FRONT_PAGE
 from bert_probe.ui.attention import view_state
 from bert_probe.views.view import View
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "ui" / "main.py"
@@ -43,7 +43,7 @@ MARKDOWN = (
 """Texts that Markdown or Streamlit's extensions would change, one per line."""
 
 
-def opened(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
+def open_page(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
     """Return a page after its first run.
 
     Args:
@@ -55,58 +55,58 @@ def opened(page: str = "attention", agrees: bool = True, **address: str) -> AppT
     if page != FRONT_PAGE:
         app._page_hash = calc_hash(page)  # `switch_page` requires a run of the front page
     app.run()
-    while agrees and questions(app):
-        questions(app)[0].click().run()
+    while agrees and consent_buttons(app):
+        consent_buttons(app)[0].click().run()
     return app
 
 
-def questions(app: AppTest) -> list[Button]:
+def consent_buttons(app: AppTest) -> list[Button]:
     """Return the buttons that ask for consent to open a model."""
     return [button for button in app.button if button.label == "Open it"]
 
 
-def choose(app: AppTest, **parameters: str) -> AppTest:
+def change_url(app: AppTest, **parameters: str) -> AppTest:
     """Change the URL and rerun, like the toolbar's browser code, which the test runner does not have."""
     app.session_state["address"] = dict(app.session_state["address"]) | parameters
     return app.run()
 
 
-def looks_at(app: AppTest) -> View:
+def displayed_view(app: AppTest) -> View:
     """Return the state of the attention views."""
     view = app.session_state[view_state.KEY].view
     assert isinstance(view, View)
     return view
 
 
-def said(app: AppTest) -> str:
+def page_text(app: AppTest) -> str:
     """Return all text of the page."""
     parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
     return "\n".join(element.value for part in parts for element in part)
 
 
-def refusal(app: AppTest) -> str:
+def error_text(app: AppTest) -> str:
     """Return the error message of the page; empty if there is none."""
     return "\n".join(element.value for element in app.text)
 
 
-def address_of(app: AppTest) -> dict[str, str]:
+def url_params(app: AppTest) -> dict[str, str]:
     """Return the URL parameters; the runner stores some of them as lists."""
     return {name: "".join(value) for name, value in app.query_params.items()}
 
 
-def asked_by(app: AppTest, kind: type[Asked]) -> Asked:
+def question_in_url(app: AppTest, kind: type[Asked]) -> Asked:
     """Return the question in the page's URL for the built-in model."""
-    return kind.from_address(address_of(app), shared_cache.open_checkpoint("", "").description)
+    return kind.from_address(url_params(app), shared_cache.open_checkpoint("", "").description)
 
 
-def table_of_both_codes(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+def table_of_snippets(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
     """Return the table of the export menu's Python snippet, and assert that the shell snippet prints the
     same.
     """
     python, shell = (code.value for code in app.get("code")[:2])
     before, _, last = python.rpartition("\n")
     scope: dict[str, Any] = {}
-    with opened_once():
+    with share_opened_models():
         exec(before, scope)
         frame = eval(last, scope)
         capfdbinary.readouterr()

@@ -28,7 +28,7 @@ def is_sign(token: Token) -> bool:
     return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
-def named(tokens: list[Token], distance: Token) -> str:
+def quote_token(tokens: list[Token], distance: Token) -> str:
     """Return a token in quotation marks, with its position if several are written the same."""
     many = sum(token.display == distance.display for token in tokens) > 1
     return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
@@ -147,7 +147,7 @@ class Read:
         mean = sum(curve[-1] for curve in curves) / len(curves)
         return Reference(
             1 - curve[-1],
-            f"The vector of {named(self.own, token)} changes most: its cosine similarity to the input vector "
+            f"The vector of {quote_token(self.own, token)} changes most: its cosine similarity to the input vector "
             f"is {curve[-1]:.2f} after layer {last} (mean over the tokens of this text: {mean:.2f}). The "
             f"largest change is in layer {step}, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
         )
@@ -166,7 +166,7 @@ class Read:
             return None
         minimum, a, b = min(result, key=lambda candidate: candidate[0])
         mean = sum(distance for distance, _, _ in result) / len(result)
-        names = f"{named(self.own, a)} and {named(self.own, b)}"
+        names = f"{quote_token(self.own, a)} and {quote_token(self.own, b)}"
         return Reference(1 - minimum, same_token(names, minimum, len(self.states) - 1, mean, len(result)))
 
     def similar_tokens(self) -> Reference | None:
@@ -177,7 +177,7 @@ class Read:
         mean = sum(distance for distance, _, _ in result) / len(result)
         return Reference(
             maximum,
-            f"{named(self.own, a)} and {named(self.own, b)} are the most similar tokens: cosine similarity "
+            f"{quote_token(self.own, a)} and {quote_token(self.own, b)} are the most similar tokens: cosine similarity "
             f"{maximum:.2f} after layer {len(self.states) - 1} (mean over all pairs of different tokens: "
             f"{mean:.2f}).",
         )
@@ -254,7 +254,7 @@ class Read:
             f"{percent(as_wanted)} on {question}.",
         )
 
-    def written(self, places: list[int]) -> str:
+    def quote_word(self, places: list[int]) -> str:
         """Return a word as in the text; a special token by its name."""
         first, last = self.tokens[places[0]], self.tokens[places[-1]]
         texts = (self.encoding.text, self.encoding.pair or "")
@@ -324,7 +324,7 @@ def text_similarity(a: Read, b: Read) -> Reference:
         (float(a.states[-1, i.position] @ b.states[-1, j.position] / size), -m, -n)
         for (m, i), (n, j) in product(enumerate(own[0]), enumerate(own[1]))
     )
-    first, second = (named(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
+    first, second = (quote_token(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
     return Reference(
         cosine(*means),
         f"The cosine similarity of A and B is {cosine(*means):.2f}. {first} of A and {second} of B "
@@ -353,5 +353,5 @@ def shared_token(a: Read, b: Read) -> Reference | None:
         return None
     minimum, i, j = min(result, key=lambda candidate: candidate[0])
     mean = sum(distance for distance, _, _ in result) / len(result)
-    names = f"{named(a.own, i)} of A and {named(b.own, j)} of B"
+    names = f"{quote_token(a.own, i)} of A and {quote_token(b.own, j)} of B"
     return Reference(1 - minimum, same_token(names, minimum, len(a.states) - 1, mean, len(result)))

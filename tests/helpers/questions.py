@@ -64,7 +64,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers import treebank
-from tests.helpers.changed import after
+from tests.helpers.changed import changed_checkpoint
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
@@ -117,7 +117,7 @@ def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def before_and_after(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return checkpoint, after(checkpoint)
+    return checkpoint, changed_checkpoint(checkpoint)
 
 
 def one_text_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:

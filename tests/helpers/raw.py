@@ -19,7 +19,7 @@ from transformers import AutoModel
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.trace import Trace
-from tests.helpers.exactness import EXACT, Expected, allowed, own_error
+from tests.helpers.exactness import EXACT, Expected, own_error, tolerance
 
 _PROJECTIONS = (
     "attention.output.dense",
@@ -114,7 +114,7 @@ class Raw:
         twins = [self.twin._known(encoding) for encoding in encodings]
         theirs = np.asarray(formula(*twins), dtype=np.float64)
         shares = [_share(_arrays(output), _arrays(twin)) for output, twin in zip(outputs, twins, strict=True)]
-        return Expected(values, max(*shares, allowed([own_error(values, theirs)])))
+        return Expected(values, max(*shares, tolerance([own_error(values, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:
         """Return the output for one text; that of the last text is cached."""
@@ -141,7 +141,7 @@ class Raw:
 
 
 def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> float:
-    return allowed(own_error(arrays[name], doubles[name]) for name in arrays)
+    return tolerance(own_error(arrays[name], doubles[name]) for name in arrays)
 
 
 def _arrays(output: Any) -> dict[str, np.ndarray]:

@@ -49,13 +49,13 @@ def answer_of(
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
-    finish(app(scope, receive, send))
+    run_in_thread(app(scope, receive, send))
     header_pairs = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
     assert len(header_pairs) == len(dict(header_pairs)), "a header is sent twice"
     return sent[0]["status"], dict(header_pairs), b"".join(part.get("body", b"") for part in sent[1:])
 
 
-def finish(work: Awaitable[None]) -> None:
+def run_in_thread(work: Awaitable[None]) -> None:
     """Run an awaitable to its end in a separate thread, because browser tests keep a loop running in the main
     one.
     """

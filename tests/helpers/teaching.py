@@ -36,7 +36,9 @@ def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False)
     return LabeledTexts.of(kind, rows)
 
 
-def still(folder: Path, name: str = "bert", dtype: str = "float64", **changes: object) -> Checkpoint:
+def without_dropout(
+    folder: Path, name: str = "bert", dtype: str = "float64", **changes: object
+) -> Checkpoint:
     """Return a tiny checkpoint without dropout."""
     families.build(name, folder, **STILL | changes)
     return bert_probe.load(folder, dtype=dtype)
@@ -47,7 +49,7 @@ def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
     return copy.deepcopy(checkpoint.outputs[task].whole.state_dict())
 
 
-def same(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+def equal_states(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     """Return whether two states are identical bit for bit."""
     return state.keys() == other.keys() and all(torch.equal(state[name], other[name]) for name in state)
 

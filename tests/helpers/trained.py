@@ -29,14 +29,12 @@ def model_class(name: str, task: str) -> Any:
     return getattr(transformers, name_of_class) if name_of_class else None
 
 
-def with_heads(task: str) -> list[str]:
+def families_with_head(task: str) -> list[str]:
     """Return the names of the families that have a head for a task."""
     return [name for name in FAMILIES if model_class(name, task) is not None]
 
 
-def build(
-    name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any
-) -> Path:
+def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any) -> Path:
     """Save a tiny model with an output head and its tokenizer; return the folder.
 
     Args:

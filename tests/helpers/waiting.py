@@ -12,7 +12,7 @@ Fetched = tuple[int, dict[str, str], bytes]
 """Status, headers with lower-case names, and body."""
 
 
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
     """Wait until a condition is true; fail after this number of seconds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -20,7 +20,7 @@ def until(condition: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.005)
 
 
-def until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_for_server(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     """Wait until a started server responds; fail with its log if it exits, or after three minutes."""
 
     def answers() -> bool:
@@ -30,7 +30,7 @@ def until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> N
         except OSError:
             return False
 
-    until(answers, 180)
+    wait_until(answers, 180)
 
 
 def fetch(url: str) -> Fetched:

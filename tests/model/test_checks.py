@@ -27,7 +27,7 @@ from tests.helpers.families import (
     randomize,
     save_tokenizer,
 )
-from tests.helpers.folders import change_config, refused
+from tests.helpers.folders import assert_refused, change_config
 from tests.helpers.gate import prove_unless
 
 
@@ -43,12 +43,12 @@ from tests.helpers.gate import prove_unless
 def test_decoders_and_encoder_decoders_are_refused(tmp_path: Path, kind: str, category: str) -> None:
     settings = getattr(transformers, kind)()
     settings.save_pretrained(tmp_path)
-    refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
+    assert_refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
 
 
 def test_bert_configured_as_decoder_is_refused(folder: Path) -> None:
     change_config(folder, is_decoder=True)
-    refused(ArchitectureError, folder, "set up as a decoder")
+    assert_refused(ArchitectureError, folder, "set up as a decoder")
 
 
 def build_like(kind: str, folder: Path, **settings: Any) -> None:
@@ -83,7 +83,7 @@ def test_model_with_uncaptured_attention_is_refused(folder: Path, monkeypatch: p
 
     assert len(bert_probe.load(folder).encode(checks.CHECK_TEXT)) == 21
     monkeypatch.setattr(capture, "_with_bias", unseen)
-    refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
+    assert_refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
         (folder / f"{module}.py").write_text(code)
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
-    refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
+    assert_refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
     # For a known architecture, transformers' code runs and not the folder's.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"

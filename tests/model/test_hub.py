@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import _progress_bar_class, locate
 from tests.helpers.families import TEXT
-from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
+from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serve_hub
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> 
         "onnx/model.onnx": b"y",
     }
     hub = Hub(files)
-    with serving(hub) as endpoint:
+    with serve_hub(hub) as endpoint:
         online(endpoint)
         yield hub
         huggingface_hub.close_session()

@@ -19,7 +19,7 @@ from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError,
 from bert_probe.model import config, memory, preflight, sources
 from bert_probe.model.progress import Cancelled
 from tests.helpers.families import FAMILIES, TEXT, representative
-from tests.helpers.folders import change_config, change_weights, refused
+from tests.helpers.folders import assert_refused, change_config, change_weights
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
-    message = refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
+    message = assert_refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
     assert "belongs to these weights" in message
 
 
@@ -101,7 +101,7 @@ def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda: 50_000)
-    message = refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
+    message = assert_refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
     assert "needs about" in message
 
 
@@ -163,7 +163,7 @@ def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
         weights = {name: tensor + 1 for name, tensor in load_file(file).items()}
         save_file(weights, file, metadata={"format": "pt"})
 
-    message = refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
+    message = assert_refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
     assert message.endswith("Load it again.")
 
 
@@ -265,7 +265,7 @@ def test_integer_weights_are_refused(folder: Path) -> None:
     """transformers would read them as weights and ignore their scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
     change_weights(folder, lambda tensors: tensors | {name: (tensors[name] * 100).to(torch.int8)})
-    refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
+    assert_refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
 
 
 def test_integer_position_ids_are_accepted(folder: Path) -> None:
@@ -280,13 +280,13 @@ def test_oversized_tokenizer_is_refused_unread(
     monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
-    refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
+    assert_refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
     size = (folder / "config.json").stat().st_size
-    refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
+    assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
 
 
 @pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])
@@ -296,4 +296,4 @@ def test_invalid_model_max_length_raises_tokenizer_error(folder: Path, length: o
     if length is None:
         bert_probe.load(folder)
     else:
-        refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")
+        assert_refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")

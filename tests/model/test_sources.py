@@ -11,7 +11,7 @@ from bert_probe.errors import CheckpointError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import read_config
 from tests.helpers.families import TEXT
-from tests.helpers.folders import change_config, copy, refused, shard, write_index
+from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_invalid_hub_id_is_not_found(name: str) -> None:
 
 
 def test_file_instead_of_folder_is_refused(folder: Path) -> None:
-    refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
+    assert_refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
 
 
 def test_empty_name_opens_built_in_model(minilm: Checkpoint) -> None:
@@ -55,47 +55,49 @@ def test_empty_name_opens_built_in_model(minilm: Checkpoint) -> None:
 
 
 def test_folder_without_config_is_refused(tmp_path: Path) -> None:
-    refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
+    assert_refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
 
 
 @pytest.mark.parametrize("text", ["{", "", "[1, 2]", '"bert"', "null", "[" * 100_000])
 def test_broken_config_is_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
-    refused(CheckpointError, folder, "config.json")
+    assert_refused(CheckpointError, folder, "config.json")
 
 
 def test_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
     (folder / "config.json").write_bytes(b'{"model_type": "\xff"}')
-    refused(CheckpointError, folder, "config.json cannot be read")
+    assert_refused(CheckpointError, folder, "config.json cannot be read")
 
 
 @pytest.mark.parametrize("kind", [None, "", 3, ["bert"], {}])
 def test_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
     change_config(folder, model_type=kind)
-    refused(CheckpointError, folder, "has no model_type")
+    assert_refused(CheckpointError, folder, "has no model_type")
 
 
 def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
+    assert_refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
 
 
 def test_pickle_is_not_opened(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
+    assert_refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
 def test_truncated_weights_are_refused(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    refused(WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again")
+    assert_refused(
+        WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again"
+    )
 
 
 def test_corrupt_weights_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\xff" * 4096)
-    refused(WeightsError, folder, "model.safetensors is broken or truncated")
+    assert_refused(WeightsError, folder, "model.safetensors is broken or truncated")
 
 
 def test_sharded_weights_equal_single_file(folder: Path, tmp_path: Path) -> None:
@@ -127,14 +129,14 @@ def test_index_pointing_outside_folder_is_refused(folder: Path, elsewhere: str) 
 def test_broken_index_is_refused(folder: Path, where: Any) -> None:
     shard(folder)
     write_index(folder, where)
-    refused(WeightsError, folder, "model.safetensors.index.json is broken")
+    assert_refused(WeightsError, folder, "model.safetensors.index.json is broken")
 
 
 def test_config_naming_other_weights_is_refused(folder: Path) -> None:
     """Otherwise the digest would cover one file and the weights come from another."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
-    refused(WeightsError, folder, "weights of another name")
+    assert_refused(WeightsError, folder, "weights of another name")
 
 
 @pytest.mark.parametrize("name", ["built-in", "folder"])

@@ -16,14 +16,14 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.from_model import digest
 from bert_probe.runtime.cache import cache_key
 from tests.helpers.families import TEXT
-from tests.helpers.in_memory import left_alone, refused, step
+from tests.helpers.in_memory import assert_refused, assert_unchanged, train_step
 
 
 def test_training_step_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
     states_before = before.hidden_states.copy()
-    step(bert, before.encoding)
+    train_step(bert, before.encoding)
     after = wrapped.trace(TEXT)
     assert before.provenance["weights_sha256"] != after.provenance["weights_sha256"] == digest(bert)
     assert not np.array_equal(after.hidden_states, before.hidden_states)
@@ -51,7 +51,7 @@ def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> 
     trace = wrapped.trace(TEXT)
     bert.pooler.dense.weight.data[0, 0] += 1  # without increasing the tensor's version
     for _ in range(2):
-        left_alone(bert, lambda: refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
+        assert_unchanged(bert, lambda: assert_refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
         NEED_BOTH[call_name](trace)
     bert.pooler.dense.weight.data[0, 0] -= 1
@@ -90,7 +90,7 @@ def test_description_has_current_dtype_and_device(bert: Any, tokenizer: Any) -> 
     assert wrapped.trace(TEXT).provenance["device"] == "cpu"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 def test_model_may_move_to_device(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)

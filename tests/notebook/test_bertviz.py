@@ -14,8 +14,8 @@ from bert_probe.bertviz import head_view, model_view
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.views import palette
 from bert_probe.views.page import Page
-from tests.helpers.framed import pages_in, payloads_of
-from tests.helpers.payloads import opened
+from tests.helpers.framed import extract_pages, extract_payloads
+from tests.helpers.payloads import read_payload
 
 BERT_TOKENS = ["[CLS]", "the", "cat", "[SEP]", "it", "##s", "mat", "[SEP]"]
 GPT_TOKENS = ["The", "Ġquick", "Ġfox", "</w>x"]
@@ -24,14 +24,14 @@ SMALL: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
 
 def weights_of(html: Any) -> list[np.ndarray]:
     """Return the weights of each layer, [head, query, key], in the frame of a head view."""
-    (page,) = pages_in(html.data)
-    return [opened(payload)[1]["weights"] for payload in payloads_of(page)]
+    (page,) = extract_pages(html.data)
+    return [read_payload(payload)[1]["weights"] for payload in extract_payloads(page)]
 
 
-def described(html: Any) -> dict[str, Any]:
+def read_description(html: Any) -> dict[str, Any]:
     """Return the description of the initial payload."""
-    (page,) = pages_in(html.data)
-    return opened(payloads_of(page)[0])[0]
+    (page,) = extract_pages(html.data)
+    return read_payload(extract_payloads(page)[0])[0]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def bart() -> Any:
 ENCODER, DECODER = ["<s>", "▁we", "▁left", "▁it", "</s>"], ["</s>", "▁wir", "▁gingen"]
 
 
-def equal(actual: list[np.ndarray], expected: Any) -> None:
+def assert_equal(actual: list[np.ndarray], expected: Any) -> None:
     assert len(actual) == len(expected)
     for weights, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(weights, other[0].detach().numpy())
@@ -70,22 +70,22 @@ def equal(actual: list[np.ndarray], expected: Any) -> None:
 
 def test_sentence_pair_has_weights_filters_and_initial_layer(bert: Any) -> None:
     view = head_view(bert, BERT_TOKENS, 4, html_action="return")
-    equal(weights_of(view), bert)
-    description = described(view)
+    assert_equal(weights_of(view), bert)
+    description = read_description(view)
     assert (description["layer"], description["shown"]["view"]["heads"]) == (1, [0, 1]), (
         "the defaults of BertViz: the first layer, all heads"
     )
-    _, arrays = opened(payloads_of(pages_in(view.data)[0])[0])  # type: ignore[union-attr]
+    _, arrays = read_payload(extract_payloads(extract_pages(view.data)[0])[0])  # type: ignore[union-attr]
     assert arrays["segments"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_decoder_attention_is_displayed(gpt: Any) -> None:
     view = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
-    equal(weights_of(view), gpt)
-    assert described(view)["shown"]["view"]["heads"] == [3, 0]
-    assert described(view)["texts"] == ["The", "quick", "fox", "x"]
+    assert_equal(weights_of(view), gpt)
+    assert read_description(view)["shown"]["view"]["heads"] == [3, 0]
+    assert read_description(view)["texts"] == ["The", "quick", "fox", "x"]
     plain = head_view(gpt, GPT_TOKENS, prettify_tokens=False, html_action="return")
-    assert described(plain)["texts"] == GPT_TOKENS
+    assert read_description(plain)["texts"] == GPT_TOKENS
 
 
 def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
@@ -105,7 +105,7 @@ def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
         ):
             np.testing.assert_array_equal(block, expected[layer][0].detach().numpy())
         assert not weights[:, 3:, :3].any()
-    (page,) = pages_in(view.data)  # type: ignore[union-attr]
+    (page,) = extract_pages(view.data)  # type: ignore[union-attr]
     assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
 
 
@@ -116,25 +116,25 @@ def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any)
     fewer = head_view(
         cross_attention=bart.cross_attentions, encoder_attention=bart.encoder_attentions[:1], **both
     )
-    assert len(pages_in(fewer.data)) == 2, "one picture each"
+    assert len(extract_pages(fewer.data)) == 2, "one picture each"
 
 
 def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
     view = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
-    equal(weights_of(view), [bert[2], bert[1]])
-    (page,) = pages_in(view.data)  # type: ignore[union-attr]
-    assert described(view)["layerNumbers"] == [3, 2]
+    assert_equal(weights_of(view), [bert[2], bert[1]])
+    (page,) = extract_pages(view.data)  # type: ignore[union-attr]
+    assert read_description(view)["layerNumbers"] == [3, 2]
     assert "as 1 to 2" not in page
-    first = Page("head_view", payloads_of(page)[:1], "")
+    first = Page("head_view", extract_payloads(page)[:1], "")
     assert "Attention in layer 3, all heads" in first.svg(), "numbered as in the model"
     assert '"start": 2' in page
     some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
-    assert (described(some)["layerCount"], described(some)["headCount"]) == (1, 1)
+    assert (read_description(some)["layerCount"], read_description(some)["headCount"]) == (1, 1)
 
 
 @pytest.mark.parametrize(("mode", "paper"), [("dark", palette.PAPER_DARK), ("light", palette.PAPER_LIGHT)])
 def test_display_mode_sets_the_theme(bert: Any, mode: Any, paper: str) -> None:
-    (page,) = pages_in(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
+    (page,) = extract_pages(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
     assert f"--st-background-color: {paper}" in page
     assert "prefers-color-scheme: dark) {:root" not in page
 
@@ -143,7 +143,7 @@ def test_view_is_displayed_or_returned(bert: Any, monkeypatch: pytest.MonkeyPatc
     view: list[Any] = []
     monkeypatch.setattr("IPython.display.display", view.append)
     assert head_view(bert, BERT_TOKENS) is None
-    assert len(pages_in(view[0].data)) == 1
+    assert len(extract_pages(view[0].data)) == 1
 
 
 @pytest.mark.parametrize("ours", [head_view, model_view])

@@ -11,8 +11,8 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import HeadView, frame
 from bert_probe.notebook.bridge import Bridge
-from tests.helpers.framed import page_of, payloads_of
-from tests.helpers.payloads import opened
+from tests.helpers.framed import extract_page, extract_payloads
+from tests.helpers.payloads import read_payload
 
 TEXT = "we had left the ground"
 
@@ -30,7 +30,7 @@ def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
         kernel = object()
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
-    key = re.search(r'"key": "([0-9a-f]{32})"', page_of(view))
+    key = re.search(r'"key": "([0-9a-f]{32})"', extract_page(view))
     assert key is not None
     assert view._bridge is not None
     assert view._bridge.key == key[1], "the frame names the bridge that listens to it"
@@ -41,10 +41,10 @@ def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     assert (view.layer, view.heads, view.pins, view.side) == (1, (2,), (), "query")
     view.layer, view.heads, view.pins = -1, [3, 5], [2, -1]
     assert (view.layer, view.heads, view.pins) == (5, (3, 5), (2, 6))
-    page = page_of(view)
+    page = extract_page(view)
     assert '"start": 6' in page
     assert '"key": ""' in page, "no kernel, no bridge"
-    view_state = opened(payloads_of(page)[5])[0]["shown"]["view"]
+    view_state = read_payload(extract_payloads(page)[5])[0]["shown"]["view"]
     assert (view_state["heads"], view_state["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
     view.heads = 4
     assert view.heads == (4,)
@@ -92,17 +92,17 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     with pytest.raises(SelectionError, match="no pin 4"):
         view.pins = [4]
     view.pins = [3]
-    described, _ = opened(payloads_of(page_of(view))[1])
+    described, _ = read_payload(extract_payloads(extract_page(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
     assert described["shown"]["view"]["words"] is True
     view._on_report(report_of(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
-    assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
+    assert len(read_payload(extract_payloads(extract_page(view))[1])[0]["texts"]) == pieces
 
 
 def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
     """Return the report of the frame after a choice of the user."""
-    view_state = opened(payloads_of(page_of(view))[0])[0]["shown"]
+    view_state = read_payload(extract_payloads(extract_page(view))[0])[0]["shown"]
     return {**view_state, "revision": 1, "view": {**view_state["view"], **changes}}
 
 
@@ -139,4 +139,4 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
     assert frame.create_bridge(print) is None
-    assert '"key": ""' in page_of(view)
+    assert '"key": ""' in extract_page(view)

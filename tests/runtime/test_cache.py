@@ -118,16 +118,24 @@ def test_function_results_are_cached_by_function() -> None:
     class Made:
         nbytes = 1
 
-    def one(_text: str) -> Made:
+    def first_function(_text: str) -> Made:
         return Made()
 
-    def other(_text: str) -> Made:
+    def second_function(_text: str) -> Made:
         return Made()
 
     answers = ResultCache(10)
-    first = answers.of(one, "a")
-    assert answers.of(one, "a") is first
-    assert len({id(result) for result in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
+    first = answers.of(first_function, "a")
+    assert answers.of(first_function, "a") is first
+    assert (
+        len(
+            {
+                id(result)
+                for result in (first, answers.of(second_function, "a"), answers.of(first_function, "b"))
+            }
+        )
+        == 3
+    )
 
 
 def test_values_does_not_affect_eviction_order() -> None:

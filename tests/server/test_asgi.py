@@ -28,8 +28,8 @@ from bert_probe.server import asgi, hosts
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
 from tests.helpers.installed import foreign_settings, free_port
-from tests.helpers.server import answer, answer_of, finish
-from tests.helpers.waiting import fetch, until_it_answers
+from tests.helpers.server import answer, answer_of, run_in_thread
+from tests.helpers.waiting import fetch, wait_for_server
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ def connection(*messages: Message) -> list[Message]:
         return {"type": "websocket.connect"}
 
     scope = {"type": "websocket", "extensions": {"websocket.http.response": {}}}
-    finish(asgi.SecurityHeaders(inner)(scope, receive, send))
+    run_in_thread(asgi.SecurityHeaders(inner)(scope, receive, send))
     return sent
 
 
@@ -254,7 +254,7 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
         )
     try:
         origin = f"http://127.0.0.1:{port}"
-        until_it_answers(process, f"{origin}/_stcore/health", log)
+        wait_for_server(process, f"{origin}/_stcore/health", log)
         yield origin, log
     finally:
         process.terminate()

@@ -28,13 +28,13 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
-from tests.helpers.http import TEXT, TOKENS, asking, problem
+from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
 
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
     """A client on this machine."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
@@ -66,7 +66,9 @@ def here() -> Iterator[TestClient]:
 )
 def test_invalid_body_is_refused_with_reason(content: bytes, expected: str, here: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
-    assert expected in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
+    assert expected in problem_detail(
+        here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_invalid_body_is_refused_with_reason(content: bytes, expected: str, here
 def test_invalid_question_is_refused_with_reason(
     name: str, body: dict[str, Any], expected: str, here: TestClient
 ) -> None:
-    assert expected in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
+    assert expected in problem_detail(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
 
 
 @pytest.mark.parametrize(
@@ -123,20 +125,20 @@ def test_error_has_problem_type_and_status(
     # A lone surrogate is not valid UTF-8, but can be escaped in JSON.
     content = json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
-    problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
+    problem_detail(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
 
 
 def test_file_errors_have_line_numbers(here: TestClient) -> None:
     file = {"file": "a.csv", "content": "text,label\nA boat.,\n,B\nOne,C\n"}
     answer = here.post("/api/v1/evaluation", json={"files": {"rows": file}})
-    problem(answer, 422, "text")
+    problem_detail(answer, 422, "text")
     assert [fault["line"] for fault in answer.json()["faults"]] == [2, 3]
     assert answer.json()["count"] == 2
 
 
 def test_request_cannot_read_file_of_server(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
-    assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
+    assert "chosen there alone" in problem_detail(here.post("/api/v1/lens", json=body), 400, "no-json")
     assert registered_questions()["lens"].file_fields == {"tuned"}
     assert not any(
         question.file_fields for name, question in registered_questions().items() if name != "lens"
@@ -148,7 +150,7 @@ def test_other_method_is_refused_with_allowed_method(method: str, here: TestClie
     answer = here.request(method, "/api/v1/tokens")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     if method != "HEAD":
-        problem(answer, 405, "wrong-method")
+        problem_detail(answer, 405, "wrong-method")
     if method not in ("GET", "HEAD"):
         assert here.request(method, "/metrics").headers["allow"] == "GET"
 
@@ -157,7 +159,7 @@ def test_other_method_is_refused_with_allowed_method(method: str, here: TestClie
     "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
 )
 def test_unknown_api_path_is_404(path: str, here: TestClient) -> None:
-    assert "See /api." in problem(here.post(path, json=TOKENS), 404, "no-such-thing")
+    assert "See /api." in problem_detail(here.post(path, json=TOKENS), 404, "no-such-thing")
 
 
 # ---------------------------------------------------------------- forms
@@ -208,7 +210,7 @@ def test_accept_header_selects_best_format(accept: str, media: str, here: TestCl
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
 def test_unsupported_format_is_refused(accept: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
-    assert "text/csv" in problem(answer, 406, "no-such-form")
+    assert "text/csv" in problem_detail(answer, 406, "no-such-form")
 
 
 # ---------------------------------------------------------------- limits
@@ -223,14 +225,14 @@ def test_too_large_body_is_not_read(here: TestClient) -> None:
             yield b" " * 1_000_000
 
     answer = here.post("/api/v1/tokens", content=parts(), headers={"Content-Type": "application/json"})
-    assert "5,000,000 bytes" in problem(answer, 413, "too-large")
+    assert "5,000,000 bytes" in problem_detail(answer, 413, "too-large")
 
 
 def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_probe.api.formats.MOST_CELLS", 50)
     for name in ("tokens", "attention-in-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
-        assert "command line" in problem(answer, 413, "too-large")
+        assert "command line" in problem_detail(answer, 413, "too-large")
 
 
 def test_too_many_concurrent_requests_get_retry_after(
@@ -238,7 +240,7 @@ def test_too_many_concurrent_requests_get_retry_after(
 ) -> None:
     monkeypatch.setattr(limits, "AT_ONCE", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
-    problem(answer, 503, "busy")
+    problem_detail(answer, 503, "busy")
     assert answer.headers["retry-after"] == "1"
 
 
@@ -269,7 +271,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
 
 def test_slow_request_times_out(here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.1)
-    problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
+    problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
@@ -302,7 +304,7 @@ def test_long_request_shares_slots_with_page_jobs(here: TestClient, monkeypatch:
     with SLOTS.turn(taken), SLOTS.turn(taken):
         waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)
-    problem(waited, 504, "took-too-long")
+    problem_detail(waited, 504, "took-too-long")
     assert quick.status_code == 200
 
 
@@ -314,12 +316,12 @@ def test_unexpected_error_hides_its_message(
 
     monkeypatch.setattr(Body, "answer", fails)
     answer = here.post("/api/v1/tokens", json=TOKENS)
-    problem(answer, 500, "failed")
+    problem_detail(answer, 500, "failed")
     assert "somebody" not in answer.text
     assert "what somebody wrote" in caplog.text
 
 
-# ---------------------------------------------------------------- what is told of it
+# ---------------------------------------------------------------- documentation and metrics
 
 
 def test_openapi_document_is_valid_and_lists_all_questions(here: TestClient) -> None:
@@ -349,7 +351,7 @@ def test_all_schema_examples_are_answered(here: TestClient) -> None:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
         else:  # needs an output head that the built-in model does not have
-            problem(answer, 422, "unavailable")
+            problem_detail(answer, 422, "unavailable")
     assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
 
 
@@ -362,10 +364,10 @@ def test_documentation_page_loads_nothing_from_other_servers(here: TestClient) -
 
 
 def test_health_and_readiness_are_reported() -> None:
-    with asking(address="10.0.0.7") as other:
+    with api_client(address="10.0.0.7") as other:
         assert other.get("/healthz").json() == {"status": "ok", "version": bert_probe.__version__}
         first = other.get("/readyz")
-        assert problem(first, 503, "not-ready")
+        assert problem_detail(first, 503, "not-ready")
         assert first.headers["retry-after"] == "1"
         end = time.monotonic() + 60
         while (answer := other.get("/readyz")).status_code == 503 and time.monotonic() < end:
@@ -383,7 +385,7 @@ def test_metrics_report_passes_waits_caches_and_memory(here: TestClient) -> None
             assert re.fullmatch(r'bert_probe_\w+(\{(\w+="[\w -]+",?)+\})? [0-9.e+-]+', line), line
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
-    text = f"A text that nobody asked about before, {time.time_ns()}."
+    text = f"A text not requested before, {time.time_ns()}."
     here.post("/api/v1/tokens", json={"text": text})
     before = numbers()
     here.post("/api/v1/tokens", json={"text": text})

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.fuzzing import fuzzed
-from tests.helpers.http import asking
+from tests.helpers.fuzzing import fuzz
+from tests.helpers.http import api_client
 
 EXAMPLES = 2
 """Valid and invalid bodies per question; `make prove` uses more."""
@@ -18,13 +18,13 @@ ASKED = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", 
 def test_generated_bodies_conform_to_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     # Answering takes time, and this test is about validation.
     monkeypatch.setattr("bert_probe.api.limits.SECONDS", 20.0)
-    with asking() as client:
+    with api_client() as client:
         document = client.get("/api/openapi.json").json()
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Any:
             return client.request(method, path, content=body, headers=headers)
 
-        result = fuzzed(document, send, EXAMPLES, *ASKED)
+        result = fuzz(document, send, EXAMPLES, *ASKED)
     assert result.faults == []
     assert result.statuses.keys() >= {200, 400, 422}
     assert result.statuses.total() > 20

@@ -33,7 +33,7 @@ def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None)
     return Encoding(text, pair, tuple(tokens), {}, None, 0)
 
 
-def told(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def describe_spans(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     return [(span.text, span.a, span.b) for span in spans.spans]
 
 
@@ -41,20 +41,20 @@ def test_common_spans_equal_hand_worked_cases() -> None:
     text = "unhappy boat!"
     a = encoding(text, "[CLS]", (0, 2), (2, 7), (8, 12), (12, 13), "[SEP]")
     b = encoding(text, "<s>", (0, 3), (3, 5), (5, 7), (8, 13), "</s>", "</s>")
-    assert told(common_spans(a, b)) == [
+    assert describe_spans(common_spans(a, b)) == [
         ("[CLS] · <s>", (0,), (0,)),
         ("unhappy", (1, 2), (1, 2, 3)),
         ("boat!", (3, 4), (4,)),
         ("[SEP] · </s></s>", (5,), (5, 6)),
     ]
-    assert told(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
+    assert describe_spans(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
 
 
 def test_tokens_of_one_side_join_the_following_span() -> None:
     text = "a \u200b b "
     a = encoding(text, "[CLS]", (0, 1), (2, 3), (4, 5), "[SEP]")
     b = encoding(text, (0, 1), (1, 2), (4, 5), (5, 6))
-    assert told(common_spans(a, b)) == [
+    assert describe_spans(common_spans(a, b)) == [
         ("[CLS]", (0,), ()),
         ("a", (1,), (0,)),
         ("\u200b b", (2, 3), (1, 2, 3)),
@@ -66,7 +66,7 @@ def test_tokens_of_one_character_and_pairs_are_joined() -> None:
     a = encoding("京!", "[CLS]", (0, 1), (1, 2), "[SEP]", "|", (0, 2), "[SEP]", pair="ab")
     b = encoding("京!", "<s>", (0, 1), (0, 1), (0, 1), (1, 2), "</s>", "</s>", "|", (0, 1), (1, 2), pair="ab")
     spans = common_spans(a, b)
-    assert told(spans) == [
+    assert describe_spans(spans) == [
         ("[CLS] · <s>", (0,), (0,)),
         ("京", (1,), (1, 2, 3)),
         ("!", (2,), (4,)),

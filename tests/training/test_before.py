@@ -14,7 +14,7 @@ from bert_probe.model.training_history import (
     overlap_warning,
     read_training_history,
 )
-from tests.helpers.teaching import still, texts
+from tests.helpers.teaching import texts, without_dropout
 
 A_FIFTH = TrainingHistory("data", "", 0.2, 0)
 OTHER_SEED, NOTHING = TrainingHistory("data", "", 0.2, 1), TrainingHistory("data", "", 0.0, 0)
@@ -47,7 +47,7 @@ def test_overlap_with_earlier_training_warns(
 
 def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     data = texts(20)
-    first = Train(epochs=1).of(still(tmp_path / "bert"), data)
+    first = Train(epochs=1).of(without_dropout(tmp_path / "bert"), data)
     assert first.warnings == ()
     folder = first.save_model(tmp_path / "taught")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):

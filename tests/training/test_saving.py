@@ -20,7 +20,7 @@ from bert_probe.core.writing import is_lock_file
 from bert_probe.errors import ExportError
 from bert_probe.training.saving import check_space, find_leftovers, reserve_folder, write_folder
 from tests.helpers.racing import race
-from tests.helpers.teaching import still, texts
+from tests.helpers.teaching import texts, without_dropout
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
@@ -33,7 +33,7 @@ def names(folder: Path) -> list[str]:
 
 
 @contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
+def limited_file_size(size: int) -> Iterator[None]:
     """Limit the file size, so that writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -85,11 +85,11 @@ def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) 
 
 
 def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
-    trained = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
+    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), texts(12))
     place = trained.save_model(tmp_path / "taught")
     before = {name: (place / name).read_bytes() for name in names(place)}
     with (
-        files_of_at_most(20_000),
+        limited_file_size(20_000),
         pytest.raises(ExportError, match=r"cannot be written: .*\. Choose another"),
     ):
         trained.save_model(place, replace=True)
@@ -158,7 +158,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
     labelled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
-    trained = Train(epochs=1).of(still(tmp_path / "bert"), labelled)
+    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), labelled)
     card = (trained.save_model(tmp_path / "taught") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""

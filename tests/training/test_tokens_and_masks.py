@@ -19,7 +19,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_senten
 from bert_probe.training.models import with_head
 from bert_probe.training.objectives import IGNORE_INDEX, MaskedLmObjective, TokenObjective
 from bert_probe.training.schedule import seeded
-from tests.helpers.teaching import same, still, texts, weights
+from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 LINES = tuple(row.text for row in texts(24).rows)
 
@@ -27,7 +27,7 @@ LINES = tuple(row.text for row in texts(24).rows)
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny BERT in float64 without dropout."""
-    return still(tmp_path_factory.mktemp("still") / "bert")
+    return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
 def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
@@ -172,7 +172,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
     trained = question.of(quiet, LINES)
     if update == "all":
         again = question.of(quiet, LINES)
-        assert same(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
+        assert equal_states(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
     assert trained.history[-1].loss < trained.history[0].loss
     assert trained.measure == "first guess"
     folder = trained.save_model(tmp_path / "taught")

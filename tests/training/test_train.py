@@ -27,7 +27,7 @@ from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
 from bert_probe.training.trainable_parameters import count_by_scope, select_parameters
-from tests.helpers.teaching import same, still, texts, weights
+from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 
@@ -35,7 +35,7 @@ QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny BERT in float64 without dropout."""
-    return still(tmp_path_factory.mktemp("still") / "bert")
+    return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
 def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.float64) -> torch.Tensor:
@@ -103,11 +103,13 @@ def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) 
     """Covers dropout, new weights, order and held-out split, which are all random."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
-    assert same(weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION))
+    assert equal_states(
+        weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION)
+    )
     assert item.table().equals(again.table())
     assert item.held_out.rows == again.held_out.rows
     other = Train(update, **QUICK, seed=6).of(family("bert"), texts(20))
-    assert not same(
+    assert not equal_states(
         weights(item.checkpoint, TEXT_CLASSIFICATION), weights(other.checkpoint, TEXT_CLASSIFICATION)
     )
 
@@ -123,7 +125,7 @@ def test_training_has_no_side_effects(
     dice = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     for update in ("head", "all", "lora"):
         Train(update, **QUICK).of(checkpoint, texts(12))
-    assert same(before, checkpoint.model.state_dict())
+    assert equal_states(before, checkpoint.model.state_dict())
     assert vars(checkpoint.model.config) == config
     assert not any(part.requires_grad or part.grad is not None for part in checkpoint.model.parameters())
     assert not checkpoint.model.training
@@ -136,7 +138,7 @@ def test_training_has_no_side_effects(
 
 
 def test_full_model_learns_a_rule(tmp_path: Path) -> None:
-    checkpoint = still(tmp_path / "bert", num_hidden_layers=2)
+    checkpoint = without_dropout(tmp_path / "bert", num_hidden_layers=2)
     trained = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
     assert trained.best.measure == 1.0
     assert trained.history[0].measure < 1.0

@@ -13,7 +13,7 @@ from bert_probe.ui import jobs, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packages_are_searched_once() -> Iterator[None]:
+def packages_searched_once() -> Iterator[None]:
     """Search packages for components once: a server does so once, but the test runner for each page."""
     with patch.object(
         manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
@@ -22,7 +22,7 @@ def packages_are_searched_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for results on busy machines too, so that one run of the script shows the result of a few
     sentences.
     """

@@ -30,9 +30,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, highlight
 from bert_probe.ui import lens as lens_part
 from tests.helpers import trained
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, TEXT
-from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, table_of_snippets, url_params
 from tests.helpers.questions import SENTENCES
 
 Folders = Callable[[str, str], Path]
@@ -40,7 +40,7 @@ Trained = Callable[[str, str], Checkpoint]
 
 
 @pytest.fixture(autouse=True)
-def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def skipped_attributions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip attributions unless a test asks for them, because they take hundreds of passes."""
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
@@ -48,21 +48,21 @@ def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_selected_word_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT)
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
     assert not app.exception
     expected = FillMask(mask=5, top=10).of(trace).table()
     predictions = app.dataframe[0].value
     assert predictions["token"].tolist() == expected["token"].tolist()
-    assert_alike(predictions["probability"].to_numpy(), expected["probability"].to_numpy())
-    assert "which replaces it" in said(app), "the fifth token"
-    assert address_of(app)["mask"] == "5"
-    default_page = opened("answer", a=TEXT, b="", model=str(folder))
-    assert "which replaces ground" in said(default_page)
+    assert_repeatable(predictions["probability"].to_numpy(), expected["probability"].to_numpy())
+    assert "which replaces it" in page_text(app), "the fifth token"
+    assert url_params(app)["mask"] == "5"
+    default_page = open_page("answer", a=TEXT, b="", model=str(folder))
+    assert "which replaces ground" in page_text(default_page)
     assert "mask" not in default_page.query_params
 
 
 def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> None:
-    app = opened(
+    app = open_page(
         "answer",
         a="The [MASK] and the [MASK]",
         b="",
@@ -70,9 +70,9 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
         targets="unknown,river",
     )
     assert not app.exception
-    assert "in place of" not in said(app)
-    assert "Each of the 2 masks is predicted independently" in said(app)
-    assert "“unknown” is not in the vocabulary" in said(app)
+    assert "in place of" not in page_text(app)
+    assert "Each of the 2 masks is predicted independently" in page_text(app)
+    assert "“unknown” is not in the vocabulary" in page_text(app)
     assert set(app.dataframe[0].value["token"]) == {"un", "river"}
 
 
@@ -88,12 +88,12 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
 def test_all_tasks_are_drawn_and_their_snippets_reproduce_table(
     task: str, words: str, trained_folder: Folders, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
+    app = open_page("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
     assert not app.exception
-    assert words in said(app)
-    assert "A probability is the model's confidence" in said(app).replace("\\", "")
-    table = table_of_both_codes(app, capfdbinary)
-    assert_alike(table["probability"], app.dataframe[0].value["probability"])
+    assert words in page_text(app)
+    assert "A probability is the model's confidence" in page_text(app).replace("\\", "")
+    table = table_of_snippets(app, capfdbinary)
+    assert_repeatable(table["probability"], app.dataframe[0].value["probability"])
     assert f"--task {task}" in app.get("code")[1].value
 
 
@@ -101,14 +101,14 @@ def test_all_tasks_are_drawn_and_their_snippets_reproduce_table(
 def test_first_layer_with_final_answer_is_named(
     task: str, trained_on: Trained, trained_folder: Folders
 ) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
     assert not app.exception
     word = 5 if task == "fill-mask" else None
     result = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
     name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
     only = f"**{name}** ranks first only at the last layer, 3."
-    assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
+    assert ((only if layer == 3 else first) in page_text(app).replace("\\", "")) == (
         task != "token-classification"
     )
     curves = len(app.get("plotly_chart"))
@@ -118,7 +118,9 @@ def test_first_layer_with_final_answer_is_named(
 
 @pytest.mark.parametrize("by", ["rank", "entropy"])
 def test_lens_shows_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by)
+    app = open_page(
+        "answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by
+    )
     assert not app.exception
     trace = trained_on("bert", "fill-mask").trace(TEXT)
     result = Lens("fill-mask", mask=5).of(trace)
@@ -126,7 +128,7 @@ def test_lens_shows_ranks_and_entropies(by: str, trained_on: Trained, trained_fo
     traces = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     if by == "entropy":
         assert [line["name"] for line in traces] == ["entropy"]
-        assert_alike(_numbers(traces[0]["y"]), result.entropy[:, 0])
+        assert_repeatable(_numbers(traces[0]["y"]), result.entropy[:, 0])
     else:
         assert len(traces) == 5
         first = int(result.ids[-1, 0, 0])
@@ -143,7 +145,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
     monkeypatch.setattr(lens_part, "STEPS", 2)
     folder = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5")
     assert "lens_through" not in app.session_state, "no lens has been trained yet"
 
     def give(lines: str) -> None:
@@ -155,23 +157,23 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
 
     give("One line")
     train("Train on 1 line")
-    assert "needs at least two different lines" in refusal(app)
+    assert "needs at least two different lines" in error_text(app)
     give("\n".join([*SENTENCES, HOSTILE]))
     train("Train on 5 lines")
     (file,) = folder.glob("tuned-lens-*.safetensors")
     assert f"{file.name}" in app.success[0].value.replace("\\", "")
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
     assert not app.exception
     checkpoint = bert_probe.load(folder)
     lens = tuned_lens_files.load_lens(file, checkpoint)
-    assert lens.verdict in said(app)
+    assert lens.verdict in page_text(app)
     table = next(element.value for element in app.dataframe if "logit lens" in element.value)
     assert table["tuned lens"].tolist() == lens.tuned.tolist()
     result = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
     name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
-    assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in said(app)
-    assert "by the logit lens: the tuned lens was trained on masks only" in said(app)
+    assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in page_text(app)
+    assert "by the logit lens: the tuned lens was trained on masks only" in page_text(app)
     assert any(f"{result.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
@@ -185,12 +187,12 @@ def _numbers(spec: Any) -> list[float]:
 
 def test_labels_and_answers_are_highlighted_in_text(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "token-classification")
-    app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
     expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
     text = next(element.value for element in app.markdown if "-background[" in element.value)
     assert all(f"**{part.label}**" in text for part in expected.spans)
     folder = trained_folder("bert", "question-answering")
-    app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
+    app = open_page("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
     result = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
     text = next(element.value for element in app.markdown if "-background[" in element.value)
     assert text.count("-background[") == len(result.answers)
@@ -199,18 +201,18 @@ def test_labels_and_answers_are_highlighted_in_text(trained_on: Trained, trained
 def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     for relation in ("compare", "pair"):
-        app = opened("answer", a=a, b=b, relation=relation)
+        app = open_page("answer", a=a, b=b, relation=relation)
         result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
         assert not app.exception
         assert app.metric[0].value == f"{result.cosine:.4f}"
         assert app.metric[1].value == f"{result.specials_share:.4f}"
-        assert "all 90 cells add up to the cosine" in said(app)
+        assert "all 90 cells add up to the cosine" in page_text(app)
         assert result.off < 1e-6
 
 
 def test_missing_second_text_is_reported(trained_folder: Folders) -> None:
     for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
-        app = opened("answer", a=TEXT, b="", model=model)
+        app = open_page("answer", a=TEXT, b="", model=model)
         assert not app.exception
         assert "sentence B under Your text" in app.info[0].value
         assert not app.get("download_button")
@@ -219,11 +221,11 @@ def test_missing_second_text_is_reported(trained_folder: Folders) -> None:
 def test_missing_or_different_output_head_is_reported(
     family_folder: Callable[[str], Path], trained_folder: Folders
 ) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
+    app = open_page("answer", a=TEXT, b="", model=str(family_folder("bert")))
     assert not app.exception
     assert "is an encoder without a trained output head, so it has no predictions" in app.info[0].value
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
-    assert "There is no task nothing here; showing fill\\-mask" in said(app).replace(
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
+    assert "There is no task nothing here; showing fill\\-mask" in page_text(app).replace(
         "showing fill-", "showing fill\\-"
     )
 
@@ -232,9 +234,9 @@ def test_checkpoint_labels_are_shown_as_text(tmp_path: Path) -> None:
     names = {0: HOSTILE, 1: "**b** :red[x]", 2: "O"}
     for task in ("text-classification", "token-classification"):
         trained.build("bert", task, tmp_path / task, id2label=names)
-        app = opened("answer", a=HOSTILE, b="", model=str(tmp_path / task))
+        app = open_page("answer", a=HOSTILE, b="", model=str(tmp_path / task))
         assert not app.exception
-        assert not refusal(app)
+        assert not error_text(app)
         markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
         for piece in (r"<img", r"\*\*b", r":red\[[xn]", r"\$x", r"\]\("):
             assert not re.search(rf"(?<!\\){piece}", markdown), piece
@@ -258,12 +260,12 @@ def test_highlighting_keeps_text_and_spaces() -> None:
 
 
 def test_long_context_is_answered_without_truncation(trained_folder: Folders) -> None:
-    app = opened(
+    app = open_page(
         "answer", a=PAIR, b=" ".join([TEXT] * 30), model=str(trained_folder("bert", "question-answering"))
     )
     assert not app.exception
-    assert not refusal(app)
-    assert "overlapping windows" in said(app)
+    assert not error_text(app)
+    assert "overlapping windows" in page_text(app)
     assert "--truncate" in shlex.split(app.get("code")[1].value)
     assert np.isfinite(app.dataframe[0].value["probability"]).all()
     assert bert_probe.FindAnswer().task == "question-answering"
@@ -298,15 +300,15 @@ def test_attribution_of_each_task_matches_library(
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     pair = task[0] in "qn"
     text, other = (PAIR, TEXT) if pair else (TEXT, "")
-    app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
+    app = open_page("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
     assert not app.exception
     result = question.of(trained_on("bert", task).trace(text, other if pair else None))
     if isinstance(result, HeadAttributionResult):
         layer, head = np.unravel_index(int(np.abs(result.changes).argmax()), result.changes.shape)
-        assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
+        assert f"Without **layer {layer + 1}, head {head + 1}**" in page_text(app)
     else:
         explanation = next(iter(result.explanations.values()))
-        assert f"**{explanation.number}** is {explanation.value:.4f}." in said(app).replace("\\", "")
+        assert f"**{explanation.number}** is {explanation.value:.4f}." in page_text(app).replace("\\", "")
         table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
         expected = result.table()["comprehensiveness"].to_numpy()
         # Scores from many passes accumulate as many rounding errors.
@@ -320,7 +322,7 @@ def test_similarity_attribution_of_built_in_model_matches_library(
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     a, b = "Small boats float", "A ship sails"
-    app = opened("answer", a=a, b=b, why_method="decompx")
+    app = open_page("answer", a=a, b=b, why_method="decompx")
     assert not app.exception
     result = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
     best = result.explanations[result.best]
@@ -328,19 +330,19 @@ def test_similarity_attribution_of_built_in_model_matches_library(
         (unit for unit in best.units if not unit.special),
         key=lambda unit: best.scores[best.units.index(unit)],
     )
-    assert f"“{word}” has the largest score by" in said(app)
-    assert "scores and biases add up to the number" in said(app)
-    assert "**Attention as an explanation:**" in said(app)
+    assert f"“{word}” has the largest score by" in page_text(app)
+    assert "scores and biases add up to the number" in page_text(app)
+    assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "The sum differs from the cosine" in said(app)
+    assert "The sum differs from the cosine" in page_text(app)
 
 
 def test_text_without_removable_words_is_reported(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
-    app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
+    app = open_page("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
     assert any("no word that can be removed" in element.value.replace("\\", "") for element in app.info)
 
@@ -349,9 +351,11 @@ def test_family_without_attention_lists_available_methods(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
     assert not app.exception
-    assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in said(app).replace("\\", "")
-    assert "**Attention as an explanation:**" not in said(app)
+    assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in page_text(app).replace(
+        "\\", ""
+    )
+    assert "**Attention as an explanation:**" not in page_text(app)
     table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
     assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

@@ -17,9 +17,9 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.parameters import areas, changed_treemap
 from tests.helpers import families
-from tests.helpers.changed import after, folder_after
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import HOSTILE, address_of, asked_by, opened, said, table_of_both_codes
+from tests.helpers.changed import changed_checkpoint, changed_folder
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets, url_params
 
 TEXT = "we left the river at night"
 TrainedFolder = Callable[[str, str], Path]
@@ -29,11 +29,11 @@ TrainedFolder = Callable[[str, str], Path]
 def folders(trained_folder: TrainedFolder) -> tuple[str, str]:
     """Return the folder of a tiny BERT for fill-mask, and of its changed copy."""
     before = trained_folder("bert", "fill-mask")
-    return str(before), str(folder_after(before))
+    return str(before), str(changed_folder(before))
 
 
 def page_of(folders: tuple[str, str], **address: str) -> AppTest:
-    return opened("changes", **{"a": TEXT, "model": folders[0], "other": folders[1], **address})
+    return open_page("changes", **{"a": TEXT, "model": folders[0], "other": folders[1], **address})
 
 
 def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
@@ -41,7 +41,7 @@ def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
     return [shared_cache.open_checkpoint(folder, "") for folder in folders]
 
 
-def informed(app: AppTest) -> str:
+def info_text(app: AppTest) -> str:
     return "\n".join(element.value for element in app.info).replace("\\", "")
 
 
@@ -51,14 +51,14 @@ def press(app: AppTest, label: str) -> AppTest:
 
 
 def test_missing_second_model_shows_instructions_and_example(folders: tuple[str, str]) -> None:
-    app = opened("changes", a=TEXT, model=folders[0])
+    app = open_page("changes", a=TEXT, model=folders[0])
     assert not app.exception
     assert app.header[0].value == "A second model is needed"
     assert not app.dataframe
     press(app, "Compare A with itself")
     assert not app.exception
-    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
-    assert "No head changed. No vector changed direction. No parameter changed." in said(app).replace(
+    assert app.text_input(key="other").value == url_params(app)["other"] == folders[0]
+    assert "No head changed. No vector changed direction. No parameter changed." in page_text(app).replace(
         "\\", ""
     )
     heads, vectors, answers, tensors = (element.value for element in app.dataframe[:4])
@@ -74,15 +74,15 @@ def test_changes_match_library(folders: tuple[str, str]) -> None:
     a, b = models_of(folders)
     traces = a.trace(TEXT), b.trace(TEXT)
     heads, vectors, changed = HeadChange().of(*traces), VectorChange().of(*traces), ParameterChange().of(a, b)
-    text = said(app).replace("\\", "")
+    text = page_text(app).replace("\\", "")
     for result in (heads, vectors, changed):
         assert result.finding in text
     tables = [element.value for element in app.dataframe]
-    assert_alike(tables[0]["total_variation"], heads.table()["total_variation"])
-    assert_alike(tables[1].to_numpy(), vectors.moved.T)
+    assert_repeatable(tables[0]["total_variation"], heads.table()["total_variation"])
+    assert_repeatable(tables[1].to_numpy(), vectors.moved.T)
     answers = AnswerChange("fill-mask", mask=4).of(*traces)
     assert tables[2]["token"].tolist() == answers.table()["token"].tolist()
-    assert_alike(tables[2]["difference"], answers.difference)
+    assert_repeatable(tables[2]["difference"], answers.difference)
     assert answers.finding in text
     assert sorted(tables[3]["relative"]) == sorted(changed.table()["relative"])
     assert "attention is not an explanation" in text
@@ -93,8 +93,8 @@ def test_python_and_shell_snippets_produce_same_table(
     folders: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = page_of(folders, a='-5 degrees, it\'s "cold"', words="1")
-    assert asked_by(app, HeadChange) == HeadChange(words=True)
-    frame = table_of_both_codes(app, capfdbinary)
+    assert question_in_url(app, HeadChange) == HeadChange(words=True)
+    frame = table_of_snippets(app, capfdbinary)
     assert frame.attrs["provenance"]["other_model"]["model"] == folders[1]
     assert frame.attrs["provenance"]["question"]["words"] is True
 
@@ -102,10 +102,10 @@ def test_python_and_shell_snippets_produce_same_table(
 def test_swap_button_exchanges_models(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Swap A and B")
     assert not app.exception
-    assert address_of(app)["model"] == folders[1]
-    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
+    assert url_params(app)["model"] == folders[1]
+    assert app.text_input(key="other").value == url_params(app)["other"] == folders[0]
     b, a = models_of(folders)
-    assert_alike(
+    assert_repeatable(
         app.dataframe[0].value["total_variation"],
         HeadChange().of(a.trace(TEXT), b.trace(TEXT)).table()["total_variation"],
     )
@@ -118,7 +118,7 @@ def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> 
     layer, head = HeadChange().of(a.trace(TEXT), b.trace(TEXT)).strongest
     press(app, side)
     assert not app.exception
-    address = address_of(app)
+    address = url_params(app)
     assert (address["layer"], address["head"]) == (str(layer + 1), str(head + 1))
     assert address["model"] == folders[side == "in B"]
     assert app.title[0].value == "Attention"
@@ -128,11 +128,11 @@ def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, st
     families.build("bert", tmp_path, num_hidden_layers=2)
     app = page_of((folders[0], str(tmp_path)))
     assert not app.exception
-    infos = informed(app)
+    infos = info_text(app)
     assert "heads cannot be compared one to one" in infos
     assert "vectors cannot be compared one to one" in infos
     assert "B has no trained head" in infos
-    assert "tensors have no counterpart with the same name and shape" in said(app)
+    assert "tensors have no counterpart with the same name and shape" in page_text(app)
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 
 
@@ -160,21 +160,21 @@ def test_models_with_different_tokenizers_show_head_matches(
 ) -> None:
     app = page_of((folders[0], str(family_folder("roberta"))))
     assert not app.exception
-    assert "number 0 is ‘[PAD]’ in A" in informed(app)
+    assert "number 0 is ‘[PAD]’ in A" in info_text(app)
     assert [element.value for element in app.header] == ["Which heads attend alike?"]
     a, b = (
         shared_cache.open_checkpoint(str(folder), "") for folder in (folders[0], family_folder("roberta"))
     )
     result = HeadMatches().of(a.trace(TEXT), b.trace(TEXT))
-    assert result.finding in said(app).replace("\\", "")
+    assert result.finding in page_text(app).replace("\\", "")
     cut, best = (element.value for element in app.dataframe)
     assert "".join(cut["tokens of B"].iloc[1:-1]).replace(" ", "") == TEXT.replace(" ", "")
-    assert_alike(sorted(best["similarity"]), sorted(result.table()["similarity"]))
-    frame = table_of_both_codes(app, capfdbinary)
-    assert_alike(frame["similarity"], result.table()["similarity"])
+    assert_repeatable(sorted(best["similarity"]), sorted(result.table()["similarity"]))
+    frame = table_of_snippets(app, capfdbinary)
+    assert_repeatable(frame["similarity"], result.table()["similarity"])
     row, column = result.strongest
     press(app, f"Show head {result.name(column, 1)} in B")
-    address = address_of(app)
+    address = url_params(app)
     assert f"{address['layer']}.{address['head']}" == result.name(column, 1)
     assert address["model"] == str(family_folder("roberta"))
     assert row in range(12)
@@ -184,20 +184,20 @@ def test_head_matches_of_one_tokenizer_are_shown_on_request(folders: tuple[str, 
     app = press(page_of(folders), "Compare all heads")
     assert not app.exception
     a, b = models_of(folders)
-    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in said(app).replace("\\", "")
+    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in page_text(app).replace("\\", "")
 
 
 def test_pair_task_asks_for_second_text(trained_folder: TrainedFolder) -> None:
     before = trained_folder("bert", "question-answering")
-    asking = str(before), str(folder_after(before))
-    assert "Write sentence B under Your text" in informed(page_of(asking))
+    asking = str(before), str(changed_folder(before))
+    assert "Write sentence B under Your text" in info_text(page_of(asking))
     app = page_of(asking, b="the wide river led to a boat")
     assert not app.exception
     a, b = models_of(asking)
     result = AnswerChange().of(
         *(checkpoint.trace(TEXT, "the wide river led to a boat") for checkpoint in (a, b))
     )
-    assert_alike(app.dataframe[2].value["a"], result.a)
+    assert_repeatable(app.dataframe[2].value["a"], result.a)
 
 
 def test_layer_similarity_runs_as_job(folders: tuple[str, str]) -> None:
@@ -205,9 +205,9 @@ def test_layer_similarity_runs_as_job(folders: tuple[str, str]) -> None:
     assert not app.exception
     a, b = models_of(folders)
     result = LayerSimilarity().of(a, b, baseline_sentences())
-    assert result.finding in said(app).replace("\\", "")
+    assert result.finding in page_text(app).replace("\\", "")
     assert any("LayerSimilarity()" in code.value for code in app.get("code"))
-    assert f"Linear CKA over {result.examples:,} tokens" in said(app)
+    assert f"Linear CKA over {result.examples:,} tokens" in page_text(app)
 
 
 def test_invalid_sentence_is_reported_at_its_field(folders: tuple[str, str]) -> None:
@@ -246,4 +246,4 @@ def test_treemap_shows_relative_change_of_parameters(folders: tuple[str, str]) -
         assert texts["layer 2"] == f"changed by {expected:.3%}"
     nothing = changed_treemap(ParameterChange().of(a, a), dark=False)
     assert {*nothing.data[0].customdata} == {"changed by 0.000%"}
-    assert after(a).description.weights_sha256 == b.description.weights_sha256
+    assert changed_checkpoint(a).description.weights_sha256 == b.description.weights_sha256

@@ -10,8 +10,8 @@ from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPair
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.examples import EXAMPLES
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import HOSTILE, asked_by, opened, said, table_of_both_codes
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
@@ -26,19 +26,19 @@ def pair_of(a: str, b: str, words: bool = False) -> MinimalPairResult:
 
 
 def test_example_is_compared() -> None:
-    app = opened("compare")
+    app = open_page("compare")
     pair = pair_of(FULL, EMPTY)
-    finding = said(app).replace("\\", "")
+    finding = page_text(app).replace("\\", "")
     assert pair.finding() in finding
     assert "Only in A: full. Only in B: empty." in finding
     ranked = app.dataframe[0].value
     assert ranked["total_variation"].is_monotonic_decreasing
     assert ranked["total_variation"].tolist() == sorted(pair.total_variation.ravel())[::-1]
-    assert_alike(app.dataframe[2].value, pair.moved.T)
+    assert_repeatable(app.dataframe[2].value, pair.moved.T)
 
 
 def test_table_is_ranked_by_selected_measure() -> None:
-    app = opened("compare", change="jensen_shannon")
+    app = open_page("compare", change="jensen_shannon")
     ranked = app.dataframe[0].value
     python = app.get("code")[0].value
     assert python.endswith("bert_probe.MinimalPair(by='jensen_shannon').of(a, b).table()")
@@ -47,7 +47,7 @@ def test_table_is_ranked_by_selected_measure() -> None:
 
 
 def test_rows_use_layer_and_head_of_url() -> None:
-    app = opened("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
+    app = open_page("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
     pair = pair_of("Mehdi left it", "Mehdi saw it", words=True)
     rows = app.dataframe[1].value
     assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
@@ -59,12 +59,12 @@ def test_rows_use_layer_and_head_of_url() -> None:
 
 @pytest.mark.parametrize("component", ["tokens", "heads"])
 def test_patching_finding_matches_library(component: str) -> None:
-    app = opened("compare", patch=component)
+    app = open_page("compare", patch=component)
     result = ActivationPatching(component).of(*traces_of(FULL, EMPTY))
     layer, place = np.unravel_index(result.recovered.argmax(), result.recovered.shape)
     token = f"“full for empty” after layer {layer}"
     head = f"Layer {layer + 1}, head {place + 1}"
-    text = said(app).replace("\\", "")
+    text = page_text(app).replace("\\", "")
     assert (
         f"{token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**" in text
     )
@@ -75,7 +75,7 @@ def test_patching_finding_matches_library(component: str) -> None:
 
 
 def test_finding_links_to_its_head() -> None:
-    app = opened("compare")
+    app = open_page("compare")
     pair = pair_of(FULL, EMPTY)
     layer, head = pair.strongest_shift(pair.most_moved)
     next(button for button in app.button if button.label.startswith("Show head")).click().run()
@@ -85,17 +85,17 @@ def test_finding_links_to_its_head() -> None:
 
 def test_url_contains_question_of_page() -> None:
     address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
-    app = opened("compare", **address)
-    question = asked_by(app, MinimalPair)
+    app = open_page("compare", **address)
+    question = question_in_url(app, MinimalPair)
     assert question == MinimalPair(words=True, by="jensen_shannon")
     assert app.get("code")[0].value.endswith(f"{question!r}.of(a, b).table()")
-    row = asked_by(app, MinimalPairRow)
+    row = question_in_url(app, MinimalPairRow)
     assert row == MinimalPairRow(layer=2, head=6, words=True)
     assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
 
 def test_missing_second_sentence_shows_instructions() -> None:
-    app = opened("compare", a="we left")
+    app = open_page("compare", a="we left")
     assert app.header[0].value == "A second sentence is needed"
     assert not app.dataframe
     next(button for button in app.button if button.label == "Open the example").click().run()
@@ -104,7 +104,7 @@ def test_missing_second_sentence_shows_instructions() -> None:
 
 
 def test_second_segment_is_separate_on_request() -> None:
-    app = opened("compare", a="we left", b="they left", relation="pair")
+    app = open_page("compare", a="we left", b="they left", relation="pair")
     assert app.header[0].value == "The two sentences are one input"
     next(button for button in app.button if button.label == "Read them separately").click().run()
     assert not app.exception
@@ -117,14 +117,14 @@ def test_second_segment_is_separate_on_request() -> None:
 
 
 def test_texts_with_equal_tokens_show_no_change() -> None:
-    app = opened("compare", a="The cup", b="the CUP")
-    assert "Nothing changed" in said(app)
+    app = open_page("compare", a="The cup", b="the CUP")
+    assert "Nothing changed" in page_text(app)
     assert not app.dataframe[0].value[["total_variation", "jensen_shannon"]].any(axis=None)
     assert not app.dataframe[2].value.any(axis=None)
 
 
 def test_hostile_text_is_shown_as_text() -> None:
-    app = opened("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
+    app = open_page("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
     assert not app.exception
     text = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in text for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
@@ -134,6 +134,8 @@ def test_hostile_text_is_shown_as_text() -> None:
 def test_python_and_shell_snippets_produce_same_table(
     words: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened("compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0")
-    frame = table_of_both_codes(app, capfdbinary)
+    app = open_page(
+        "compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0"
+    )
+    frame = table_of_snippets(app, capfdbinary)
     assert frame.attrs["provenance"]["question"]["words"] == bool(words)

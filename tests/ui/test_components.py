@@ -16,7 +16,7 @@ from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken, selected_position
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 
 UNIT = Scale("sequential", 0, 1)
 HOSTILE = "</script><img src=x onerror=alert(1)>\ud800\x00"
@@ -45,7 +45,7 @@ def test_values_are_sent_exactly(sent: list[Any]) -> None:
     values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     values[1, 2] = np.nan
     draw(values, list("abc"), list("vwxyz"), scale=Scale("diverging", -2, 2))
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     np.testing.assert_array_equal(arrays["values"], values)
     assert arrays["light"].tobytes() == palette.lut_bytes("diverging", False)
     assert arrays["dark"].tobytes() == palette.lut_bytes("diverging", True)
@@ -57,12 +57,12 @@ def test_values_are_sent_exactly(sent: list[Any]) -> None:
 def test_transposed_array_is_sent_in_row_order(sent: list[Any]) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3).T / 10
     draw(values, list("abc"), list("xy"))
-    np.testing.assert_array_equal(opened(sent[0])[1]["values"], values)
+    np.testing.assert_array_equal(read_payload(sent[0])[1]["values"], values)
 
 
 def test_hostile_labels_are_sent_unchanged(sent: list[Any]) -> None:
     draw([[0.5]], [HOSTILE], [HOSTILE], caption=HOSTILE)
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert header["rows"] == [HOSTILE]
     assert header["columns"] is None, "equal labels are sent once"
     assert header["caption"] == HOSTILE
@@ -76,18 +76,18 @@ def test_values_outside_scale_are_flagged(
     sent: list[Any], values: list[list[float]], below: bool, above: bool
 ) -> None:
     draw(values, ["a"], ["x", "y"])
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert (header["below"], header["above"]) == (below, above)
 
 
 def test_rounding_at_scale_limit_is_not_flagged(sent: list[Any]) -> None:
     draw([[np.nextafter(np.float32(1), np.float32(2))]], ["a"], ["x"])
-    assert opened(sent[0])[0]["above"] is False
+    assert read_payload(sent[0])[0]["above"] is False
 
 
 def test_matrix_of_missing_values_is_drawn(sent: list[Any]) -> None:
     draw([[np.nan]], ["a"], ["x"])
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert (header["least"], header["most"], header["missing"]) == (0, 0, True)
 
 
@@ -192,7 +192,7 @@ def test_strip_sends_displayed_tokens(sent: list[Any]) -> None:
 
 def test_strip_accepts_missing_positions(sent: list[Any]) -> None:
     draw([[0.25, 0.75]], ["a"], ["x", "rest"], column_positions=[4, None])
-    assert opened(sent[0])[0]["columnPositions"] == [4, None]
+    assert read_payload(sent[0])[0]["columnPositions"] == [4, None]
 
 
 def test_strip_with_invalid_positions_raises_error(sent: list[Any]) -> None:

@@ -28,8 +28,8 @@ from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 from bert_probe.ui.corpus import build, stores
 from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
-from tests.helpers.pages import HOSTILE, address_of, choose, refusal, said, table_of_both_codes
-from tests.helpers.pages import opened as page
+from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
+from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
 TEXTS = (
@@ -98,9 +98,9 @@ def test_empty_page_explains_stores_and_offers_sample(
     monkeypatch.chdir(tmp_path)
     app = page("corpus", store="../../etc")
     assert not app.exception
-    assert "A corpus is a set of sentences" in said(app)
-    assert r"There is no store \.\./\.\./etc here" in said(app)
-    assert "store" not in address_of(app)
+    assert "A corpus is a set of sentences" in page_text(app)
+    assert r"There is no store \.\./\.\./etc here" in page_text(app)
+    assert "store" not in url_params(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Build a sample store" in [button.label for button in app.button]
     (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
@@ -129,21 +129,21 @@ def test_missing_broken_or_unfinished_store_is_reported(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
-    assert "was deleted" in said(app)
+    assert "was deleted" in page_text(app)
     assert app.selectbox(key="store").value in store_paths.stores(), "another store can be selected"
     monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
     (tmp_path / "part" / "shards" / "00002.json").unlink()
     app = corpus("part")
-    assert "it contains 8 of 10 sentences, and all results are for these" in said(app)
-    assert "**8** sentences" in said(app)
+    assert "it contains 8 of 10 sentences, and all results are for these" in page_text(app)
+    assert "**8** sentences" in page_text(app)
     (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
-    assert "gone or was cut" in refusal(corpus("cut"))
+    assert "gone or was cut" in error_text(corpus("cut"))
     torn: tuple[Any, ...] = ({"format": "bert-probe corpus", "version": 1}, [])
     for manifest in torn:
         (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))
-        assert "broken" in refusal(corpus("torn"))
+        assert "broken" in error_text(corpus("torn"))
 
 
 def test_built_store_is_kept_while_a_page_shows_it(
@@ -184,10 +184,10 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
         "Build a store from this file",
     )
     assert not app.exception
-    name = address_of(app)["store"]
+    name = url_params(app)["store"]
     assert name.startswith(stores.PREFIX)
-    assert "**2** sentences" in said(app)
-    assert "**1** refused" in said(app)
+    assert "**2** sentences" in page_text(app)
+    assert "**1** refused" in page_text(app)
     app = corpus(name, corpus_part="about")
     assert "is deleted when no page shows it" in app.info[0].value
     refused = app.dataframe[-1].value
@@ -202,16 +202,16 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
 
 def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
-    assert stores.open_store(address_of(app)["store"]).has("neighbours")
-    assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
+    assert stores.open_store(url_params(app)["store"]).has("neighbours")
+    assert "hold no sentences" in error_text(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
     monkeypatch.setattr(build, "MAX_ROWS", 2)
-    assert "more than 2 sentences" in refusal(
+    assert "more than 2 sentences" in error_text(
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
     )
     monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
-    assert "are free for" in refusal(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
+    assert "are free for" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
     monkeypatch.setattr(build, "MAX_FILE_BYTES", 3)
-    assert "larger than" in refusal(upload("a.txt", b"one\ntwo"))
+    assert "larger than" in error_text(upload("a.txt", b"one\ntwo"))
 
 
 # ---------------------------------------------------------------- heads
@@ -225,7 +225,7 @@ def test_head_histograms_match_library(shelf: Path, capfdbinary: pytest.CaptureF
     best = table.iloc[0]
     assert best["mean"] == result.statistics.means.max()
     assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [element.value for element in app.header]
-    assert table_of_both_codes(app, capfdbinary).equals(result.table())
+    assert table_of_snippets(app, capfdbinary).equals(result.table())
 
 
 def test_bar_opens_its_rows_and_row_links_to_all_pages(shelf: Path) -> None:
@@ -251,8 +251,8 @@ def test_bar_opens_its_rows_and_row_links_to_all_pages(shelf: Path) -> None:
 def test_invalid_url_values_are_reported() -> None:
     app = corpus(measure="first", corpus_head="9.5", corpus_bin="99999", corpus_rows="upside")
     for words in ("no head 9", "no corpus bin 99999", "no corpus rows upside"):
-        assert words in said(app)
-    assert "corpus_head" not in address_of(app)
+        assert words in page_text(app)
+    assert "corpus_head" not in url_params(app)
 
 
 def test_hostile_text_is_shown_as_text() -> None:
@@ -261,7 +261,7 @@ def test_hostile_text_is_shown_as_text() -> None:
         assert "<img" not in "\n".join(element.value for element in (*app.markdown, *app.caption)).replace(
             "\\<", ""
         )
-    assert r"lin\*es" not in said(app), "a name is shown in a selectbox, which does not render Markdown"
+    assert r"lin\*es" not in page_text(app), "a name is shown in a selectbox, which does not render Markdown"
 
 
 # ---------------------------------------------------------------- nearest contexts
@@ -282,7 +282,7 @@ def test_nearest_contexts_match_library_and_can_be_searched(shelf: Path, minilm:
     assert pages["context"]["context"] == f"{TEXTS[1]}\n{first.at.text}"
     assert pages["context"]["context_words"] == f"bank\n{first.at.word}"
     app = press(app, "Search from this context")
-    assert (address_of(app)["near_text"], address_of(app)["near_word"]) == (first.at.text, first.at.word)
+    assert (url_params(app)["near_text"], url_params(app)["near_word"]) == (first.at.text, first.at.word)
     assert app.text_input(key="near_draft").value == first.at.text
 
 
@@ -291,10 +291,10 @@ def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
     table = app.dataframe[0].value
     assert set(table["around"][table["word"] == "bank"]) == {"river", "the", "a"}
     app.text_input(key="near_draft").set_value("A muddy river").run()
-    assert address_of(app)["near_text"] == "A muddy river"
-    assert address_of(app).get("near_word") is None
+    assert url_params(app)["near_text"] == "A muddy river"
+    assert url_params(app).get("near_word") is None
     wrong = corpus(corpus_part="near", near_text="A muddy river", near_word="boat")
-    assert "There is no word boat here" in said(wrong)
+    assert "There is no word boat here" in page_text(wrong)
 
 
 def test_model_of_store_is_opened_only_after_consent(
@@ -303,7 +303,7 @@ def test_model_of_store_is_opened_only_after_consent(
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another test file may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
-    assert "This store was built with it" in said(app)
+    assert "This store was built with it" in page_text(app)
     assert not app.dataframe
     app = press(app, "Open it")
     assert not app.exception
@@ -372,7 +372,7 @@ def test_sql_query_reads_only_the_store(shelf: Path) -> None:
     assert app.dataframe[0].value["n"].tolist() == [len(TEXTS)]
     secret = shelf / TAGGED / "manifest.json"
     refused = press(corpus(corpus_part="sql", sql=f"SELECT * FROM read_text('{secret}')"), "Run")
-    assert "The table function 'read_text' is not allowed" in refusal(refused)
+    assert "The table function 'read_text' is not allowed" in error_text(refused)
     assert not refused.dataframe
     app = corpus(corpus_part="sql")
     assert not app.dataframe, "the query does not run before a click"
@@ -385,15 +385,15 @@ def test_sql_query_of_link_runs_only_after_click() -> None:
     app = corpus(corpus_part="sql", sql=first)
     field = "corpus_sql_written"
     assert app.text_area(key=field).value == first
-    assert "has not run" in said(app)
+    assert "has not run" in page_text(app)
     assert not app.dataframe
     app = press(app, "Run")
     assert app.dataframe[0].value["n"].tolist() == [1]
-    assert "has not run" not in said(app)
-    app = choose(app, sql=second)
+    assert "has not run" not in page_text(app)
+    app = change_url(app, sql=second)
     assert app.text_area(key=field).value == second, "the link's query is visible before Run"
     assert not app.dataframe
-    app = choose(app, sql=first)
+    app = change_url(app, sql=first)
     assert app.dataframe[0].value["n"].tolist() == [1], "this session has run it before"
 
 

@@ -21,8 +21,8 @@ from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.view import View
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
-from tests.helpers.framed import untexted
-from tests.helpers.payloads import opened
+from tests.helpers.framed import decode_text
+from tests.helpers.payloads import read_payload
 from tests.helpers.server import answer
 from tests.helpers.traces import packed
 
@@ -31,7 +31,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 def attention_of(payload: bytes) -> np.ndarray:
     """Return the attention that the browser computes from a payload, [head, query, key]."""
-    described, arrays = opened(payload)
+    described, arrays = read_payload(payload)
     if "weights" in arrays:
         return arrays["weights"]
     query, key = (arrays[name].astype(float) for name in ("queries", "keys"))
@@ -47,10 +47,10 @@ def attention_of(payload: bytes) -> np.ndarray:
 
 def kind(payload: bytes) -> str:
     """Return whether the payload has queries and keys ("vectors") or weights."""
-    return "weights" if "weights" in opened(payload)[1] else "vectors"
+    return "weights" if "weights" in read_payload(payload)[1] else "vectors"
 
 
-def assert_travelled(data: bytes, expected: np.ndarray) -> None:
+def assert_round_trip(data: bytes, expected: np.ndarray) -> None:
     """Assert that attention from queries and keys is exact, and that sent weights are rounded to float32."""
     attention = attention_of(data)
     if kind(data) == "vectors":
@@ -66,13 +66,14 @@ def test_layer_payload_round_trips_for_every_family(
 ) -> None:
     trace = packed(double_family(name).trace(text, truncate=True))
     for layer in range(trace.layers):
-        assert_travelled(head_view.payload(HeadViewData(trace), layer, key="k"), trace.attention(layer))
+        assert_round_trip(head_view.payload(HeadViewData(trace), layer, key="k"), trace.attention(layer))
 
 
 def test_local_windows_are_sent_as_bits(family: Callable[[str], Checkpoint]) -> None:
     trace = family("modernbert").trace(LONG)
     sent = [
-        opened(head_view.payload(HeadViewData(trace), layer, key="k"))[1] for layer in range(trace.layers)
+        read_payload(head_view.payload(HeadViewData(trace), layer, key="k"))[1]
+        for layer in range(trace.layers)
     ]
     assert {len(arrays["mask"]) for arrays in sent if "mask" in arrays} >= {len(trace.tokens)}
 
@@ -98,7 +99,7 @@ def test_value_norms_round_trip(double_minilm: Checkpoint, times: int, words: bo
     maps = [
         bert_probe.Attention(2, head, "value-norm", words).of(trace).weights for head in range(trace.heads)
     ]
-    assert opened(payload)[0]["full"] == np.max(maps)
+    assert read_payload(payload)[0]["full"] == np.max(maps)
     attention = attention_of(payload)
     if kind(payload) == "vectors" and words:
         attention = word_lens(trace).merge(attention)
@@ -111,12 +112,12 @@ def test_rollout_is_sent_as_one_matrix(minilm: Checkpoint) -> None:
     payload = head_view.payload(HeadViewData(trace, measure="rollout"), 3, key="k")
     expected = bert_probe.Attention(3, measure="rollout").of(trace).weights
     np.testing.assert_array_equal(attention_of(payload)[0], expected)
-    assert opened(payload)[0]["rolled"] is True
+    assert read_payload(payload)[0]["rolled"] is True
 
 
 def test_words_list_their_tokens(minilm: Checkpoint) -> None:
     trace = minilm.trace("electroencephalography helps", PAIR)
-    described, arrays = opened(head_view.payload(HeadViewData(trace, words=True), 0, key="k"))
+    described, arrays = read_payload(head_view.payload(HeadViewData(trace, words=True), 0, key="k"))
     assert described["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
     assert arrays["firsts"][:3].tolist() == [0, 1, len(minilm.trace("electroencephalography").tokens) - 1]
     assert arrays["specials"][:2].tolist() == [1, 0]
@@ -131,7 +132,7 @@ def test_saved_page_contains_all_layers_and_loads_nothing(double_minilm: Checkpo
     assert payload["start"] == 3
     assert len(payload["payloads"]) == trace.layers
     for layer, sent in enumerate(payload["payloads"]):
-        assert_travelled(untexted(*sent), trace.attention(layer))
+        assert_round_trip(decode_text(*sent), trace.attention(layer))
     assert "<img" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in text

@@ -17,14 +17,14 @@ from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.core.question import Question
 from bert_probe.ui import figures
 from bert_probe.views import measures
-from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
-from tests.helpers.waiting import until
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, table_of_snippets
+from tests.helpers.waiting import wait_until
 
 TEXT = "Almost before we knew it, we had left the ground."
 
 
 def part(name: str, a: str = TEXT, **address: str) -> AppTest:
-    app = opened("heads", a=a, heads_part=name, **address)
+    app = open_page("heads", a=a, heads_part=name, **address)
     assert not app.exception
     return app
 
@@ -42,7 +42,7 @@ def finished(app: AppTest) -> AppTest:
             app.run()
         return not running
 
-    until(done, 60)
+    wait_until(done, 60)
     assert not app.exception
     return app
 
@@ -66,7 +66,7 @@ def test_all_measures_are_offered_and_explained() -> None:
         first = frame.iloc[0]
         assert first[measure] == values[measure].max()
         assert first[measure] == values[measure][first["layer"] - 1, first["head"] - 1]
-        assert measures.MEASURES[measure].meaning[:20] in said(app).replace("\\", "")
+        assert measures.MEASURES[measure].meaning[:20] in page_text(app).replace("\\", "")
         assert app.query_params.get("measure", "previous") in (measure, [measure])
 
 
@@ -83,7 +83,7 @@ def test_initial_pair_shows_best_head() -> None:
     frame = app.dataframe[0].value
     assert (frame["layer"][0], frame["head"][0]) == (best.layer + 1, best.head + 1)
     assert frame["weight"][0] == best.weight
-    assert f"**{best.weight:.4f}**" in said(app)
+    assert f"**{best.weight:.4f}**" in page_text(app)
     assert "find_pairs" not in app.query_params
 
 
@@ -93,7 +93,7 @@ def test_pairs_are_added_ranked_by_mean_and_removed() -> None:
     ranked = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
     assert app.dataframe[0].value["weight"].tolist() == [head.weight for head in ranked]
     assert app.dataframe[0].value["rank_in_row"].tolist() == [head.rank for head in ranked]
-    assert "the mean over 2 pairs" in said(app)
+    assert "the mean over 2 pairs" in page_text(app)
     button(app, "Add a pair").click().run()
     assert app.query_params["find_pairs"] in ("11-9,4-5,11-9", ["11-9,4-5,11-9"])
     app.get("pills")[0].set_value(1).run()
@@ -118,8 +118,8 @@ def test_pairs_survive_page_change_but_not_text_change() -> None:
 
 def test_nonexistent_pair_is_reported() -> None:
     app = part("find", find_pairs="4-5,77-1")
-    assert r"There is no pair of words 77\-1 here" in said(app)
-    assert "the mean over" not in said(app)
+    assert r"There is no pair of words 77\-1 here" in page_text(app)
+    assert "the mean over" not in page_text(app)
 
 
 def test_text_without_words_has_default_pair() -> None:
@@ -132,7 +132,7 @@ def test_rows_of_long_text_keep_largest_and_requested_columns() -> None:
     assert figures.largest_columns(values, 3, {2}) == [0, 1, 2]
     assert figures.largest_columns(values, 9, {2}) == [0, 1, 2, 3]
     assert figures.largest_columns(values, 1, {2, 3}) == [2, 3]
-    assert "32 of 62 words" in said(part("find", "word " * 60))
+    assert "32 of 62 words" in page_text(part("find", "word " * 60))
 
 
 def test_ablation_of_head_set_matches_library() -> None:
@@ -153,10 +153,10 @@ def test_ablation_of_head_set_matches_library() -> None:
 
 def test_empty_and_unknown_head_set_are_reported() -> None:
     app = part("ablation", off="")
-    assert "Select at least one head" in said(app)
+    assert "Select at least one head" in page_text(app)
     assert not app.metric
     app = part("ablation", off="9.9,1.2")
-    assert r"There is no 9\.9 here" in said(app)
+    assert r"There is no 9\.9 here" in page_text(app)
     assert app.multiselect(key="off").value == ["1.2"]
 
 
@@ -181,7 +181,7 @@ def test_missing_pooler_is_reported(family_folder: Callable[[str], Path]) -> Non
 @pytest.mark.parametrize("which", ["set", "each"])
 def test_model_without_head_outputs_is_refused(family_folder: Callable[[str], Path], which: str) -> None:
     app = part("ablation", "we left", model=str(family_folder("mpnet")), ablation=which)
-    assert "cannot be switched off" in refusal(app)
+    assert "cannot be switched off" in error_text(app)
 
 
 def test_head_sweep_is_ranked_and_cached() -> None:
@@ -220,7 +220,7 @@ def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
     app.text_area(key="many_pasted").set_value(pasted).run()
     button(app, "Profile 2 sentences").click().run()
     finished(app)
-    assert "Line 3: 602 tokens" in refusal(app)
+    assert "Line 3: 602 tokens" in error_text(app)
     assert app.text_area(key="many_pasted").value == pasted
     assert button(app, "Profile 2 sentences")
     app.switch_page("../../pages/tokens.py").run()
@@ -233,7 +233,7 @@ def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
 
 
 def test_sentence_profile_needs_no_page_text() -> None:
-    assert "The text is empty" not in refusal(part("many", ""))
+    assert "The text is empty" not in error_text(part("many", ""))
 
 
 @pytest.mark.parametrize("name", ["profiles", "find", "ablation"])
@@ -268,7 +268,7 @@ def test_python_and_shell_snippets_produce_same_table(
         finished(app)
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(baseline_sentences()), encoding="utf-8")
-    frame = table_of_both_codes(app, capfdbinary)
+    frame = table_of_snippets(app, capfdbinary)
     if name in ("profiles", "find"):
         table = app.dataframe[0].value
         column = "weight" if name == "find" else "previous"
@@ -294,7 +294,7 @@ def test_url_contains_displayed_question(
     if start:
         button(app, start).click().run()
         finished(app)
-    again = asked_by(app, type(question))
+    again = question_in_url(app, type(question))
     trace = bert_probe.load().trace(TEXT)
     assert again.resolved(trace) == question.resolved(trace)
     assert f"bert_probe.{again.resolved(trace)!r}.of(" in app.get("code")[0].value

@@ -17,7 +17,7 @@ from bert_probe.views import palette
 from bert_probe.views.model_view import HeadThumbnail, color_indices, payload
 from bert_probe.views.model_view import read_opened_head as opened_head
 from bert_probe.views.scale import Scale
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 LABELS = [["", "previous token"], ["broad", HOSTILE_TOKENS[0]], ["", ""]]
@@ -51,7 +51,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def test_measures_are_sent_exactly_and_weights_as_colors(sent: list[bytes]) -> None:
     thumbs = small()
     assert draw(thumbs) is None
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     np.testing.assert_array_equal(arrays["numbers"], np.stack(list(MEASURES.values())))
     expected = np.round(255 * np.sqrt(thumbs.weights.astype(float)))
     assert np.abs(arrays["entries"] - expected).max() == 0
@@ -65,13 +65,13 @@ def test_measures_are_sent_exactly_and_weights_as_colors(sent: list[bytes]) -> N
 
 def test_block_aggregation_is_sent(sent: list[bytes]) -> None:
     draw(small(size=2))
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     assert (header["side"], header["block"], arrays["entries"].shape) == (2, 3, (3, 2, 2, 2))
 
 
 def test_values_outside_scale_are_flagged(sent: list[bytes]) -> None:
     draw(scale=Scale("sequential", 0, 0.5))
-    assert opened(sent[0])[0]["above"] is True
+    assert read_payload(sent[0])[0]["above"] is True
 
 
 @given(

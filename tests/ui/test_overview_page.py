@@ -17,7 +17,7 @@ from bert_probe.model.progress import no_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
 from bert_probe.ui import jobs, overview, state, workbench
-from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
+from tests.helpers.pages import MARKDOWN, displayed_view, error_text, open_page, url_params
 
 TEXT = "The dog and the cat saw the unhappiest wolpertinger, and the dog ran to the old boat."
 
@@ -47,7 +47,7 @@ def expected(text: str, b: str = "") -> HighlightsResult:
 
 
 def test_cards_match_findings_of_library_in_order() -> None:
-    app = opened("overview", a=TEXT)
+    app = open_page("overview", a=TEXT)
     assert not app.exception
     findings = expected(TEXT).findings
     assert sentences(app) == [state.escape(finding.said, 1_000) for finding in findings]
@@ -60,7 +60,7 @@ def test_cards_match_findings_of_library_in_order() -> None:
 
 
 def test_links_contain_page_and_texts() -> None:
-    app = opened("overview", a=TEXT, b="The dog ran home.")
+    app = open_page("overview", a=TEXT, b="The dog ran home.")
     result = expected(TEXT, "The dog ran home.")
     for (page, parameters), finding in zip(links(app), result.findings, strict=True):
         assert page in asgi.PAGES
@@ -78,9 +78,9 @@ def test_command_line_link_opens_view_with_its_text() -> None:
         candidate for candidate in result.candidates if candidate.kind.name == "word-to-word attention"
     )
     page, _, query = result.link(finding).removeprefix("/").partition("?")
-    app = opened(page, **dict(parse_qsl(query)))
+    app = open_page(page, **dict(parse_qsl(query)))
     assert app.text_area(key="draft_a").value == TEXT
-    view = looks_at(app)
+    view = displayed_view(app)
     assert {"layer": str(view.layer), "head": str(view.series[0] + 1)}.items() <= finding.choices.items()
     assert view.words
     assert f"{view.pins.side}.{view.pins.units[0]}" == finding.choices["pins"]
@@ -99,11 +99,11 @@ def test_url_of_pair_and_truncated_text_reproduces_page() -> None:
 
 
 def test_followed_link_applies_its_selection_and_keeps_url() -> None:
-    app = opened(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
+    app = open_page(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
     app.switch_page("../../pages/similarity.py").run()
     app.slider(key="vector_layer").set_value(3).run()
     app.switch_page("../../pages/overview.py").run()
-    assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "no parameter of attention"
+    assert url_params(app) == {"a": TEXT, "vector_layer": "3"}, "no parameter of attention"
     for page_name in ("attention", "similarity"):
         parameters = next(query for page, query in links(app) if page == page_name)
         app.query_params.clear()
@@ -111,9 +111,9 @@ def test_followed_link_applies_its_selection_and_keeps_url() -> None:
             app.query_params[name] = value
         app.switch_page(f"../../pages/{page_name}.py").run()
         assert not app.exception
-        assert address_of(app) == parameters, page_name
+        assert url_params(app) == parameters, page_name
         if page_name == "attention":
-            view = looks_at(app)
+            view = displayed_view(app)
             assert (str(view.layer), view.options.step) == (parameters["layer"], None)
             assert view.words == (parameters.get("words") == "1")
             assert app.session_state["address"]["vector_layer"] == "3"
@@ -132,7 +132,7 @@ def test_findings_are_shown_before_reference_numbers_are_computed(monkeypatch: p
 
     monkeypatch.setattr(overview, "measure_references", slow)
     monkeypatch.setattr(jobs, "PATIENCE", 0.0)
-    app = opened("overview", a=TEXT)
+    app = open_page("overview", a=TEXT)
     first = find_highlights(
         shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0]
     )
@@ -149,9 +149,9 @@ def test_findings_are_shown_before_reference_numbers_are_computed(monkeypatch: p
 
 @pytest.mark.parametrize("text", ["\n".join(MARKDOWN), "."])
 def test_any_text_has_cards_without_markdown_rendering(text: str) -> None:
-    app = opened("overview", a=text, b=text)
+    app = open_page("overview", a=text, b=text)
     assert not app.exception
-    assert not refusal(app)
+    assert not error_text(app)
     content = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert "<img" not in content
     assert ":red[" not in content

@@ -29,20 +29,20 @@ from bert_probe.ui.examples import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.view import Options, View
 from tests.helpers import payloads
-from tests.helpers.exactness import assert_alike, assert_rounded
+from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.families import TEXT
-from tests.helpers.framed import payloads_of
+from tests.helpers.framed import extract_payloads
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import (
     HOSTILE,
-    address_of,
-    asked_by,
-    choose,
-    looks_at,
-    opened,
-    refusal,
-    said,
-    table_of_both_codes,
+    change_url,
+    displayed_view,
+    error_text,
+    open_page,
+    page_text,
+    question_in_url,
+    table_of_snippets,
+    url_params,
 )
 
 COMPUTED = (
@@ -71,19 +71,19 @@ TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 @pytest.mark.parametrize("page", COMPUTED)
 def test_page_opens_with_computed_example(page: str) -> None:
-    app = opened(page)
+    app = open_page(page)
     assert not app.exception
     assert app.title[0].value == page.capitalize()
     assert app.text_area(key="draft_a").value == EXAMPLES[0].a
-    assert not refusal(app)
+    assert not error_text(app)
     assert [button.label for button in app.get("download_button")][:4] == ["CSV", "JSON", "PARQUET", "NPZ"]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pair_opens_on_every_page(page: str) -> None:
-    app = opened(page, a="I like cookies!", b="Do you like them too?", relation="pair")
+    app = open_page(page, a="I like cookies!", b="Do you like them too?", relation="pair")
     assert not app.exception
-    assert not refusal(app)
+    assert not error_text(app)
     if page == "tokens":
         assert app.dataframe[-1].value["segment"].tolist() == [0] * 6 + [1] * 7
 
@@ -106,14 +106,14 @@ REFUSED = {
 def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
     """Covers all errors on one page, because bert_probe/ui/main.py shows them on every page."""
     sentence = REFUSED[text]
-    app = opened(page, a=text)
+    app = open_page(page, a=text)
     assert not app.exception
-    assert sentence in refusal(app)
+    assert sentence in error_text(app)
     assert app.text_area(key="draft_a").value == text
 
 
 def test_truncation_accepts_long_text_and_is_reported() -> None:
-    app = opened("tokens", a="word " * 600, truncate="1")
+    app = open_page("tokens", a="word " * 600, truncate="1")
     assert not app.exception
     assert "The last 90 tokens were cut off" in app.warning[0].value
     assert app.metric[0].value == "512"
@@ -122,15 +122,15 @@ def test_truncation_accepts_long_text_and_is_reported() -> None:
 @pytest.mark.parametrize("page", prove_unless({"attention", "sizes", "vocabulary", "changes"}, PAGES))
 def test_unavailable_model_is_reported_on_every_page(page: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    app = opened(page, a="Some words", model=str(tmp_path))
+    app = open_page(page, a="Some words", model=str(tmp_path))
     assert not app.exception
-    assert "is a decoder. Supported: BERT" in refusal(app)
+    assert "is a decoder. Supported: BERT" in error_text(app)
     assert app.text_area(key="draft_a").value == "Some words"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_hostile_text_is_not_rendered_as_markdown(page: str) -> None:
-    app = opened(page, a=HOSTILE, b=HOSTILE)
+    app = open_page(page, a=HOSTILE, b=HOSTILE)
     assert not app.exception
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"):
@@ -142,7 +142,7 @@ def test_spreadsheet_csv_option_changes_files_and_snippets(
 ) -> None:
     downloads: dict[str, Callable[[], bytes]] = {}
     monkeypatch.setattr(export, "_download", lambda _label, name, make: downloads.__setitem__(name, make))
-    app = opened(a="= a", layer="1", head="1", show="table")
+    app = open_page(a="= a", layer="1", head="1", show="table")
     assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
     assert "spreadsheet may run it" in " ".join(element.value for element in app.caption)
     app.checkbox(key="csv_safe_Attention").check().run()
@@ -159,15 +159,15 @@ def test_spreadsheet_csv_option_changes_files_and_snippets(
 def test_displayed_pictures_are_downloaded_as_page(monkeypatch: pytest.MonkeyPatch) -> None:
     downloads: dict[str, Callable[[], bytes]] = {}
     monkeypatch.setattr(export, "_download", lambda _label, name, make: downloads.__setitem__(name, make))
-    opened(a="we left", layer="1", head="1", show="heatmap")
-    (payload,) = payloads_of(downloads["attention-layer1-head1.html"]().decode())
-    described, arrays = payloads.opened(payload)
+    open_page(a="we left", layer="1", head="1", show="heatmap")
+    (payload,) = extract_payloads(downloads["attention-layer1-head1.html"]().decode())
+    described, arrays = payloads.read_payload(payload)
     assert described["caption"] == "Attention in layer 1, head 1"
     assert arrays["values"].shape == (4, 4)
 
 
 def test_run_shows_new_text_and_updates_url() -> None:
-    app = opened("tokens")
+    app = open_page("tokens")
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     app.text_area(key="draft_b").set_value("")
     next(button for button in app.button if button.label == "Run").click().run()
@@ -177,44 +177,44 @@ def test_run_shows_new_text_and_updates_url() -> None:
 
 
 def test_url_opens_same_view() -> None:
-    app = opened(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
-    assert looks_at(app).layer == 2
+    app = open_page(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
+    assert displayed_view(app).layer == 2
     frame = app.dataframe[0].value
     checkpoint = shared_cache.open_checkpoint("", "")
     weights = checkpoint.trace("we left the ground").attention(1, 6)[1:-1, 1:-1]
     expected = weights / weights.sum(axis=1, keepdims=True)
-    assert_alike(frame.iloc[:, 1:], expected)
+    assert_repeatable(frame.iloc[:, 1:], expected)
     assert_rounded(frame["row sum"], np.ones(len(frame)), len(frame))
 
 
 def test_whole_words_merge_their_tokens() -> None:
-    app = opened(a="Mehdi loves AI", layer="2", head="3", show="table", words="1")
+    app = open_page(a="Mehdi loves AI", layer="2", head="3", show="table", words="1")
     frame = app.dataframe[0].value
     assert list(frame.columns) == ["row sum", "0 [CLS]", "1 Mehdi", "3 loves", "4 AI", "5 [SEP]"]
     pieces = shared_cache.open_checkpoint("", "").trace("Mehdi loves AI").attention(1, 2)
-    assert_alike(frame.iloc[1, 2], pieces[1:3, 1:3].sum(axis=1).mean())
+    assert_repeatable(frame.iloc[1, 2], pieces[1:3, 1:3].sum(axis=1).mean())
     assert_rounded(frame["row sum"], np.ones(len(frame)), len(pieces))
 
 
 @pytest.mark.parametrize(("key", "value"), [("layer", "77"), ("layer", "x"), ("head", "0"), ("show", "nope")])
 def test_unknown_view_in_url_is_reported(key: str, value: str) -> None:
-    app = opened(a="we left", **{key: value})
+    app = open_page(a="we left", **{key: value})
     assert not app.exception
-    assert "There is no" in said(app)
+    assert "There is no" in page_text(app)
     assert app.query_params.get(key, [""])[0] != value
 
 
 def test_options_of_page_stay_in_url_of_other_pages() -> None:
-    app = opened(a="we left", layer="2", vector_layer="3", show="heatmap")
+    app = open_page(a="we left", layer="2", vector_layer="3", show="heatmap")
     app.switch_page("../../pages/similarity.py").run()
     assert app.slider(key="vector_layer").value == 3
     assert app.query_params["layer"] == "2"
     app.switch_page("../../pages/attention.py").run()
-    assert looks_at(app).layer == 2
+    assert displayed_view(app).layer == 2
 
 
 def test_option_of_page_applies_immediately_on_another() -> None:
-    app = opened("similarity", a="we left", part="vectors", vector_layer="3")
+    app = open_page("similarity", a="we left", part="vectors", vector_layer="3")
     app.switch_page("../../pages/embeddings.py").run()
     assert "layer=3" in app.get("code")[0].value
     app.slider(key="vector_layer").set_value(2).run()
@@ -232,10 +232,10 @@ def test_change_of_view_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) ->
         return original(self, encodings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
-    app = opened(a="nobody has typed this sentence before", show="heatmap")
+    app = open_page(a="a sentence that is not in the cache yet", show="heatmap")
     assert len(passes) == 1
-    choose(choose(app, layer="1"), specials="0")
-    assert looks_at(app) == View(1, "mean", Options(specials=False))
+    change_url(change_url(app, layer="1"), specials="0")
+    assert displayed_view(app) == View(1, "mean", Options(specials=False))
     app.switch_page("../../pages/tokens.py").run()
     assert not app.exception
     assert len(passes) == 1
@@ -253,7 +253,7 @@ def test_two_texts_are_encoded_once_and_separately(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Checkpoint, "trace_encodings", noted)
     first, other = "first of two new sentences", "second of two new sentences"
     for texts in ({"a": first, "b": other}, {"a": other, "b": first}):
-        opened(**texts)
+        open_page(**texts)
     assert read == [[first], [other]]
 
 
@@ -290,9 +290,9 @@ def test_baseline_cache_key_includes_config(family_folder: Callable[[str], Path]
 @pytest.mark.parametrize("relation", ["compare", "pair"])
 def test_similarity_url_contains_question_of_page(relation: str) -> None:
     address = {"vector_layer": "2", "similarity_specials": "1", "similarity_show": "table"}
-    app = opened("similarity", a="we left", b="they left", relation=relation, **address)
+    app = open_page("similarity", a="we left", b="they left", relation=relation, **address)
     checkpoint = shared_cache.open_checkpoint("", "")
-    question = asked_by(app, Similarity)
+    question = question_in_url(app, Similarity)
     assert question == Similarity(2, specials=True)
     texts: list[shared_cache.Text] = [("we left", "they left")]
     texts = texts if relation == "pair" else [("we left", None), ("they left", None)]
@@ -323,8 +323,8 @@ def test_escape_covers_markdown_syntax() -> None:
 def test_python_and_shell_snippets_produce_same_table(
     page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
-    table_of_both_codes(app, capfdbinary)
+    app = open_page(page, a='-5 degrees, it\'s "cold"', b=b, **address)
+    table_of_snippets(app, capfdbinary)
 
 
 @pytest.mark.parametrize(
@@ -342,9 +342,9 @@ def test_python_and_shell_snippets_produce_same_table(
     ],
 )
 def test_url_equals_address_of_question(page: str, address: dict[str, str], kind: Any) -> None:
-    app = opened(page, a=TEXT, **address)
-    assert address_of(app) == {"a": TEXT} | address
-    question = asked_by(app, kind)
+    app = open_page(page, a=TEXT, **address)
+    assert url_params(app) == {"a": TEXT} | address
+    question = question_in_url(app, kind)
     if kind is not Parameters:
         question = question.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
     if kind is AttentionSteps:
@@ -353,15 +353,15 @@ def test_url_equals_address_of_question(page: str, address: dict[str, str], kind
 
 
 def test_nonexistent_token_in_url_is_reported() -> None:
-    app = opened("embeddings", a=TEXT, embedding_token="99")
+    app = open_page("embeddings", a=TEXT, embedding_token="99")
     assert not app.exception
-    assert "There is no token 99 here; showing 1." in said(app)
+    assert "There is no token 99 here; showing 1." in page_text(app)
     assert "embedding_token" not in app.query_params
 
 
 def test_very_long_word_is_drawn_truncated_and_exported_whole() -> None:
     word = "x" * 5_000
-    app = opened(a=f"we {word}", b="", words="1", show="table")
+    app = open_page(a=f"we {word}", b="", words="1", show="table")
     assert not app.exception
     columns = list(app.dataframe[0].value.columns)
     assert columns[3] == f"2 {'x' * 100}… (5,000 characters)"

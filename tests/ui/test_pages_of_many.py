@@ -18,16 +18,16 @@ from bert_probe.core import files
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import context
 from bert_probe.ui.examples import CONTEXT, SENTENCES
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.gate import prove_unless
-from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, table_of_snippets
 
 
 def click(app: Any, label: str) -> None:
     next(button for button in app.button if button.label == label).click().run()
 
 
-def in_context(texts: list[str], words: list[str]) -> WordInContextResult:
+def expected_contexts(texts: list[str], words: list[str]) -> WordInContextResult:
     """Return the expected result of words, identical in every digit because each sentence is encoded
     separately.
     """
@@ -38,26 +38,26 @@ def in_context(texts: list[str], words: list[str]) -> WordInContextResult:
 
 def example_words() -> WordInContextResult:
     texts, words = zip(*CONTEXT, strict=True)
-    return in_context(list(texts), list(words))
+    return expected_contexts(list(texts), list(words))
 
 
 def test_context_example_is_compared() -> None:
-    app = opened("context")
+    app = open_page("context")
     frame = app.dataframe[0].value
     expected = example_words().frame()
     assert list(frame) == list(expected)
-    assert_alike(frame, expected)
+    assert_repeatable(frame, expected)
     assert app.query_params["context_words"] == "Python\nPython\nsnake\nprogramming"
 
 
 def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
-    app = opened("context")
+    app = open_page("context")
     app.text_area(key="context_draft").set_value(f"A python sleeps\n\n{'word ' * 600}\n\u200b\n{HOSTILE}")
     click(app, "Add")
     assert not app.exception
     assert app.text_area(key="context_draft").value == ""
-    assert "602 tokens; this model accepts 512." in refusal(app)
-    assert "holds no character" in refusal(app)
+    assert "602 tokens; this model accepts 512." in error_text(app)
+    assert "holds no character" in error_text(app)
     # Python is preselected in the new sentence; the hostile one has no such word, so none is selected.
     assert app.dataframe[0].value["b"].max() == 5
     assert "<img" not in "\n".join(part.value for part in (*app.markdown, *app.caption))
@@ -72,24 +72,24 @@ def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
 
 
 def test_url_restores_sentences_and_words() -> None:
-    app = opened("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
-    result = in_context(["a b a", "b a a"], ["a:2", "a:1"])
-    assert_alike(app.dataframe[0].value["cosine"], result.curves.ravel())
-    assert "There is no word boat here" in said(app)
+    app = open_page("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
+    result = expected_contexts(["a b a", "b a a"], ["a:2", "a:1"])
+    assert_repeatable(app.dataframe[0].value["cosine"], result.curves.ravel())
+    assert "There is no word boat here" in page_text(app)
 
 
 def test_excess_sentences_stay_in_the_field() -> None:
-    app = opened("context")
+    app = open_page("context")
     app.text_area(key="context_draft").set_value("\n".join(f"a python {number}" for number in range(60)))
     click(app, "Add")
     assert app.text_area(key="context_draft").value.splitlines() == [f"a python {n}" for n in range(46, 60)]
-    assert f"{context.MAX_SENTENCES} sentences, the maximum of this page" in said(app)
+    assert f"{context.MAX_SENTENCES} sentences, the maximum of this page" in page_text(app)
     assert app.selectbox(key="context_pairs").value == "1", "only some of a thousand curves"
     assert "context" not in app.query_params or len(app.query_params["context"]) <= 1500
 
 
 def test_context_is_kept_on_page_change_and_draws_corrected_curves() -> None:
-    app = opened("context", context_scale="corrected", context_pairs="3", vector_layer="2")
+    app = open_page("context", context_scale="corrected", context_pairs="3", vector_layer="2")
     assert not app.exception
     click(app, "Remove")
     app.switch_page("../../pages/tokens.py").run()
@@ -99,8 +99,8 @@ def test_context_is_kept_on_page_change_and_draws_corrected_curves() -> None:
 
 
 def test_context_url_contains_question_of_page() -> None:
-    app = opened("context", vector_layer="2", layer="4")
-    question = asked_by(app, WordInContext)
+    app = open_page("context", vector_layer="2", layer="4")
+    question = question_in_url(app, WordInContext)
     assert question == example_words().showing(layer=2).question
     assert f"{replace(question, layer=None)!r}.of(traces)" in app.get("code")[0].value
 
@@ -110,16 +110,16 @@ def test_context_snippets_produce_same_table(same: bool, capfdbinary: pytest.Cap
     arguments = (
         {"context": "-5 pythons, it's a python\na python", "context_words": "python\npython"} if same else {}
     )
-    table_of_both_codes(opened("context", **arguments), capfdbinary)
+    table_of_snippets(open_page("context", **arguments), capfdbinary)
 
 
 def test_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
-    app = opened("sentences", sentences_part="nearest")
+    app = open_page("sentences", sentences_part="nearest")
     result = Sentences("model").of(minilm, SENTENCES)
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
     assert frame["cosine"].tolist() == [pair.cosine for pair in result.compared.nearest()]
-    assert "mean of all tokens, truncated to 256 tokens, normalized" in said(app)
+    assert "mean of all tokens, truncated to 256 tokens, normalized" in page_text(app)
 
 
 @pytest.mark.parametrize(
@@ -130,33 +130,33 @@ def test_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
     ),
 )
 def test_all_views_open_with_all_poolings(part: str, pooling: str) -> None:
-    app = opened("sentences", sentences_part=part, pooling=pooling, sentences="one\ntwo\nthree\nfour")
+    app = open_page("sentences", sentences_part=part, pooling=pooling, sentences="one\ntwo\nthree\nfour")
     assert not app.exception
-    assert not refusal(app)
+    assert not error_text(app)
     if part == "map":
         app.segmented_control(key="sentences_map").set_value("tsne").run()
         assert not app.exception
-        assert not refusal(app)
+        assert not error_text(app)
         assert app.header[0].value == "Sentences by t-SNE"
 
 
 def test_t_sne_of_three_sentences_reports_minimum() -> None:
-    app = opened("sentences", sentences_part="map", sentences_map="tsne", sentences="one\ntwo\nthree")
+    app = open_page("sentences", sentences_part="map", sentences_map="tsne", sentences="one\ntwo\nthree")
     assert not app.exception
-    assert "This map needs at least 4 sentences (given: 3)." in refusal(app)
+    assert "This map needs at least 4 sentences (given: 3)." in error_text(app)
 
 
 def test_umap_is_offered_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = opened("sentences", sentences_part="map")
+    app = open_page("sentences", sentences_part="map")
     assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE", "UMAP"]
     monkeypatch.setattr(layouts, "find_spec", lambda _name: None)
-    app = opened("sentences", sentences_part="map", sentences_map="umap")
+    app = open_page("sentences", sentences_part="map", sentences_map="umap")
     assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE"]
-    assert "There is no sentences map umap here; showing pca." in said(app)
+    assert "There is no sentences map umap here; showing pca." in page_text(app)
 
 
 def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = opened("sentences", sentences="a map\nof four\nnew\nsentences")
+    app = open_page("sentences", sentences="a map\nof four\nnew\nsentences")
 
     def refused(*_args: object) -> None:
         raise AssertionError("the model runs")
@@ -165,7 +165,7 @@ def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("nearest", "map", "table"):
         app.segmented_control(key="sentences_part").set_value(part).run()
         assert not app.exception
-    app = opened("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="map")
+    app = open_page("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="map")
     assert not app.exception, "or in another session"
 
 
@@ -186,17 +186,17 @@ def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sentences_url_contains_question_of_page(
     address: dict[str, str], question: Sentences | SentenceMap
 ) -> None:
-    app = opened("sentences", **address)
-    assert asked_by(app, type(question)) == question
+    app = open_page("sentences", **address)
+    assert question_in_url(app, type(question)) == question
     assert app.get("code")[0].value.endswith(f"{question!r}.of(checkpoint, sentences).table()")
 
 
 def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
     result = Sentences("model", order="tree").of(minilm, SENTENCES)
-    app = opened("sentences", sentences_part="table")
+    app = open_page("sentences", sentences_part="table")
     assert list(app.dataframe[0].value) == [f"{i + 1} {SENTENCES[i]}" for i in result.order]
-    table = opened("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
-    assert_alike(table.to_numpy(), result.compared.cosines)
+    table = open_page("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
+    assert_repeatable(table.to_numpy(), result.compared.cosines)
 
 
 @pytest.mark.parametrize(
@@ -209,34 +209,34 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
     ],
 )
 def test_invalid_sentences_are_reported_and_kept(text: str, sentence: str) -> None:
-    app = opened("sentences")
+    app = open_page("sentences")
     app.text_area(key="sentences_draft").set_value(text)
     click(app, "Compare")
     assert not app.exception
-    assert sentence in refusal(app)
+    assert sentence in error_text(app)
     assert app.text_area(key="sentences_draft").value == text
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/sentences.py").run()
     assert app.text_area(key="sentences_draft").value == text
     click(app, "Example")
-    assert not refusal(app)
+    assert not error_text(app)
 
 
 def test_long_sentence_is_truncated_only_with_model_pooling() -> None:
     long = f"short\n{'word ' * 600}"
-    app = opened("sentences")
+    app = open_page("sentences")
     app.text_area(key="sentences_draft").set_value(long)
     click(app, "Compare")
     assert "1 sentences were truncated" in app.warning[0].value
-    app = opened("sentences", pooling="mean")
+    app = open_page("sentences", pooling="mean")
     app.text_area(key="sentences_draft").set_value(long)
     click(app, "Compare")
-    assert "Sentence 2: 602 tokens; this model accepts 512." in refusal(app)
+    assert "Sentence 2: 602 tokens; this model accepts 512." in error_text(app)
 
 
 def test_hostile_sentences_are_not_rendered_as_markdown() -> None:
     for part in ("heatmap", "table", "nearest", "map"):
-        app = opened("sentences", sentences=f"{HOSTILE}\n{HOSTILE} again\nthird", sentences_part=part)
+        app = open_page("sentences", sentences=f"{HOSTILE}\n{HOSTILE} again\nthird", sentences_part=part)
         assert not app.exception
         markdown = "\n".join(element.value for group in (app.markdown, app.caption) for element in group)
         assert "<img" not in markdown
@@ -249,10 +249,10 @@ def test_sentences_snippets_read_exported_file(
     address = (
         {"sentences_part": "map", "sentences_map": "tsne"} if part == "tsne" else {"sentences_part": part}
     )
-    app = opened("sentences", **address)
+    app = open_page("sentences", **address)
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
-    frame = table_of_both_codes(app, capfdbinary)
+    frame = table_of_snippets(app, capfdbinary)
     result = Sentences("model").of(bert_probe.load(), SENTENCES)
     arrays = {
         "heatmap": result.showing(order="tree"),

@@ -18,7 +18,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import drafts, url_texts
-from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal, said
+from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
@@ -45,7 +45,7 @@ def picked(app: AppTest) -> list[DraftEntry]:
 
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
     """Return a page after a view file was dropped onto it."""
-    app = opened(page, a="another text")
+    app = open_page(page, a="another text")
     app.get("file_uploader")[0].upload("x.json", content, "application/json").run()
     return app
 
@@ -53,13 +53,13 @@ def dropped(content: bytes, page: str = "tokens") -> AppTest:
 def a_report(*notes: str) -> AppTest:
     """Return the Report page with views of one text."""
     entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     app.session_state["tray"] = Draft("", tuple(entries))
     return app.switch_page("../../pages/report.py").run()
 
 
 def test_view_added_on_page_is_listed() -> None:
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
     app.switch_page("../../pages/attention.py").run()
     click(app, "Add to report")
@@ -68,15 +68,15 @@ def test_view_added_on_page_is_listed() -> None:
     heatmap, lines = (entry.view for entry in picked(app))
     assert (heatmap.question, heatmap.page, heatmap.texts[0].text) == ("Tokens", "tokens", TEXT)
     assert (lines.question, lines.page, lines.drawn["as"]) == ("Attention", "attention", "lines")
-    assert "**1 · Tokens**" in said(app)
-    assert "“we left the ground”" in said(app)
+    assert "**1 · Tokens**" in page_text(app)
+    assert "“we left the ground”" in page_text(app)
 
 
 def test_report_is_empty_initially() -> None:
-    app = opened("report")
+    app = open_page("report")
     assert not app.exception
     assert [element.value for element in app.header] == ["The report has no views yet"]
-    assert "tray_kept" not in address_of(app)
+    assert "tray_kept" not in url_params(app)
 
 
 def test_views_can_be_reordered_annotated_and_removed() -> None:
@@ -84,7 +84,7 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
-    assert "Typed by hand" in said(app)
+    assert "Typed by hand" in page_text(app)
     click(app, "Remove", "remove 0")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
     assert app.text_area(key="report_note_1").value == "three"
@@ -107,7 +107,7 @@ def test_report_is_built_from_views() -> None:
 
 
 def test_view_contains_its_input_files() -> None:
-    app = opened("probes", probes_part="relations")
+    app = open_page("probes", probes_part="relations")
     for key, content in (("data", SAILING_FILE), ("held_out", SLEEPING_FILE)):
         file = (f"{key}.conllu", content.encode(), "text/plain")
         app.file_uploader(key=f"probes_{key}_upload").set_value(file)
@@ -116,53 +116,53 @@ def test_view_contains_its_input_files() -> None:
     view = picked(app)[0].view
     assert [*view.files] == ["chosen", "reported"]
     elsewhere = dropped(view.to_bytes())
-    assert "conllu: 3 sentences" in said(elsewhere)
-    assert "conllu: 2 sentences" in said(elsewhere)
-    assert address_of(elsewhere)["probes_part"] == "relations"
+    assert "conllu: 3 sentences" in page_text(elsewhere)
+    assert "conllu: 2 sentences" in page_text(elsewhere)
+    assert url_params(elsewhere)["probes_part"] == "relations"
 
 
 def test_view_contains_texts_of_map() -> None:
-    app = opened("map", map_from="file")
+    app = open_page("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nthe wide river\n", "text/plain")).run()
     click(app, "Add to report")
     view = picked(app)[0].view
     assert view.sentences == ("a boat", "the wide river")
     elsewhere = dropped(view.to_bytes())
-    assert "2 texts from sentences" in said(elsewhere)
+    assert "2 texts from sentences" in page_text(elsewhere)
 
 
 def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "MOST_BYTES", 10)
-    app = opened("map", map_from="file")
+    app = open_page("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
     (button,) = [candidate for candidate in app.button if candidate.label == "Add to report"]
     assert button.disabled
     assert "a view file can have at most" in button.help
-    assert "a view file can have at most" in said(app)
+    assert "a view file can have at most" in page_text(app)
 
 
 def test_invalid_view_is_reported_and_others_are_kept() -> None:
     app = a_report("{{99, id}}")
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
-    assert "View 1: The note refers to row 99" in refusal(app)
+    assert "View 1: The note refers to row 99" in error_text(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
 
 
 def test_reload_restores_draft_or_reports_it_missing() -> None:
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
-    address = address_of(app)
-    again = opened("report", **address)
+    address = url_params(app)
+    again = open_page("report", **address)
     assert picked(again) == picked(app)
     text_store._texts.clear()  # as after a restart
-    gone = opened("report", **address)
-    assert "are no longer stored" in said(gone)
+    gone = open_page("report", **address)
+    assert "are no longer stored" in page_text(gone)
 
 
 def test_number_of_views_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "MOST_VIEWS", 1)
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
     click(app, "Add to report")
     assert len(picked(app)) == 1
@@ -184,7 +184,7 @@ def test_view_opens_on_its_page(text: str) -> None:
     assert not app.exception
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == text
-    assert ("a_kept" in address_of(app)) == (len(text) > 1_500)
+    assert ("a_kept" in url_params(app)) == (len(text) > 1_500)
 
 
 def test_several_views_open_on_report_page() -> None:
@@ -208,11 +208,11 @@ def test_model_of_view_is_opened_only_after_consent(
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert app.header[0].value == "Open the model of this view?"
-    assert folder in refusal(app)
+    assert folder in error_text(app)
     assert shared_cache.cached_checkpoint(folder, "") is None
     assert app.text_area(key="draft_a").value == "another text"
     click(app, "Cancel")
-    assert questions(app) == []
+    assert consent_buttons(app) == []
 
 
 def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     app = dropped(ViewFile("Tokens", {}, references, page="tokens", address=view.address).to_bytes())
     click(app, "Open it")
     assert app.session_state["request"].model == folder
-    assert "made with other weights" in said(app)
+    assert "made with other weights" in page_text(app)
     shared_cache.evict(folder)
 
 
@@ -237,30 +237,30 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
 def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentence: str) -> None:
     app = dropped(content)
     assert not app.exception
-    assert sentence in refusal(app)
+    assert sentence in error_text(app)
     assert app.text_area(key="draft_a").value == "another text"
     click(app, "Close")
-    assert refusal(app) == ""
+    assert error_text(app) == ""
 
 
 def test_app_opens_view_given_at_start() -> None:
     name = text_store.put(a_view().to_bytes().decode())
-    app = opened("attention", view_kept=name)
+    app = open_page("attention", view_kept=name)
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == TEXT
-    gone = opened("attention", view_kept="0" * 32)
-    assert "no longer stored" in refusal(gone)
+    gone = open_page("attention", view_kept="0" * 32)
+    assert "no longer stored" in error_text(gone)
 
 
 def test_link_is_limited_to_2000_characters() -> None:
-    app = opened("tokens", a="x" * 1_400)
-    assert "The browser's URL is a link to this view." in said(app)
-    assert url_texts.length(address_of(app)) <= url_texts.MAX_LINK
+    app = open_page("tokens", a="x" * 1_400)
+    assert "The browser's URL is a link to this view." in page_text(app)
+    assert url_texts.length(url_params(app)) <= url_texts.MAX_LINK
     app.text_area(key="draft_a").set_value("x " * 1_000)
     app.toggle(key="draft_truncate").set_value(True)
     click(app, "Run")
-    assert "too long for a link of 2,000 characters" in said(app)
-    assert "a" not in address_of(app)
+    assert "too long for a link of 2,000 characters" in page_text(app)
+    assert "a" not in url_params(app)
     click(app, "Add to report")
     assert picked(app)[0].view.address["a"] == "x " * 1_000
 
@@ -286,7 +286,7 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
 def test_hostile_file_is_refused_on_page(file: dict[str, object], sentence: str) -> None:
     app = dropped(json.dumps(file).encode())
     assert not app.exception
-    assert sentence in said(app)
+    assert sentence in page_text(app)
 
 
 @pytest.mark.parametrize(

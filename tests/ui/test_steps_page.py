@@ -13,7 +13,7 @@ from bert_probe.analyses.attention import head_outputs
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import TEXT
-from tests.helpers.pages import looks_at, opened, refusal, said
+from tests.helpers.pages import displayed_view, error_text, open_page, page_text
 
 
 def metrics(app: AppTest) -> dict[str, str]:
@@ -25,7 +25,7 @@ def shown(value: float) -> str:
 
 
 def test_steps_match_library() -> None:
-    app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
+    app = open_page("steps", a=TEXT, layer="2", head="3", query="11", key="9")
     checkpoint = shared_cache.open_checkpoint("", "")
     steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
@@ -38,23 +38,23 @@ def test_steps_match_library() -> None:
         "Norm of the output": shown(steps.output_length),
         "Largest absolute difference": f"{steps.difference:.1e}",
     }
-    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in said(app)
+    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in page_text(app)
     assert "query" not in app.query_params, "the last word is the default"
     assert app.query_params["key"] == "9"
     assert len(app.header) == 8
 
 
 def test_key_with_largest_weight_is_default() -> None:
-    app = opened("steps", a=TEXT, layer="2", head="3")
+    app = open_page("steps", a=TEXT, layer="2", head="3")
     checkpoint = shared_cache.open_checkpoint("", "")
     row = checkpoint.trace(TEXT).attention(1, 2)[11]
     assert metrics(app)["Attention weight"] == shown(row.max())
-    assert "the largest of its weights" in said(app)
+    assert "the largest of its weights" in page_text(app)
     assert "key" not in app.query_params
 
 
 def test_selected_head_applies_to_other_pages_but_mean_is_kept() -> None:
-    app = opened("steps", a=TEXT)
+    app = open_page("steps", a=TEXT)
     assert app.session_state["single_head"] == 1
     assert app.session_state["head"] == "mean"
     assert "head" not in app.query_params
@@ -63,23 +63,23 @@ def test_selected_head_applies_to_other_pages_but_mean_is_kept() -> None:
     assert app.session_state["head"] == 7
     assert app.query_params["head"] == "7"
     app.switch_page("../../pages/attention.py").run()
-    assert looks_at(app).series == (6,)
+    assert displayed_view(app).series == (6,)
 
 
 @pytest.mark.parametrize("address_value", ["14", "-1", "x", "1_0"])
 def test_nonexistent_token_in_url_is_reported(address_value: str) -> None:
-    app = opened("steps", a=TEXT, query=address_value)
+    app = open_page("steps", a=TEXT, query=address_value)
     assert not app.exception
-    assert "There is no token" in said(app)
+    assert "There is no token" in page_text(app)
     assert "query" not in app.query_params
 
 
 def test_token_of_url_is_reset_with_text() -> None:
-    app = opened("steps", a=TEXT, query="3")
-    assert "**we** (3) has a query vector" in said(app)
+    app = open_page("steps", a=TEXT, query="3")
+    assert "**we** (3) has a query vector" in page_text(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     next(button for button in app.button if button.label == "Run").click().run()
-    assert "**ai** (4) has a query vector" in said(app)
+    assert "**ai** (4) has a query vector" in page_text(app)
 
 
 def test_layers_heads_and_queries_share_one_extra_pass(
@@ -93,7 +93,7 @@ def test_layers_heads_and_queries_share_one_extra_pass(
         return original(trace)
 
     monkeypatch.setattr("bert_probe.ui.steps.head_outputs", counted)
-    app = opened("steps", a="nobody has asked for the steps of this sentence")
+    app = open_page("steps", a="a sentence whose steps are not in the cache yet")
     app.slider(key="layer").set_value(1).run()
     app.slider(key="layer").set_value(2).run()
     assert not app.exception
@@ -102,9 +102,9 @@ def test_layers_heads_and_queries_share_one_extra_pass(
 
 def test_architecture_specific_steps_are_explained(family_folder: Callable[[str], Path]) -> None:
     long = f"{TEXT} {TEXT}"
-    plain = said(opened("steps", a=TEXT))
-    modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
-    grouped = said(opened("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
+    plain = page_text(open_page("steps", a=TEXT))
+    modern = page_text(open_page("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
+    grouped = page_text(open_page("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
     assert "rotates q and k" not in plain
     assert "may attend to all 14. Nothing else is added." in plain
     assert "rotates q and k by an angle that depends on their tokens' positions" in modern
@@ -114,7 +114,7 @@ def test_architecture_specific_steps_are_explained(family_folder: Callable[[str]
 
 
 def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
-    app = opened(
+    app = open_page(
         "steps", a=f"{TEXT} {TEXT}", model=str(family_folder("modernbert")), layer="2", query="15", key="1"
     )
     assert not app.exception
@@ -125,9 +125,9 @@ def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Pa
 def test_model_without_q_k_v_is_refused_and_text_is_kept(
     family_folder: Callable[[str], Path],
 ) -> None:
-    app = opened("steps", a=TEXT, model=str(family_folder("mpnet")))
+    app = open_page("steps", a=TEXT, model=str(family_folder("mpnet")))
     assert not app.exception
-    assert "MPNetModel does not expose its queries, keys and values" in refusal(app)
+    assert "MPNetModel does not expose its queries, keys and values" in error_text(app)
     assert app.text_area(key="draft_a").value == TEXT
 
 

@@ -11,14 +11,14 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import url_texts
-from tests.helpers.pages import opened, refusal
+from tests.helpers.pages import error_text, open_page
 
 LONG = "we left the ground " * 4_000
 CHINESE = "東京" * 400
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def empty_text_store() -> None:
     shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
     text_store._texts.clear()
 
@@ -32,7 +32,7 @@ def click(app: AppTest, label: str) -> None:
 
 
 def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
-    app = opened(page)
+    app = open_page(page)
     app.text_area(key="draft_a").set_value(a)
     app.text_area(key="draft_b").set_value(b)
     app.toggle(key="draft_truncate").set_value(True)
@@ -41,7 +41,7 @@ def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
 
 
 def test_column_of_long_word_has_limited_width() -> None:
-    app = opened("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
+    app = open_page("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
     columns = json.loads(app.dataframe[0].proto.columns)
     assert [name[:3] for name, column in columns.items() if column.get("width")] == ["3 y"]
 
@@ -68,9 +68,9 @@ def test_too_long_text_for_url_survives_reload(text: str, tokens: int) -> None:
     query = address(app)
     assert {"a", "b"} & set(query) == set()
     assert len(urlencode(query)) < 1_000
-    again = opened("tokens", **query)
+    again = open_page("tokens", **query)
     assert not again.exception
-    assert refusal(again) == ""
+    assert error_text(again) == ""
     assert (again.text_area(key="draft_a").value, again.text_area(key="draft_b").value) == (text, text)
     assert len(again.dataframe[-1].value) == tokens
     assert address(again) == query
@@ -79,7 +79,7 @@ def test_too_long_text_for_url_survives_reload(text: str, tokens: int) -> None:
 def test_short_text_is_in_url() -> None:
     assert address(ran("東京" * 70))["a"] == "東京" * 70
     query = address(ran(LONG))
-    app = opened("tokens", **query)
+    app = open_page("tokens", **query)
     app.text_area(key="draft_a").set_value("short")
     click(app, "Run")
     assert address(app)["a"] == "short"
@@ -97,7 +97,7 @@ def test_texts_share_length_limit_of_link() -> None:
 def test_url_of_maximum_length_is_a_link() -> None:
     room = url_texts.MAX_URL - len("a=")
     for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
-        assert ("a" in address(opened("parameters", a=text))) == fits
+        assert ("a" in address(open_page("parameters", a=text))) == fits
     assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "room for the host name and options"
     assert url_texts.length({"a": "京 b", "c": "&"}) == len("a=%E4%BA%AC+b&c=%26")
 
@@ -106,32 +106,32 @@ def test_url_of_maximum_length_is_a_link() -> None:
 def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
     query = address(ran(a, b))
     text_store._texts.clear()  # as after a restart
-    app = opened("tokens", **query)
+    app = open_page("tokens", **query)
     assert not app.exception
-    assert "is no longer stored" in refusal(app)
+    assert "is no longer stored" in error_text(app)
     assert len(app.dataframe) == 0
     assert address(app) == query, "another reload reports it again"
     app.text_area(key="draft_a").set_value("we left")
     app.text_area(key="draft_b").set_value("")
     click(app, "Run")
-    assert refusal(app) == ""
+    assert error_text(app) == ""
     assert not {"a_kept", "b_kept"} & set(address(app))
 
 
 def test_text_over_limit_is_refused_and_kept() -> None:
     app = ran("word " * 60_000)
-    assert refusal(app) == (
+    assert error_text(app) == (
         "300,000 characters; a text may have at most 250,000, even if truncated. Give a part of it."
     )
-    again = opened("tokens", **address(app))
-    assert refusal(again) == refusal(app)
+    again = open_page("tokens", **address(app))
+    assert error_text(again) == error_text(app)
 
 
 def test_unknown_text_name_is_refused() -> None:
     ran(LONG)
     (name,) = text_store._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]
-    assert "is no longer stored" in refusal(opened("tokens", a_kept=other))
+    assert "is no longer stored" in error_text(open_page("tokens", a_kept=other))
 
 
 def test_text_store_is_bounded() -> None:
@@ -142,33 +142,33 @@ def test_text_store_is_bounded() -> None:
 
 
 def test_sentences_survive_reload_or_are_reported_missing() -> None:
-    app = opened("sentences")
+    app = open_page("sentences")
     many = "\n".join(f"sentence number {number} of many" for number in range(300))
     app.text_area(key="sentences_draft").set_value(many)
     click(app, "Compare")
     query = address(app)
     assert "sentences" not in query
-    again = opened("sentences", **query)
+    again = open_page("sentences", **query)
     assert again.text_area(key="sentences_draft").value == many
     text_store._texts.clear()
-    gone = opened("sentences", **query)
-    assert "is no longer stored" in refusal(gone)
+    gone = open_page("sentences", **query)
+    assert "is no longer stored" in error_text(gone)
     assert gone.text_area(key="sentences_draft").value == ""
     assert address(gone)["sentences_kept"] == query["sentences_kept"]
 
 
 def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     texts = [f"we left the bank number {number} {'and the river ' * 10}" for number in range(45)]
-    app = opened("context")
+    app = open_page("context")
     click(app, "Clear all")
     app.text_area(key="context_draft").set_value("\n".join(texts))
     click(app, "Add")
     query = address(app)
     assert "context" not in query
-    again = opened("context", **query)
+    again = open_page("context", **query)
     assert [line.text for line in again.session_state["context_lines"]] == [text.strip() for text in texts]
     text_store._texts.clear()
-    gone = opened("context", **query)
-    assert "is no longer stored" in refusal(gone)
+    gone = open_page("context", **query)
+    assert "is no longer stored" in error_text(gone)
     assert gone.session_state["context_lines"] == ()
     assert address(gone)["context_kept"] == query["context_kept"]

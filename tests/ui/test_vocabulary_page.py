@@ -10,23 +10,23 @@ import pytest
 from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
 from bert_probe.text import matching
-from tests.helpers.pages import HOSTILE, asked_by, opened, said
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url
 
 FamilyFolder = Callable[[str], Path]
 
 
 def test_search_lists_matches_and_is_in_url() -> None:
-    app = opened(
+    app = open_page(
         "vocabulary", search="^##.*ing$", match="regex", case="1", piece_kind="continuation", near="river"
     )
     assert not app.exception
     checkpoint = shared_cache.open_checkpoint("", "")
-    question = asked_by(app, Vocabulary)
+    question = question_in_url(app, Vocabulary)
     assert question == Vocabulary("^##.*ing$", "regex", case=True, kind="continuation")
     table, near = (element.value for element in app.dataframe[:2])
     assert table["token"].tolist() == question.of(checkpoint).table()["token"].tolist()
     assert near["cosine"].tolist() == Neighbors("river").of(checkpoint).cosines.tolist()
-    assert "two random tokens have a mean cosine of" in said(app)
+    assert "two random tokens have a mean cosine of" in page_text(app)
     assert "bert_probe.Neighbors(token='river')" in "\n".join(element.value for element in app.get("code"))
 
 
@@ -44,9 +44,9 @@ def test_invalid_search_is_reported_and_page_is_shown(
     address: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matching, "SECONDS", 0.0)
-    app = opened("vocabulary", **address)
+    app = open_page("vocabulary", **address)
     assert not app.exception
-    assert sentence in said(app)
+    assert sentence in page_text(app)
     assert len(app.dataframe) == 1, "the other half of the page is still shown"
     assert [app.text_input(key=name).value for name in address if name != "match"] == [
         value for name, value in address.items() if name != "match"
@@ -54,7 +54,7 @@ def test_invalid_search_is_reported_and_page_is_shown(
 
 
 def test_repeated_url_parameter_is_reported() -> None:
-    app = opened("vocabulary", search=["river", "*boat*"])
+    app = open_page("vocabulary", search=["river", "*boat*"])
     assert not app.exception
     assert any(
         "gives search more than once; showing the last, \\*boat\\*" in element.value
@@ -65,7 +65,7 @@ def test_repeated_url_parameter_is_reported() -> None:
 
 
 def test_token_types_and_scripts_are_counted() -> None:
-    app = opened("vocabulary", vocabulary_part="kinds")
+    app = open_page("vocabulary", vocabulary_part="kinds")
     assert not app.exception
     assert "continuation" in app.dataframe[0].value["kind"].tolist()
     assert [button.label for button in app.get("download_button")].count("CSV") == 2
@@ -73,11 +73,11 @@ def test_token_types_and_scripts_are_counted() -> None:
 
 def test_text_is_tokenized_by_second_vocabulary(family_folder: FamilyFolder) -> None:
     text = "A small boat crosses"
-    app = opened("vocabulary", a=text, vocabulary_part="text")
+    app = open_page("vocabulary", a=text, vocabulary_part="text")
     assert not app.exception
     result = Fertility().of(shared_cache.open_checkpoint("", "").trace(text))
     assert app.metric[-4].value == f"{result.fertility:.2f}"
-    app = opened("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
+    app = open_page("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
     assert not app.exception
     assert app.dataframe[-1].value["word"].tolist() == text.split()
     assert "diff fertility " in app.get("code")[-2].value
@@ -85,10 +85,10 @@ def test_text_is_tokenized_by_second_vocabulary(family_folder: FamilyFolder) -> 
 
 @pytest.mark.parametrize("show", ["cosines", "distance", "spectrum", "table"])
 def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
-    app = opened("positions", positions_show=show)
+    app = open_page("positions", positions_show=show)
     assert not app.exception
-    assert "this model does not use them" in said(app)
-    question = asked_by(app, Positions)
+    assert "this model does not use them" in page_text(app)
+    question = question_in_url(app, Positions)
     assert question.show in (show, None)
     assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"
 
@@ -105,26 +105,26 @@ def test_families_without_learned_positions_show_alternative(
     name: str, words: str, family_folder: FamilyFolder
 ) -> None:
     for show in (None, "bias" if name == "mpnet" else "distance" if name == "modernbert" else "relative"):
-        app = opened(
+        app = open_page(
             "positions", model=str(family_folder(name)), **({} if show is None else {"positions_show": show})
         )
         assert not app.exception
-        assert words in said(app)
+        assert words in page_text(app)
 
 
 def test_batch_is_shown_with_padding_and_check() -> None:
-    app = opened("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
+    app = open_page("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
     assert not app.exception
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
-    assert "padding changes nothing: largest difference" in said(app)
-    app = opened("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
+    assert "padding changes nothing: largest difference" in page_text(app)
+    app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 
 
 def test_batch_of_one_text_has_no_padding() -> None:
-    app = opened("tokens", padding="1", a="we left", b="")
+    app = open_page("tokens", padding="1", a="we left", b="")
     app.text_area(key="batch").set_value("").run()
     assert not app.exception
-    assert "One text needs no padding" in said(app)
+    assert "One text needs no padding" in page_text(app)

@@ -19,7 +19,7 @@ from bert_probe.notebook import Frame
 from bert_probe.views import palette
 from bert_probe.views.page import Page
 from tests.helpers.command_line import bert_probe as command
-from tests.helpers.framed import payloads_of
+from tests.helpers.framed import extract_payloads
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -137,7 +137,7 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
     assert drawn("map.svg", *choice, "--picture", "heatmap").decode() == result.show().page.svg()
     assert drawn("model.png", "--picture", "model")[:4] == b"\x89PNG"
     page = drawn("lines.html", *choice).decode()
-    assert len(payloads_of(page)) == trace.layers
+    assert len(extract_payloads(page)) == trace.layers
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 
 from bert_probe.model.trace import Array
 from bert_probe.views import histograms
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 
 EDGES = np.linspace(0, 1, 9)
 
 
 def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     means = np.zeros(counts.shape[:2])
-    return opened(
+    return read_payload(
         histograms.payload(counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more)
     )
 

@@ -61,7 +61,7 @@ DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 
 SIGHTS = {"ordinary": np.eye(3), "protan": PROTAN, "deutan": DEUTAN}
 
 
-def seen(colours: tuple[str, ...], sight: np.ndarray) -> np.ndarray:
+def simulate_color_blindness(colours: tuple[str, ...], sight: np.ndarray) -> np.ndarray:
     return oklab(np.clip(linear(colours) @ sight.T, 0, 1))
 
 
@@ -76,7 +76,7 @@ def test_sequential_scale_starts_at_the_background(dark: bool) -> None:
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_lightness_is_linear_in_the_value(dark: bool, sight: str) -> None:
-    lightness = seen(palette.sequential(dark), SIGHTS[sight])[:, 0]
+    lightness = simulate_color_blindness(palette.sequential(dark), SIGHTS[sight])[:, 0]
     steps = np.diff(lightness)
     assert (steps > 0).all() if dark else (steps < 0).all()
     straight = np.linspace(lightness[0], lightness[-1], 256)
@@ -112,7 +112,7 @@ def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bo
 def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
     # Halfway to either end, the distance must be many times the just noticeable difference of about 0.02.
-    half = seen((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
+    half = simulate_color_blindness((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
     assert np.linalg.norm(half[0] - half[1]) > 0.15
 
 
@@ -144,7 +144,7 @@ def test_heads_are_distinct_and_visible_on_both_papers() -> None:
 
 @pytest.mark.parametrize("sight", ["protan", "deutan"])
 def test_first_six_heads_differ_with_color_blindness(sight: str) -> None:
-    lab = seen(palette.HEADS[:6], SIGHTS[sight])
+    lab = simulate_color_blindness(palette.HEADS[:6], SIGHTS[sight])
     assert min(np.linalg.norm(first - other) for first, other in itertools.combinations(lab, 2)) > 0.06
 
 
@@ -164,5 +164,5 @@ def test_text_has_sufficient_contrast(dark: bool) -> None:
 def test_segments_differ_without_color_vision(dark: bool) -> None:
     tints = tuple(tint.dark if dark else tint.light for tint in palette.SEGMENTS.values())
     for sight in SIGHTS.values():
-        lab = seen(tints, sight)
+        lab = simulate_color_blindness(tints, sight)
         assert np.linalg.norm(lab[0] - lab[1]) > 0.04

@@ -70,7 +70,7 @@ VIEWS = st.builds(
 )
 
 
-def written(view: View, default_view: Any = None) -> dict[str, str]:
+def write_url(view: View, default_view: Any = None) -> dict[str, str]:
     """Return the URL parameters of a view."""
     spelled = to_address(view, default_view)
     assert tuple(spelled) == PARAMETERS
@@ -79,7 +79,7 @@ def written(view: View, default_view: Any = None) -> dict[str, str]:
 
 @given(view=VIEWS)
 def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
-    address = written(view)
+    address = write_url(view)
     assert has_layer_or_heads(address), "layer and head are in the URL for any view"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
     versioned = VersionedView(7, digest(trace.tokens), view)
@@ -89,7 +89,7 @@ def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> N
 @given(view=VIEWS)
 def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) -> None:
     default_view = replace(view, layer=USUAL[0], series=USUAL[1])
-    address = written(default_view, USUAL)
+    address = write_url(default_view, USUAL)
     assert not has_layer_or_heads(address)
     assert from_address(address, trace, lambda: USUAL) == (default_view, [])
 

@@ -27,7 +27,7 @@ from bert_probe.model.forward import batch
 from bert_probe.model.layers import _recorded_calls
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
-from tests.helpers.exactness import assert_alike, assert_exact
+from tests.helpers.exactness import assert_exact, assert_repeatable
 from tests.helpers.families import FAMILIES, representative
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import hand_trace
@@ -196,7 +196,7 @@ def test_model_is_unchanged_and_usable_by_other_threads(minilm: Checkpoint) -> N
         thread.join()
     assert len(observed) == 20
     for item in observed:
-        assert_alike(item, expected, "what another thread saw")
+        assert_repeatable(item, expected, "what another thread saw")
     assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
 
 

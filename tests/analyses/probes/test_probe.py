@@ -26,7 +26,7 @@ from bert_probe.model.progress import Cancelled, no_progress
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED, TAGGED_FILE
 
@@ -47,7 +47,7 @@ PAIRS = table("text_a,text_b,label\nA boat sinks.,Nobody drowns.,a\nA map,of riv
 NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
-def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+def correlated_classes(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return correlated vectors of very different scale, and classes that depend on them."""
     generator = np.random.default_rng(1)
     mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
@@ -59,7 +59,7 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
 def test_fit_equals_scikit_learn(penalty: float) -> None:
-    inputs, classes = told_often(90, 4)
+    inputs, classes = correlated_classes(90, 4)
     space = ProbeSpace.of(inputs, 4, penalty)
     rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
@@ -72,7 +72,7 @@ def test_fit_equals_scikit_learn(penalty: float) -> None:
 
 @pytest.mark.parametrize("faint", [0.0, 1e-32])
 def test_constant_dimension_is_ignored(faint: float) -> None:
-    inputs, classes = told_often(40, 3)
+    inputs, classes = correlated_classes(40, 3)
     inputs = inputs.float()
     alone = ProbeSpace.of(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1), 3)
     inputs[:, 2] *= faint
@@ -88,7 +88,7 @@ def test_constant_dimension_is_ignored(faint: float) -> None:
 
 
 def test_code_length_is_the_sum_over_blocks() -> None:
-    inputs, classes = told_often(300, 3)
+    inputs, classes = correlated_classes(300, 3)
     space = ProbeSpace.of(inputs, 3)
     rows = space.within(inputs)
     learned = fit_online(rows, classes, 3, space, lambda: None)
@@ -154,7 +154,7 @@ def test_result_does_not_depend_on_number_of_passes(
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
     again = Probe().of(minilm, TAGGED, SLEEPING)
     np.testing.assert_array_equal(again.accuracies, once.accuracies)
-    assert_alike(again.code_lengths, once.code_lengths)
+    assert_repeatable(again.code_lengths, once.code_lengths)
 
 
 def words(text: str) -> tuple[TaggedSentence, ...]:

@@ -31,7 +31,7 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, TAGGED
 
 SENTENCE = "The boat crosses the river, slowly."
@@ -164,7 +164,7 @@ def test_layer_result_does_not_depend_on_other_layers(
     minilm: Checkpoint, probe_result: StructuralProbeResult
 ) -> None:
     alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
-    assert_alike(alone.maps[0], probe_result.maps[1])
+    assert_repeatable(alone.maps[0], probe_result.maps[1])
     other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
     full = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
@@ -181,7 +181,7 @@ def test_predicted_tree_of_sentence_is_spanning_tree(
     assert tree.words == ("The", "boat", "crosses", "the", "river", ",", "slowly", ".")
     places = [0, 1, 2, 3, 4, 6]
     apart = squared_distances(trace.vectors(4)[1:-1] @ probe_result.maps[1].T)
-    assert_alike(tree.distances, apart)
+    assert_repeatable(tree.distances, apart)
     joined = reference_tree(apart[np.ix_(places, places)])
     assert set(tree.edges) == {(places[item], places[other]) for item, other in joined}
     table = tree.table()
