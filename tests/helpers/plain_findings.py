@@ -28,7 +28,7 @@ def is_sign(token: Token) -> bool:
     return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
-def quote_token(tokens: list[Token], distance: Token) -> str:
+def quote(tokens: list[Token], distance: Token) -> str:
     """Return a token in quotation marks, with its position if several are written the same."""
     many = sum(token.display == distance.display for token in tokens) > 1
     return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
@@ -147,7 +147,7 @@ class Read:
         mean = sum(curve[-1] for curve in curves) / len(curves)
         return Reference(
             1 - curve[-1],
-            f"The vector of {quote_token(self.own, token)} changes most: its cosine similarity to the input vector "
+            f"The vector of {quote(self.own, token)} changes most: its cosine similarity to the input vector "
             f"is {curve[-1]:.2f} after layer {last} (mean over the tokens of this text: {mean:.2f}). The "
             f"largest change is in layer {step}, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
         )
@@ -166,7 +166,7 @@ class Read:
             return None
         minimum, a, b = min(result, key=lambda candidate: candidate[0])
         mean = sum(distance for distance, _, _ in result) / len(result)
-        names = f"{quote_token(self.own, a)} and {quote_token(self.own, b)}"
+        names = f"{quote(self.own, a)} and {quote(self.own, b)}"
         return Reference(1 - minimum, same_token(names, minimum, len(self.states) - 1, mean, len(result)))
 
     def similar_tokens(self) -> Reference | None:
@@ -177,7 +177,7 @@ class Read:
         mean = sum(distance for distance, _, _ in result) / len(result)
         return Reference(
             maximum,
-            f"{quote_token(self.own, a)} and {quote_token(self.own, b)} are the most similar tokens: cosine similarity "
+            f"{quote(self.own, a)} and {quote(self.own, b)} are the most similar tokens: cosine similarity "
             f"{maximum:.2f} after layer {len(self.states) - 1} (mean over all pairs of different tokens: "
             f"{mean:.2f}).",
         )
@@ -243,7 +243,7 @@ class Read:
         if best[1] is None:
             return None
         layer, head, q, k, value, as_far, as_wanted = best[1]
-        names = [self.written(places) for places in words]
+        names = [self.quote_word(places) for places in words]
         asking, question = (
             f"“{names[n]}” ({words[n][0]})" if names.count(names[n]) > 1 else f"“{names[n]}”" for n in (q, k)
         )
@@ -268,7 +268,7 @@ class Read:
         split = [places for places in words if len(places) > 1]
         pieces = [self.tokens[i].display for i in maximum]
         more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
-        word = self.written(maximum)
+        word = self.quote_word(maximum)
         return Reference(
             len(maximum),
             f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} split into subword "
@@ -278,7 +278,7 @@ class Read:
 
     def unknown_tokens(self) -> Reference:
         result = [t for t in self.tokens if t.id == self.unknown and not t.special]
-        text_form = ", ".join(f"“{self.written([t.position])}”" for t in result[:5])
+        text_form = ", ".join(f"“{self.quote_word([t.position])}”" for t in result[:5])
         verb = "is" if len(result) == 1 else "are"
         return Reference(
             len(result),
@@ -324,7 +324,7 @@ def text_similarity(a: Read, b: Read) -> Reference:
         (float(a.states[-1, i.position] @ b.states[-1, j.position] / size), -m, -n)
         for (m, i), (n, j) in product(enumerate(own[0]), enumerate(own[1]))
     )
-    first, second = (quote_token(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
+    first, second = (quote(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
     return Reference(
         cosine(*means),
         f"The cosine similarity of A and B is {cosine(*means):.2f}. {first} of A and {second} of B "
@@ -353,5 +353,5 @@ def shared_token(a: Read, b: Read) -> Reference | None:
         return None
     minimum, i, j = min(result, key=lambda candidate: candidate[0])
     mean = sum(distance for distance, _, _ in result) / len(result)
-    names = f"{quote_token(a.own, i)} of A and {quote_token(b.own, j)} of B"
+    names = f"{quote(a.own, i)} of A and {quote(b.own, j)} of B"
     return Reference(1 - minimum, same_token(names, minimum, len(a.states) - 1, mean, len(result)))

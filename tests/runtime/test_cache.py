@@ -98,7 +98,7 @@ def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkp
         entry_count = 0
 
         def __enter__(self) -> None:
-            self.taken += 1
+            self.entry_count += 1
 
         def __exit__(self, *_: Any) -> None: ...
 
@@ -107,11 +107,11 @@ def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkp
     trace = minilm.trace("we left")
     first = answers.of(Attention(1).of, trace)
     assert answers.of(Attention(1).of, minilm.trace("we left")) is first
-    assert slots.taken == 1
+    assert slots.entry_count == 1
     with pytest.raises(SelectionError):
         answers.of(Attention(9).of, trace)
     assert answers.of(Attention(2).of, trace) is not first
-    assert slots.taken == 3
+    assert slots.entry_count == 3
 
 
 def test_function_results_are_cached_by_function() -> None:

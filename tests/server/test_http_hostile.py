@@ -154,7 +154,7 @@ def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None
         halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.AT_ONCE)]
         attacks = [asyncio.create_task(half()) for half in halves]
         await asyncio.gather(*(half.waits.wait() for half in halves))
-        other = Sender(app, json.dumps(TOKENS).encode(), whole=True)
+        other = Sender(app, json.dumps(TOKENS).encode(), is_complete=True)
         await other()
         for half in halves:
             half.gone.set()
@@ -192,13 +192,13 @@ def test_incomplete_bodies_are_limited_per_client_and_in_total(
         await asyncio.gather(*(half.waits.wait() for half in halves))
         statuses = []
         for client, size in (("127.0.0.1", 6), ("127.0.0.3", 6), ("127.0.0.3", 5)):
-            other = Sender(app, b" " * size, client=client, whole=True)
+            other = Sender(app, b" " * size, client=client, is_complete=True)
             await other()
             statuses.append(other.status)
         for half in halves:
             half.gone.set()
         await asyncio.gather(*attacks)
-        last = Sender(app, b" " * 25, whole=True)
+        last = Sender(app, b" " * 25, is_complete=True)
         await last()
         return [*statuses, last.status]
 

@@ -85,7 +85,7 @@ def test_page_starts_job_and_shows_progress_and_result() -> None:
 class SizedResult:
     """A result with a size in bytes, like those of the library."""
 
-    page_text: str
+    text: str
     nbytes: int = 1
 
 
@@ -93,13 +93,13 @@ class SizedResult:
 class SlowQuestion:
     """A question that takes a while."""
 
-    about: str
+    name: str
     of_whom: ClassVar[list[tuple[str, str, int]]] = []
 
     def of(self, subject: str, limit: int, progress: Progress) -> SizedResult:
-        self.of_whom.append((self.about, subject, limit))
+        self.of_whom.append((self.name, subject, limit))
         progress(1, 1)
-        return SizedResult(f"{self.about} of {subject}")
+        return SizedResult(f"{self.name} of {subject}")
 
 
 ASKING = """
@@ -107,8 +107,8 @@ import streamlit as st
 from bert_probe.ui import jobs
 
 question, subject, limit = st.session_state["asked"]
-found = jobs.answer("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
-st.write("nothing yet" if found is None else found.said)
+result = jobs.answer("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
+st.write("nothing yet" if result is None else result.text)
 """
 
 
@@ -121,7 +121,7 @@ def test_result_is_shared_between_sessions(monkeypatch: pytest.MonkeyPatch) -> N
         app.session_state["asked"] = arguments
         app.run()
         job = app.session_state["jobs"]["slow"]
-        app.session_state["asked"] = (SlowQuestion(arguments[0].about), *arguments[1:])  # type: ignore[attr-defined]
+        app.session_state["asked"] = (SlowQuestion(arguments[0].name), *arguments[1:])  # type: ignore[attr-defined]
         app.run()
         assert app.session_state["jobs"]["slow"] is job, "an equal question does not restart the job"
         return page_text(app)
