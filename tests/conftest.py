@@ -1,10 +1,10 @@
-"""Set-up shared by all tests: no network, checkpoints built once a run, and who runs what when."""
+"""Shared setup: no network, checkpoints built once per run, and the order in which files run."""
 
 import gc
 import os
 import signal
 
-# Before anything imports huggingface_hub, which reads them once.
+# Before anything imports huggingface_hub, which reads these variables once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -26,18 +26,18 @@ from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
 
-# A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
+# A process in the background ignores Ctrl+C, and all of its child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A second thread only waits for the first in models this small, the more so on a busy machine.
+# In models this small a second thread only waits for the first, even more so on a busy machine.
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
 
-# The same examples in every run of the gate; `make prove` draws new ones.
+# The gate uses the same examples in every run; `make prove` draws new ones.
 hypothesis.settings.register_profile("gate", derandomize=not PROVE, database=None, deadline=None)
 hypothesis.settings.load_profile("gate")
 
-# Two groups, each with a browser and a server of its own: the pages of the app, and everything else.
+# Two groups, each with its own browser and server: the pages of the app, and everything else.
 BROWSER = "tests/browser/"
 WITHOUT_APP = {
     "bertviz",
@@ -62,14 +62,14 @@ def _group(nodeid: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return a number by which tests are ordered: a long file that starts last would end alone."""
+    """Return the sort key of a test; long files start first, because one that starts last would end alone."""
     if group := _group(item.nodeid):
         return ("browser", "browser without app").index(group)
     return 2 if item.nodeid.startswith(LONGEST) else 3
 
 
 class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
-    """Gives a whole file to one process, and a whole group of browser tests, so that servers start once."""
+    """Assigns whole files, and whole groups of browser tests, to one process, so that servers start once."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(nodeid) or super()._split_scope(nodeid)
@@ -77,7 +77,7 @@ class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Files begin in the order in which they are collected, not those of the most tests first."""
+    """Keep the order of collection instead of starting with the files that have most tests."""
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
@@ -94,7 +94,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now lives as long as the process: only what tests make is looked through."""
+    """Freeze the imported modules, which live as long as the process, so that only objects of tests are
+    collected.
+    """
     gc.collect()
     gc.freeze()
 
@@ -102,7 +104,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Free the models of a file's tests, which are reference cycles that the collector rarely reaches.
 
-    What survives is shared by later files: it is frozen, so that no later collection visits it again.
+    Objects that survive are shared by later files. They are frozen, so that later collections skip them.
     """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
@@ -110,21 +112,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_command_keeps_what_it_finds() -> Iterator[None]:
-    """A command keeps for good all that is there once it has imported its own: here, other tests' models."""
+def no_freezing_by_commands() -> Iterator[None]:
+    """Keep commands from freezing existing objects: the command line freezes everything after its imports."""
     with patch.object(lazy_commands, "long_lived_imports", nullcontext):
         yield
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Checkpoint:
-    """The built-in all-MiniLM-L6-v2."""
+    """Return the built-in all-MiniLM-L6-v2."""
     return bert_probe.load()
 
 
 @pytest.fixture(scope="session")
 def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Name of a family → folder with a tiny model of it, built on first use. Tests must not change it."""
+    """Return a function: family → folder with a tiny model, built on first use. Tests must not change it."""
     root = tmp_path_factory.mktemp("families")
 
     def folder(name: str) -> Path:
@@ -138,7 +140,7 @@ def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
 @pytest.fixture(scope="session")
 def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
-    """Name of a family → its tiny checkpoint, opened once."""
+    """Return a function: family → its tiny checkpoint, opened once."""
     opened: dict[str, Checkpoint] = {}
 
     def checkpoint(name: str) -> Checkpoint:
@@ -151,7 +153,7 @@ def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
 
 @pytest.fixture(scope="session")
 def double_minilm() -> Checkpoint:
-    """The built-in model in float64, in which logic is proven."""
+    """Return the built-in model in float64, which tests of formulas use."""
     checkpoint = bert_probe.load(dtype="float64")
     keep_float64(checkpoint.model)
     return checkpoint
@@ -159,7 +161,7 @@ def double_minilm() -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
-    """Name of a family → its tiny checkpoint in float64, in which logic is proven; opened once."""
+    """Return a function: family → its tiny checkpoint in float64, opened once."""
     opened: dict[str, Checkpoint] = {}
 
     def checkpoint(name: str) -> Checkpoint:
@@ -173,8 +175,9 @@ def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Check
 
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Name of a family, task → folder with a tiny model with a head, built on first use. Tests must not
-    change it."""
+    """Return a function: family, task → folder with a tiny model with an output head, built on first use.
+    Tests must not change it.
+    """
     root = tmp_path_factory.mktemp("trained")
 
     def folder(name: str, task: str) -> Path:
@@ -186,7 +189,7 @@ def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, s
 
 @pytest.fixture(scope="session")
 def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
-    """Name of a family, task → its tiny checkpoint with a head, opened once."""
+    """Return a function: family, task → its tiny checkpoint with an output head, opened once."""
     opened: dict[tuple[str, str], Checkpoint] = {}
 
     def checkpoint(name: str, task: str) -> Checkpoint:
@@ -199,7 +202,7 @@ def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str
 
 @pytest.fixture(scope="session")
 def double_trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
-    """Name of a family, task → its tiny checkpoint with a head in float64; opened once."""
+    """Return a function: family, task → its tiny checkpoint with an output head in float64, opened once."""
     opened: dict[tuple[str, str], Checkpoint] = {}
 
     def checkpoint(name: str, task: str) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""The shape of the project: who may import whom, what a page may do, what is pinned and documented."""
+"""The structure of the project: allowed imports, content of pages, pinned requirements, documentation."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ FLOORS = {
     "pages": 10,
     "app": 10,
 }
-"""Rooms, and how high they lie: a room imports from those below it, and from no other on its floor."""
+"""Packages with their level: a package imports from lower levels only."""
 
 DOORS = {("cli.app", "server")}
-"""The one command that starts the pages; it imports them when it runs."""
+"""The command that starts the pages; it imports them when it runs."""
 
 FINDING = {
     "",
@@ -57,19 +57,19 @@ FINDING = {
     "cli.derived",
     "cli.lazy_commands",
 }
-"""Modules that import others by a computed name: those that are asked for, or whose files are there."""
+"""Modules that import others by a computed name: registries of names or of files."""
 
 INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
 
-def short(path: Path) -> str:
-    """Its name from the package or the top, with dots: ``model.trace``, ``pages.steps``."""
+def short_name(path: Path) -> str:
+    """Return the dotted name relative to the package or the root: ``model.trace``, ``pages.steps``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("bert_probe", "__init__"))
 
 
-def room(name: str) -> str | None:
-    """The room that a dotted name without ``bert_probe.`` lies in; None for the package itself."""
+def package_of(name: str) -> str | None:
+    """Return the package that contains a dotted name without ``bert_probe.``; None for the root package."""
     first = name.partition(".")[0]
     return first if first in FLOORS else None
 
@@ -88,13 +88,15 @@ def imports(path: Path) -> list[str]:
     return [name for name, _ in imported(source(path))]
 
 
-def misdirected(importer: str, source: str) -> list[str]:
-    """What a module imports from a room that does not lie below its own."""
-    own = room(importer)
+def upward_imports(importer: str, source: str) -> list[str]:
+    """Return the imports of a module from packages that are not on a lower level."""
+    own = package_of(importer)
     faults = []
     for name, _ in imported(source):
         package, _, inner = name.partition(".")
-        other = room(inner) if package == "bert_probe" else package if package in ("pages", "app") else None
+        other = (
+            package_of(inner) if package == "bert_probe" else package if package in ("pages", "app") else None
+        )
         if own is None or other is None or own == other or (importer, other) in DOORS:
             continue
         if FLOORS[other] >= FLOORS[own]:
@@ -102,8 +104,8 @@ def misdirected(importer: str, source: str) -> list[str]:
     return faults
 
 
-def test_there_is_something_to_look_at() -> None:
-    rooms = {room(short(path)) for path in SHIPPED}
+def test_package_and_page_modules_are_found() -> None:
+    rooms = {package_of(short_name(path)) for path in SHIPPED}
     assert rooms == {*FLOORS, None}
     assert len(PAGES) >= 10
     assert "torch.Tensor" not in imports(ROOT / "bert_probe" / "errors.py")
@@ -113,8 +115,8 @@ def test_there_is_something_to_look_at() -> None:
 # ---------------------------------------------------------------- rooms
 
 
-def test_imports_go_downwards() -> None:
-    assert [line for path in SHIPPED for line in misdirected(short(path), source(path))] == []
+def test_imports_follow_layer_order() -> None:
+    assert [line for path in SHIPPED for line in upward_imports(short_name(path), source(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,8 @@ def test_imports_go_downwards() -> None:
         ),
     ],
 )
-def test_an_import_upwards_is_found(importer: str, line: str) -> None:
-    assert len(misdirected(importer, line)) == 1
+def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
+    assert len(upward_imports(importer, line)) == 1
 
 
 @pytest.mark.parametrize(
@@ -151,12 +153,12 @@ def test_an_import_upwards_is_found(importer: str, line: str) -> None:
         ("ui.state", "import streamlit, bert_probe"),
     ],
 )
-def test_an_import_downwards_is_none(importer: str, line: str) -> None:
-    assert misdirected(importer, line) == []
+def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
+    assert upward_imports(importer, line) == []
 
 
-def circle(edges: dict[str, set[str]]) -> set[str]:
-    """Modules that import each other, or are imported by such; empty if there are none."""
+def find_cycle(edges: dict[str, set[str]]) -> set[str]:
+    """Return the modules of a cycle, or imported by one; empty if there are none."""
     left = dict(edges)
     while left:
         free = {name for name, needed in left.items() if not needed & left.keys()}
@@ -166,25 +168,25 @@ def circle(edges: dict[str, set[str]]) -> set[str]:
     return set()
 
 
-def test_modules_make_no_circle() -> None:
-    modules = {short(path) for path in PACKAGE} - {"", "__main__"}
+def test_imports_have_no_cycles() -> None:
+    modules = {short_name(path) for path in PACKAGE} - {"", "__main__"}
     edges = {}
     for path in PACKAGE:
-        # What is imported for types alone is not imported when the program runs.
+        # Imports for types are not executed when the program runs.
         needed = {
             name.removeprefix("bert_probe.")
             for name, for_types in imported(source(path))
             if not for_types and name.startswith("bert_probe.")
         }
-        # `from a.b import c` names either the module a.b.c or something within a.b.
-        found = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
-        edges[short(path)] = found - {short(path)}
-    assert circle({name: needed for name, needed in edges.items() if name in modules}) == set()
+        # `from a.b import c` names either the module a.b.c or a name within a.b.
+        expected = {name if name in modules else name.rpartition(".")[0] for name in needed} & modules
+        edges[short_name(path)] = expected - {short_name(path)}
+    assert find_cycle({name: needed for name, needed in edges.items() if name in modules}) == set()
 
 
-def test_a_circle_is_found() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
+def test_import_cycle_is_reported() -> None:
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == set()
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
 
 
 def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
@@ -195,17 +197,17 @@ def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
 
 def importers(packages: set[str], allowed: set[str]) -> list[str]:
     """Return the files outside the allowed rooms that import one of the packages."""
-    outside = [path for path in PACKAGE if room(short(path)) not in allowed]
+    outside = [path for path in PACKAGE if package_of(short_name(path)) not in allowed]
     return names([path for path in outside if {name.partition(".")[0] for name in imports(path)} & packages])
 
 
 def test_only_registries_import_computed_names() -> None:
-    others = [path for path in PACKAGE if short(path) not in FINDING]
-    assert names([path for path in others if "a computed name" in imports(path)]) == []
+    computing_modules = [path for path in PACKAGE if short_name(path) not in FINDING]
+    assert names([path for path in computing_modules if "a computed name" in imports(path)]) == []
 
 
-def test_the_command_line_is_imported_by_nothing_but_its_entry() -> None:
-    outside = [path for path in SHIPPED if room(short(path)) != "cli"]
+def test_only_entry_point_imports_command_line() -> None:
+    outside = [path for path in SHIPPED if package_of(short_name(path)) != "cli"]
     users = [path for path in outside if any(name.startswith("bert_probe.cli") for name in imports(path))]
     assert names(users) == ["bert_probe/__main__.py"]
 
@@ -223,7 +225,9 @@ def test_test_modules_are_not_imported() -> None:
 # ---------------------------------------------------------------- pages
 
 
-RENDERERS = [path for path in PACKAGE if short(path).startswith("ui.") and "def render()" in source(path)]
+RENDERERS = [
+    path for path in PACKAGE if short_name(path).startswith("ui.") and "def render()" in source(path)
+]
 MIXED = {
     "ui.attention.page",
     "ui.changes.page",
@@ -248,9 +252,9 @@ def test_pages_are_short() -> None:
     assert len(RENDERERS) == len(PAGES)
 
 
-def test_pages_compute_nothing() -> None:
-    pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
-    assert {short(path): faults for path in pages if (faults := page_faults(source(path)))} == {}
+def test_pages_contain_no_computation() -> None:
+    pages = [*PAGES, *(path for path in RENDERERS if short_name(path) not in MIXED)]
+    assert {short_name(path): faults for path in pages if (faults := page_faults(source(path)))} == {}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ def test_pages_compute_nothing() -> None:
         "len(found.tokens) / 2",
     ],
 )
-def test_what_computes_in_a_page_is_found(line: str) -> None:
+def test_computation_in_page_is_reported(line: str) -> None:
     assert page_faults(line)
 
 
@@ -315,17 +319,17 @@ def test_what_computes_in_a_page_is_found(line: str) -> None:
         "if not chosen and len(names) > 20: pass",
     ],
 )
-def test_what_counts_joins_and_draws_is_no_fault(line: str) -> None:
+def test_counting_joining_and_drawing_are_allowed(line: str) -> None:
     assert page_faults(line) == []
 
 
-def test_functions_of_pages_read_no_globals() -> None:
-    pages = [*PAGES, *(path for path in RENDERERS if short(path) not in MIXED)]
-    assert {short(path): read for path in pages if (read := globals_read(source(path)))} == {}
+def test_page_functions_read_no_globals() -> None:
+    pages = [*PAGES, *(path for path in RENDERERS if short_name(path) not in MIXED)]
+    assert {short_name(path): read for path in pages if (read := globals_read(source(path)))} == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "expected"),
     [
         ("def f():\n    return request\nrequest = 1", ["f reads request"]),
         ("def f():\n    return [request for _ in 'ab']\nrequest = 1", ["f reads request"]),
@@ -336,27 +340,27 @@ def test_functions_of_pages_read_no_globals() -> None:
         ("names = 'ab'\nshown = [name for name in names]\ntell(lambda: names)", []),
     ],
 )
-def test_what_a_function_reads_of_its_script_is_found(source: str, found: list[str]) -> None:
-    assert globals_read(source) == found
+def test_globals_read_by_function_are_reported(source: str, expected: list[str]) -> None:
+    assert globals_read(source) == expected
 
 
 # ---------------------------------------------------------------- packages
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
-def test_every_requirement_is_pinned(name: str) -> None:
+def test_all_requirements_are_pinned(name: str) -> None:
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    wanted = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    assert len(wanted) > 5
-    for line in wanted:
+    requirement_lines = [line for line in lines if line and not line.startswith(("#", "-r "))]
+    assert len(requirement_lines) > 5
+    for line in requirement_lines:
         assert re.fullmatch(r"[A-Za-z0-9][\w.-]*(\[[\w,-]+\])?==[\w.!+]+( ?;.+)?", line), line
 
 
-def test_all_that_is_imported_is_asked_for() -> None:
+def test_all_imports_are_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
-    asked = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
-    called = {name.replace("-", "_") for name in asked} | {
+    required = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
+    called = {name.replace("-", "_") for name in required} | {
         "sklearn",
         "umap",
         "xstatic",
@@ -374,13 +378,13 @@ def test_all_that_is_imported_is_asked_for() -> None:
 # ---------------------------------------------------------------- what is public, and how large
 
 
-def test_the_public_surface_exists_and_is_documented() -> None:
+def test_public_names_exist_and_are_documented() -> None:
     assert len(set(bert_probe.__all__)) == len(bert_probe.__all__)
     for name in bert_probe.__all__:
-        thing = getattr(bert_probe, name)
-        assert (inspect.getdoc(thing) or "").strip(), f"{name} has no docstring"
-        assert thing.__module__.startswith("bert_probe."), f"{name} is not ours"
-        own = thing.__doc__ or ""
+        public_object = getattr(bert_probe, name)
+        assert (inspect.getdoc(public_object) or "").strip(), f"{name} has no docstring"
+        assert public_object.__module__.startswith("bert_probe."), f"{name} is not ours"
+        own = public_object.__doc__ or ""
         assert not own.startswith(f"{name}("), f"{name} has only the docstring that dataclass makes"
 
 
@@ -388,7 +392,7 @@ def test_files_have_at_most_600_lines() -> None:
     assert names([path for path in SHIPPED if len(source(path).splitlines()) > 600]) == []
 
 
-def test_examples_in_docstrings_run() -> None:
+def test_docstring_examples_run() -> None:
     attempted = 0
     for module in pkgutil.walk_packages(bert_probe.__path__, "bert_probe."):
         if not module.name.startswith("bert_probe.ui") and module.name != "bert_probe.__main__":

@@ -23,7 +23,7 @@ def anchors(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_files_and_headings(document: Path) -> None:
+def test_links_resolve_to_files_and_headings(document: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8"))
     for link in links:
         name, _, anchor = link.partition("#")
@@ -35,18 +35,18 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_named_modules_exist(document: Path) -> None:
+def test_modules_named_in_documents_exist(document: Path) -> None:
     for name in MODULE.findall(document.read_text(encoding="utf-8")):
         path = ROOT / "bert_probe" / name.removeprefix("bert_probe/")
         assert path.is_dir() or path.with_suffix(".py").exists(), name
 
 
-def test_every_document_is_linked_from_the_readme() -> None:
+def test_all_documents_are_linked_from_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCUMENTS[1:] if f"(docs/{path.name})" not in text] == []
 
 
-def test_headings_that_messages_name_exist() -> None:
-    named = {"Vocabulary", "Two models", "Minimal pairs", "Nearest contexts", "Corpora"}
+def test_headings_named_in_messages_exist() -> None:
+    required_headings = {"Vocabulary", "Two models", "Minimal pairs", "Nearest contexts", "Corpora"}
     headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.M)
-    assert named <= set(headings)
+    assert required_headings <= set(headings)

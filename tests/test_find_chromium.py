@@ -1,4 +1,4 @@
-"""The browser of `make test`: found, installed by apt-get however busy, or said to be missing."""
+"""The browser of `make test`: found, installed by a possibly busy apt-get, or reported missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent / "browser" / "find_chromium.sh"
 MISSING = "No Chromium here, and "
-# Fails while there are more calls to fail than calls were made; then `install` makes a browser.
+# Fails for the first calls; then `install` creates a browser.
 APT_GET = """#!/bin/bash
 echo "$@" >>"$HERE/calls"
 if [ "$1" = update ]; then
@@ -24,8 +24,8 @@ cp "$HERE/id" "$HERE/chromium"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """A folder that stands for all that is installed: no browser, no apt-get, a person without rights."""
+def system(tmp_path: Path) -> Path:
+    """A folder that stands for the system: no browser, no apt-get, a user without privileges."""
     put(tmp_path, "id", "echo 1000")
     put(tmp_path, "sudo", "exit 1")
     put(tmp_path, "sleep", 'echo sleep >>"$HERE/calls"')
@@ -40,10 +40,10 @@ def put(folder: Path, name: str, content: str) -> None:
     path.chmod(0o755)
 
 
-def search(here: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def search(system: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", str(SCRIPT)],
-        env={"PATH": str(here), "HERE": str(here), **environment},
+        env={"PATH": str(system), "HERE": str(system), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -51,9 +51,9 @@ def search(here: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["chromium", "google-chrome"])
-def test_a_browser_that_is_there_is_found(here: Path, name: str) -> None:
-    put(here, name, "exit 0")
-    done = search(here, CI="true")
+def test_installed_browser_is_found(system: Path, name: str) -> None:
+    put(system, name, "exit 0")
+    done = search(system, CI="true")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -66,15 +66,15 @@ def test_a_browser_that_is_there_is_found(here: Path, name: str) -> None:
         (True, 0, "/no/such/chrome", "/no/such/chrome, which CHROMIUM names, cannot be run"),
     ],
 )
-def test_a_missing_browser_is_said_and_with_ci_it_fails(
-    here: Path, root: bool, apt: int | None, chromium: str, why: str
+def test_missing_browser_is_reported_and_fails_in_ci(
+    system: Path, root: bool, apt: int | None, chromium: str, why: str
 ) -> None:
     if root:
-        put(here, "id", "echo 0")
+        put(system, "id", "echo 0")
     if apt is not None:
-        put(here, "apt-get", APT_GET)
-        (here / "busy").write_text(f"{apt}\n")
-    person, ci = search(here, CHROMIUM=chromium), search(here, CHROMIUM=chromium, CI="true")
+        put(system, "apt-get", APT_GET)
+        (system / "busy").write_text(f"{apt}\n")
+    person, ci = search(system, CHROMIUM=chromium), search(system, CHROMIUM=chromium, CI="true")
     assert person.returncode == 0
     assert f"{MISSING}{why}" in person.stdout
     assert "are skipped" in person.stdout
@@ -82,12 +82,12 @@ def test_a_missing_browser_is_said_and_with_ci_it_fails(
     assert f"{MISSING}{why}" in ci.stderr
 
 
-def test_an_apt_get_that_is_busy_is_asked_again(here: Path) -> None:
-    put(here, "id", "echo 0")
-    put(here, "apt-get", APT_GET)
-    (here / "busy").write_text("2\n")
-    done = search(here, CI="true")
+def test_busy_apt_get_is_retried(system: Path) -> None:
+    put(system, "id", "echo 0")
+    put(system, "apt-get", APT_GET)
+    (system / "busy").write_text("2\n")
+    done = search(system, CI="true")
     assert (done.returncode, done.stdout) == (0, "Installing Chromium for the tests in a browser\n")
-    calls = (here / "calls").read_text().splitlines()
+    calls = (system / "calls").read_text().splitlines()
     assert [call.split()[0] for call in calls] == ["update", "sleep", "update", "sleep", "update", "-o"]
     assert "DPkg::Lock::Timeout=" in calls[-1]

@@ -1,4 +1,4 @@
-"""What is imported when: by counting modules, as a clock tells more of the machine than of the program."""
+"""What is imported when, measured by module names, because times depend on the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROWSER_SIDE = {"streamlit", "plotly", "starlette", "uvicorn", "bertviz", "mpld3
 
 
 def modules_after(code: str) -> set[str]:
-    """Full names of the modules that a fresh interpreter holds once it has run the code."""
+    """Return the full names of the modules that a fresh interpreter has loaded after running the code."""
     script = f"import json, sys\ntry:\n    {code}\nfinally:\n    sys.stderr.write(json.dumps([*sys.modules]))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
@@ -31,7 +31,7 @@ def modules_after(code: str) -> set[str]:
 
 
 def after_command(*arguments: str) -> set[str]:
-    """The same of a command of the shell, which must succeed."""
+    """Return the same for a shell command, and assert its success."""
     return modules_after(f"from bert_probe.cli.main import main; main({list(arguments)!r})")
 
 
@@ -42,19 +42,19 @@ def packages(modules: set[str]) -> set[str]:
 # ---------------------------------------------------------------- the package
 
 
-def test_the_package_alone_imports_nothing_else() -> None:
-    found = modules_after("import bert_probe")
-    assert not packages(found) & (HEAVY | BROWSER_SIDE | {"click"})
-    assert {name for name in found if name.startswith("bert_probe")} == {"bert_probe"}
+def test_package_import_loads_no_other_modules() -> None:
+    imported = modules_after("import bert_probe")
+    assert not packages(imported) & (HEAVY | BROWSER_SIDE | {"click"})
+    assert {name for name in imported if name.startswith("bert_probe")} == {"bert_probe"}
 
 
-def test_a_name_brings_its_own_module() -> None:
-    found = modules_after("import bert_probe; bert_probe.TextError")
-    assert "bert_probe.errors" in found
-    assert not packages(found) & HEAVY
+def test_public_name_loads_only_its_module() -> None:
+    imported = modules_after("import bert_probe; bert_probe.TextError")
+    assert "bert_probe.errors" in imported
+    assert not packages(imported) & HEAVY
 
 
-def test_each_public_name_is_an_attribute_of_the_module_that_the_stub_names() -> None:
+def test_public_names_are_attributes_of_modules_in_stub() -> None:
     tree = ast.parse((ROOT / "bert_probe" / "__init__.pyi").read_text(encoding="utf-8"))
     modules = {
         alias.name: f"bert_probe.{node.module}"
@@ -67,12 +67,12 @@ def test_each_public_name_is_an_attribute_of_the_module_that_the_stub_names() ->
         assert getattr(bert_probe, name) is getattr(import_module(module), name)
 
 
-def test_the_names_are_listed_before_they_are_used() -> None:
+def test_dir_lists_public_names_before_use() -> None:
     code = "import bert_probe; assert set(bert_probe.__all__) <= set(dir(bert_probe))"
     assert "bert_probe.model" not in modules_after(code)
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="No bert_probe attribute Attenton"):
         bert_probe.Attenton  # type: ignore[attr-defined]  # noqa: B018
 
@@ -81,10 +81,10 @@ def test_a_name_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("arguments", prove_unless([["--help"]], [["--help"], ["-h"], [], ["diff"]]))
-def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
-    found = after_command(*arguments)
-    assert not packages(found) & (HEAVY | BROWSER_SIDE)
-    assert {name for name in found if name.startswith("bert_probe.")} == {
+def test_command_list_imports_no_command(arguments: list[str]) -> None:
+    imported = after_command(*arguments)
+    assert not packages(imported) & (HEAVY | BROWSER_SIDE)
+    assert {name for name in imported if name.startswith("bert_probe.")} == {
         "bert_probe.cli",
         "bert_probe.cli.derived",
         "bert_probe.cli.lazy_commands",
@@ -100,47 +100,49 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
 
 @pytest.mark.parametrize(
     ("name", "module", "line"),
-    [(name, *about) for name, about in (*COMMANDS.items(), *corpus.COMMANDS.items())],
+    [(name, *entry) for name, entry in (*COMMANDS.items(), *corpus.COMMANDS.items())],
 )
-def test_the_line_in_the_list_is_that_of_the_command(name: str, module: str, line: str) -> None:
+def test_command_list_has_short_help_of_commands(name: str, module: str, line: str) -> None:
     command = getattr(import_module(f"bert_probe.cli.{module}"), name.replace("-", "_"))
     assert command.name == name
     assert command.get_short_help_str(1000) == line
 
 
-def test_every_command_is_in_the_list() -> None:
+def test_all_commands_are_listed() -> None:
     import click
 
-    found = set()
+    defined = set()
     for path in (ROOT / "bert_probe" / "cli").glob("*.py"):
         if path.stem not in ("__init__", "lazy_commands", "main"):
-            held = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
-            found |= {thing.name for thing in held if isinstance(thing, click.Command)}
-    assert found == {*COMMANDS, *corpus.COMMANDS}
+            members = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
+            defined |= {member.name for member in members if isinstance(member, click.Command)}
+    assert defined == {*COMMANDS, *corpus.COMMANDS}
 
 
-def test_no_command_but_one_imports_what_the_browser_sees() -> None:
+def test_only_app_command_imports_user_interface() -> None:
     every = {module for module, _ in (*COMMANDS.values(), *corpus.COMMANDS.values())}
-    others = sorted(every - {"app"})
-    found = packages(modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in others)}"))
-    assert "torch" in found
-    assert not found & (BROWSER_SIDE | {"sklearn", "umap"})
+    modules = sorted(every - {"app"})
+    imported = packages(
+        modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in modules)}")
+    )
+    assert "torch" in imported
+    assert not imported & (BROWSER_SIDE | {"sklearn", "umap"})
 
 
-def test_tokens_come_without_torch() -> None:
-    found = after_command("tokens", "A boat.", "--pair", "Another one.")
-    assert "tokenizers" in found
-    assert not packages(found) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
+def test_tokens_command_does_not_import_torch() -> None:
+    imported = after_command("tokens", "A boat.", "--pair", "Another one.")
+    assert "tokenizers" in imported
+    assert not packages(imported) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
 
 
 # ---------------------------------------------------------------- the app
 
 
-def test_the_server_and_the_workbench_come_without_torch() -> None:
+def test_server_and_workbench_do_not_import_torch() -> None:
     names = "blocks, drafts, view_files, workbench"
     code = (
         f"from bert_probe.ui import {names}; from bert_probe.server import asgi, start; asgi.app_arguments()"
     )
-    found = modules_after(code)
-    assert "streamlit" in packages(found)
-    assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}
+    imported = modules_after(code)
+    assert "streamlit" in packages(imported)
+    assert not packages(imported) & {"torch", "transformers", "pandas", "scipy", "bertviz"}

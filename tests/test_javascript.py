@@ -1,6 +1,6 @@
-"""The JavaScript: its own tests, and that what the package ships is what its sources build.
+"""The JavaScript: its unit tests, and that the shipped files are built from its sources.
 
-Node's runner is started from here, so that one command tells of all tests and runs them beside each other.
+Node's test runner is started here, so that one command runs all tests, in parallel with the others.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ BUILT = ROOT / "bert_probe" / "views" / "built"
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """The Node of the development set-up, or one that is installed."""
-    found = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
-    there = found is not None and (JS / "node_modules").is_dir()
-    if not there and os.environ.get("CI"):
+    """Return the Node of the development environment, or an installed one."""
+    executable = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
+    is_installed = executable is not None and (JS / "node_modules").is_dir()
+    if not is_installed and os.environ.get("CI"):
         pytest.fail("Node or js/node_modules is not there: make .venv/.ready-dev installs both.")
-    if not there:
+    if not is_installed:
         pytest.skip("Node or js/node_modules is not there")
-    return str(found)
+    return str(executable)
 
 
 def run(*command: str) -> str:
@@ -47,14 +47,14 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_the_unit_tests_of_the_javascript_pass(node: str) -> None:
-    said = run(node, "--test", "--test-reporter=tap")
-    passed = re.search(r"^# pass (\d+)$", said, re.M)
+def test_javascript_unit_tests_pass(node: str) -> None:
+    output = run(node, "--test", "--test-reporter=tap")
+    passed = re.search(r"^# pass (\d+)$", output, re.M)
     assert passed is not None
-    assert int(passed[1]) >= 30, "they were found"
+    assert int(passed[1]) >= 30, "unit tests were found"
 
 
-def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) -> None:
+def test_built_files_match_sources(node: str, tmp_path: Path) -> None:
     run(node, "build.js", str(tmp_path))
     fresh = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert fresh.keys() == {path.name for path in BUILT.iterdir()}
@@ -81,13 +81,13 @@ const found = asked.map(([path, words, head]) => {
 });
 console.log(JSON.stringify(found));
 """
-"""What a browser shows of payloads: path, whether words, and a head, or "mean"."""
+"""JavaScript that prints the values shown for payloads: path, whether words, and a head or "mean"."""
 
 
-def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
+def test_tokens_and_words_of_payload_match_python(
     node: str, tmp_path: Path, double_minilm: Checkpoint
 ) -> None:
-    asked, expected = [], []
+    requests, expected = [], []
     for times, measure, begun in (
         (1, "weights", False),
         (1, "weights", True),
@@ -101,27 +101,30 @@ def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
         path.write_bytes(payload(HeadViewData(trace, measure, words=begun), 2, key="k", both=True))
         for words in (False, True):
             for head in (4, "mean") if measures()[measure].of_heads else ("mean",):
-                asked.append((str(path), words, head))
+                requests.append((str(path), words, head))
                 expected.append((trace, measure, words, head))
-    made = json.loads(run(node, "--input-type=module", "--eval", MERGED, json.dumps(asked)))
-    for found, (trace, measure, words, head) in zip(made, expected, strict=True):
-        what = f"{measure}, {words=}, {head=}"
+    merged = json.loads(run(node, "--input-type=module", "--eval", MERGED, json.dumps(requests)))
+    for actual, (trace, measure, words, head) in zip(merged, expected, strict=True):
+        label = f"{measure}, {words=}, {head=}"
         weights = Attention(2, head, measure, words).of(trace).weights
-        # Each of a word's pieces was rounded, and each head's row.
-        assert_rounded(found["rows"], weights, 32, what)
-        assert_rounded(np.transpose(found["columns"]), weights, 32, what)
+        # Each token of a word was rounded, and each head's row.
+        assert_rounded(actual["rows"], weights, 32, label)
+        assert_rounded(np.transpose(actual["columns"]), weights, 32, label)
         if measure == "value-norm":
-            each = [Attention(2, one, measure, words).of(trace).weights for one in range(trace.heads)]
-            assert found["full"] == np.max(each), what
+            each = [
+                Attention(2, head_index, measure, words).of(trace).weights
+                for head_index in range(trace.heads)
+            ]
+            assert actual["full"] == np.max(each), label
         else:
-            assert found["full"] == (weights.max() if measure == "value-zeroing" else 1), what
+            assert actual["full"] == (weights.max() if measure == "value-zeroing" else 1), label
 
 
 PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")
-"""What makes a page of its own: components, and several of them in a report."""
+"""Entry points that make complete pages: single components, and reports of several."""
 
 
-def test_every_component_has_its_module_and_its_style() -> None:
+def test_every_component_has_module_and_style() -> None:
     names = {f"{name}.{kind}" for name in built.COMPONENTS for kind in ("js", "css")}
     alone = {"bridge.js", "files.js", *(f"{name}_page.js" for name in PAGES)}
     assert {path.name for path in BUILT.iterdir()} == names | alone
@@ -129,11 +132,11 @@ def test_every_component_has_its_module_and_its_style() -> None:
         assert re.search(r"export\{[\w$]+ as default\};\s*$", built.script(name)), "pages import it"
 
 
-def test_every_tool_is_pinned_and_no_registry_is_named() -> None:
+def test_tools_are_pinned_without_registry_urls() -> None:
     package = json.loads((JS / "package.json").read_text(encoding="utf-8"))
-    assert "dependencies" not in package, "a browser gets nothing but what is written here"
+    assert "dependencies" not in package, "the browser gets only our own code"
     for name, version in package["devDependencies"].items():
-        assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is no pin"
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is not pinned"
     lock = (JS / "package-lock.json").read_text(encoding="utf-8")
     assert '"integrity"' in lock
-    assert '"resolved"' not in lock, "each person's own registry is asked"
+    assert '"resolved"' not in lock, "users have their own registry"

@@ -1,4 +1,4 @@
-"""Tests of scripts/packages.py: uv follows pip's configuration, and pip takes over where uv fails."""
+"""Tests of scripts/packages.py: uv follows pip's configuration, and pip is the fallback if uv fails."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_uv_environment_unknown_option_returns_none(packages: ModuleType) -> Non
     assert packages.uv_environment({"index-url": "https://mirror.example", "only-binary": ":all:"}) is None
 
 
-def test_install_uses_uv_and_not_pip(packages: ModuleType, log: Path) -> None:
+def test_install_prefers_uv(packages: ModuleType, log: Path) -> None:
     assert packages.main(["install", "-r", "requirements.txt"]) == 0
     assert calls(log) == ["config", "get uv", "uv"]
     assert log.read_text(encoding="utf-8").endswith(
@@ -97,20 +97,20 @@ def test_install_uses_uv_and_not_pip(packages: ModuleType, log: Path) -> None:
     )
 
 
-def test_install_pip_takes_over_when_uv_fails(packages: ModuleType, log: Path) -> None:
+def test_install_falls_back_to_pip_when_uv_fails(packages: ModuleType, log: Path) -> None:
     stub(log.parent, "uv", "sys.exit(2)")
     assert packages.main(["install", "-r", "requirements.txt"]) == 0
     assert calls(log) == ["config", "get uv", "pip"]
 
 
-def test_install_pip_takes_over_when_uv_is_unavailable(packages: ModuleType, log: Path) -> None:
+def test_install_falls_back_to_pip_without_uv(packages: ModuleType, log: Path) -> None:
     write = f"print('pip', *arguments, file=open({str(log)!r}, 'a'))"
     stub(log.parent, "pip", f"{write}\nsys.exit(any(word.startswith('uv==') for word in arguments))")
     assert packages.main(["install", "-r", "requirements.txt"]) == 0
     assert calls(log) == ["config", "get uv", "pip"]
 
 
-def test_install_both_fail_returns_the_status_of_pip(packages: ModuleType, log: Path) -> None:
+def test_install_returns_status_of_pip_when_both_fail(packages: ModuleType, log: Path) -> None:
     stub(log.parent, "uv", "sys.exit(2)")
     stub(log.parent, "pip", "sys.exit(3 if '-r' in arguments else 0)")
     assert packages.main(["install", "-r", "requirements.txt"]) == 3

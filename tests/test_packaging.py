@@ -1,4 +1,4 @@
-"""What others install: its requirements, what is in the wheel, and that it does what the clone does."""
+"""The distribution: its requirements, the content of the wheel, and that it works like the clone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bert_probe.cli.main import main
 from bert_probe.server import asgi, paths
 from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA = (
@@ -43,20 +43,20 @@ DATA = (
 
 
 def requirements(lines: list[str]) -> dict[str, Requirement]:
-    """Requirements by their canonical names, each named once."""
-    found = [Requirement(line) for line in lines]
-    by_name = {str(canonicalize_name(one.name)): one for one in found}
-    assert len(by_name) == len(found), "a requirement is named twice"
+    """Return requirements by canonical name, and assert that none occurs twice."""
+    parsed = [Requirement(line) for line in lines]
+    by_name = {str(canonicalize_name(requirement.name)): requirement for requirement in parsed}
+    assert len(by_name) == len(parsed), "a requirement occurs twice"
     return by_name
 
 
 def pins(name: str) -> dict[str, str]:
-    """Version by canonical name, of a list in which every line is a pin."""
+    """Return versions by canonical name, from a list in which every line is a pin."""
     lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
-    wanted = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
-    for line in wanted.values():
-        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is no pin"
-    return {name: str(line.specifier).removeprefix("==") for name, line in wanted.items()}
+    pinned = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
+    for line in pinned.values():
+        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is not pinned"
+    return {name: str(line.specifier).removeprefix("==") for name, line in pinned.items()}
 
 
 BASE = requirements(PROJECT["project"]["dependencies"])
@@ -71,32 +71,37 @@ PINS = pins("requirements.txt")
 DEVELOPMENT = pins("requirements-dev.txt")
 
 
-def test_every_pin_lies_within_its_range() -> None:
+def test_pins_are_within_version_ranges() -> None:
     assert PINS.keys() == RANGES.keys()
-    for name, asked in RANGES.items():
-        assert asked.specifier.contains(PINS[name]), f"{asked} does not allow the pinned {PINS[name]}"
+    for name, version_range in RANGES.items():
+        assert version_range.specifier.contains(PINS[name]), (
+            f"{version_range} does not allow the pinned {PINS[name]}"
+        )
 
 
-def test_every_range_begins_at_a_version() -> None:
-    for asked in (*RANGES.values(), *(one for extra in EXTRAS.values() for one in extra.values())):
-        assert any(part.operator in (">=", "==") for part in asked.specifier), asked
+def test_version_ranges_have_lower_bound() -> None:
+    for version_range in (
+        *RANGES.values(),
+        *(range_of_extra for extra in EXTRAS.values() for range_of_extra in extra.values()),
+    ):
+        assert any(part.operator in (">=", "==") for part in version_range.specifier), version_range
 
 
-def test_other_extras_are_installed_for_the_tests_only() -> None:
+def test_extras_are_pinned_for_tests_only() -> None:
     optional = {name: extra for name, extra in EXTRAS.items() if name not in INSTALLED_BY_DEFAULT}
     assert set(optional) == {"all", "index", "mcp", "notebook", "ray", "umap"}
     for extra in optional.values():
-        for name, asked in extra.items():
-            assert asked.specifier.contains({**DEVELOPMENT, **PINS}[name])
+        for name, version_range in extra.items():
+            assert version_range.specifier.contains({**DEVELOPMENT, **PINS}[name])
             assert name == "ipython" or name not in PINS
     (build,) = requirements(PROJECT["build-system"]["requires"]).values()
     assert build.specifier.contains(DEVELOPMENT["setuptools"])
 
 
 def imported(files: Iterator[Path]) -> dict[str, Path]:
-    """Canonical names of the distributions that files import, and one of those files."""
+    """Return the canonical names of the distributions that files import, each with one of those files."""
     owners = packages_distributions()
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
@@ -105,11 +110,11 @@ def imported(files: Iterator[Path]) -> dict[str, Path]:
             elif isinstance(node, ast.ImportFrom):
                 names = [str(node.module)]
             for name in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
-                found |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
-    return found
+                paths |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
+    return paths
 
 
-def test_what_the_package_imports_is_required() -> None:
+def test_package_imports_are_required() -> None:
     files = (path for path in places_of_code() if path.name != "setup.py")
     allowed = RANGES.keys() | {name for extra in EXTRAS.values() for name in extra} | {"bert-probe"}
     needed = imported(files)
@@ -123,7 +128,7 @@ def places_of_code() -> Iterator[Path]:
     yield from ROOT.glob("*.py")
 
 
-def test_what_the_tests_and_benchmarks_import_is_pinned() -> None:
+def test_imports_of_tests_and_benchmarks_are_pinned() -> None:
     files = (path for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
     allowed = PINS.keys() | DEVELOPMENT.keys() | {"bert-probe", "tests", "benchmarks"}
     assert not {name: path.name for name, path in imported(files).items() if name not in allowed}
@@ -142,7 +147,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     return install(wheel, tmp_path_factory.mktemp("installed"))
 
 
-def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: Path) -> None:
+def test_wheel_contains_package_data_pages_and_settings(wheel: Path) -> None:
     package = ROOT / "bert_probe"
     top = {"app.py": ROOT / "app.py", ".streamlit/config.toml": ROOT / ".streamlit" / "config.toml"}
     top |= {f"pages/{path.name}": path for path in (ROOT / "pages").glob("*.py")}
@@ -151,8 +156,8 @@ def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: 
     expected |= {f"bert_probe/server/top/{name}": path for name, path in top.items()}
     assert len(top) == 2 + len(asgi.PAGES)
     with zipfile.ZipFile(wheel) as content:
-        found = {name for name in content.namelist() if ".dist-info/" not in name}
-        assert found == expected.keys()
+        packaged = {name for name in content.namelist() if ".dist-info/" not in name}
+        assert packaged == expected.keys()
         for name, path in expected.items():
             assert content.read(name) == path.read_bytes(), name
         metadata = next(name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
@@ -193,25 +198,25 @@ main(["app", "--no-browser", "--port", sys.argv[1]])
 """
 
 
-def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(installed: Installed) -> None:
+def test_installed_library_pages_and_settings_work_in_any_folder(installed: Installed) -> None:
     port = free_port()
     with foreign_settings(installed.folder):
-        said = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
-    assert Path(said["package"]).is_relative_to(installed.environment)
-    assert Path(said["top"]).is_relative_to(installed.environment)
-    assert said["weights"] == pytest.approx([1] * len(said["weights"]))
-    assert said["pages"] == ["Overview", "Tokens", "Heads"]
-    assert said["settings"] == paths.settings()
-    assert said["port"] == port
+        output = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
+    assert Path(output["package"]).is_relative_to(installed.environment)
+    assert Path(output["top"]).is_relative_to(installed.environment)
+    assert output["weights"] == pytest.approx([1] * len(output["weights"]))
+    assert output["pages"] == ["Overview", "Tokens", "Heads"]
+    assert output["settings"] == paths.settings()
+    assert output["port"] == port
 
 
-def test_a_command_prints_its_table(installed: Installed) -> None:
+def test_installed_command_prints_table(installed: Installed) -> None:
     printed = installed.run("bert-probe", "tokens", "Mehdi loves AI")
     rows = list(csv.DictReader(io.StringIO(printed)))
     assert [row["token"] for row in rows] == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
 
 
-def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: Installed) -> None:
+def test_installed_app_serves_own_hosts_and_ends_quietly(installed: Installed) -> None:
     port = free_port()
     process = subprocess.Popen(
         [installed.command("bert-probe"), "app", "--no-browser", "--port", str(port)],
@@ -223,28 +228,28 @@ def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: I
     )
     try:
         assert process.stdout is not None
-        # Whoever connects once this is said is kept waiting until the app answers.
+        # The server accepts connections from this line on, but responses wait until the app is ready.
         assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
-        status, body = asked(port, "/health")
+        status, body = get_response(port, "/health")
         assert (status, json.loads(body)["status"]) == (200, "ok")
-        status, body = asked(port, "/tokens")
+        status, body = get_response(port, "/tokens")
         assert (status, b'<div id="root">' in body) == (200, True)
         upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
         upgrade["Sec-WebSocket-Key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
-        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
-        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
+        assert get_response(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
+        assert get_response(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
-        # uvicorn says so of every connection that is refused with an answer.
-        assert rest.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
+        remaining, _ = process.communicate(timeout=60)
+        # uvicorn logs this for every connection that is refused with a response.
+        assert remaining.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
         assert process.returncode == 0
     finally:
         process.kill()
         process.wait()
 
 
-def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    """Status and body of an answer; of a connection that is upgraded, no body."""
+def get_response(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+    """Return the status and body of a response; for an upgraded connection, without the body."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers=headers or {})
@@ -254,8 +259,8 @@ def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[
         connection.close()
 
 
-def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, with models opened once; the tests above run the installed package."""
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M
     )
@@ -266,7 +271,7 @@ def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # What the README's reader has: models in folders, and files of sentences, of labels and of trees.
+    # Files that the README assumes: models in folders, and files of sentences, labels and trees.
     for name in ("path/to/a/folder", "path/to/what/it/became"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
@@ -282,7 +287,7 @@ def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     names: dict[str, Any] = {}
-    with opened_once():
+    with share_opened_models():
         for block in python:
             exec(block, names)
         for line in shell:

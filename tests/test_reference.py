@@ -9,7 +9,7 @@ from bert_probe.core.question import Question
 from tests.helpers.installed import ROOT
 
 
-def test_reference_equals_the_code() -> None:
+def test_reference_matches_code() -> None:
     generated = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["reference"]()
     assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == generated, "run `make reference`"
 

@@ -18,7 +18,7 @@ from benchmarks.pairs import Line
 from benchmarks.proof import hostile_requests
 from benchmarks.proof.theme import Run
 from tests.helpers.command_line import bert_probe
-from tests.helpers.fuzzing import fuzzed
+from tests.helpers.fuzzing import fuzz
 
 EXAMPLES = 20
 """Number of valid and of invalid bodies for each question at scale 1."""
@@ -44,7 +44,7 @@ def _fuzzed(run: Run) -> Line:
             return session.request(method, address, data=body, headers=headers, timeout=SECONDS)
 
         document = json.loads(send("GET", "/api/openapi.json", b"", {}).content)
-        result = fuzzed(document, send, run.times(EXAMPLES), left=lambda: run.left)
+        result = fuzz(document, send, run.times(EXAMPLES), left=lambda: run.left)
     for fault in result.faults:
         run.failed(fault)
     statuses = ", ".join(f"{status} {count}" for status, count in sorted(result.statuses.items()))

@@ -32,13 +32,13 @@ from bert_probe.corpus.verify import verify_corpus
 from tests.helpers.broken_stores import (
     WRONG,
     Change,
-    asked_of,
-    cast,
+    cast_column,
     edit,
-    flip,
-    members,
-    nulls,
+    error_messages,
+    flip_bytes,
+    member_paths,
     rewrite,
+    set_null,
 )
 from tests.helpers.families import build
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -150,7 +150,7 @@ def _hostile(run: Run, model: Path) -> Line:
         shutil.copytree(original, folder)
         change(folder)
         try:
-            refused += bool(list(asked_of(folder, checkpoint)))
+            refused += bool(list(error_messages(folder, checkpoint)))
         except Exception as error:  # anything other than a ProbeError is a failure
             run.failed(f"{name}: {type(error).__name__} {error}")
         shutil.rmtree(folder)
@@ -168,7 +168,7 @@ def _hostile(run: Run, model: Path) -> Line:
 def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
     """Yield modifications that remove each member of the JSON files or set it to wrong values."""
     for name in ("manifest.json", "shards/00000.json"):
-        for path in members(json.loads((original / name).read_text())):
+        for path in member_paths(json.loads((original / name).read_text())):
             for value in ((), *((wrong,) for wrong in WRONG)):
 
                 def change(copy: Path, name: str = name, path: str = path, value: Any = value) -> None:
@@ -181,7 +181,7 @@ def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
     """Yield modifications with a null in, or another type of, each column of each table."""
     for table, layout in store.layouts.items():
         for column in layout.schema.names:
-            for way in (nulls(column), cast(column, pa.date32())):
+            for way in (set_null(column), cast_column(column, pa.date32())):
 
                 def change(copy: Path, table: str = table, way: Any = way) -> None:
                     rewrite(copy, table, way)
@@ -194,7 +194,7 @@ def _unnoticed(original: Path) -> list[str]:
     unnoticed = []
     for path in sorted((*original.rglob("*.parquet"), *original.rglob("*.arrow"))):
         name, before = path.relative_to(original).as_posix(), path.read_bytes()
-        flip(path)
+        flip_bytes(path)
         if [difference.file for difference in verify_corpus(original).differences] != [name]:
             unnoticed.append(name)
         path.write_bytes(before)

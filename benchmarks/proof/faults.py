@@ -24,7 +24,7 @@ from bert_probe.corpus.build import reserved_store
 from bert_probe.errors import ExportError
 from bert_probe.training import saving
 from tests.helpers.families import TEXT, build
-from tests.helpers.hub import REPOSITORY, Hub, serving
+from tests.helpers.hub import REPOSITORY, Hub, serve_hub
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 _ROOT = Path(__file__).parents[2]
@@ -446,7 +446,7 @@ def _download(run: Run, folder: Path) -> tuple[str, str, str]:
     hub = Hub({path.name: path.read_bytes() for path in folder.iterdir()})
     size = len(hub.files["model.safetensors"])
     hub.cuts["model.safetensors"] = size // 2
-    with serving(hub) as endpoint:
+    with serve_hub(hub) as endpoint:
         variables = dict(os.environ) | {
             "HF_ENDPOINT": endpoint,
             "HF_HUB_OFFLINE": "0",

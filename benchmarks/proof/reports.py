@@ -22,7 +22,7 @@ from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ViewFile
 from tests.helpers import forgeries, hostile_reports
 from tests.helpers.families import build
-from tests.helpers.forgeries import RememberedModels, opened_as, rendered, sealed, unzipped, zipped
+from tests.helpers.forgeries import RememberedModels, opener_of, render, reseal, unzip, zip_files
 
 _ROOT = Path(__file__).parents[2]
 TEXT = "the small boat crosses the wide river"
@@ -58,7 +58,7 @@ def _report(run: Run) -> tuple[Report, RememberedModels]:
     folder = run.folder / "bert"
     build("bert", folder)
     checkpoint = load(folder)
-    models = RememberedModels(opened_as(checkpoint))
+    models = RememberedModels(opener_of(checkpoint))
     trace = checkpoint.trace(TEXT)
     views = [
         ViewFile.of(result) for result in (Heads().of(trace), Attention(1, 2).of(trace), Tokens().of(trace))
@@ -109,8 +109,8 @@ def _line(
 def _of_pages(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
     page, lots = report.html().encode(), run.lots("pages")
     for number in range(total):
-        mutate = forgeries.mutated_elements if number % 2 else forgeries.mutated_bytes
-        forged = sealed(mutate(page, lots))
+        mutate = forgeries.mutate_elements if number % 2 else forgeries.mutate_bytes
+        forged = reseal(mutate(page, lots))
         if forged != page:
             yield f"{mutate.__name__} {number}", forged
 
@@ -118,24 +118,24 @@ def _of_pages(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes
 def _of_leaves(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
     stated = json.loads(json.dumps(report.stated))
     lots = run.lots("leaves")
-    paths = forgeries.forgeable(stated)
+    paths = forgeries.forgeable_paths(stated)
     for path in lots.sample(paths, min(total, len(paths))):
         try:
-            content = rendered(forgeries.with_leaf(stated, path, lots))
+            content = render(forgeries.replace_leaf(stated, path, lots))
         except Exception:  # data from which no page can be created
             continue
         yield ".".join(map(str, path)), content
 
 
 def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
-    files, lots = unzipped(report.zip()), run.lots("zips")
+    files, lots = unzip(report.zip()), run.lots("zips")
     names = [name for name in files if name != "manifest.json"]
     for number in range(total):
         name = lots.choice(names)
-        content = forgeries.mutated_bytes(files[name], lots)
-        content = sealed(content) if name.endswith(".html") else content
+        content = forgeries.mutate_bytes(files[name], lots)
+        content = reseal(content) if name.endswith(".html") else content
         if content != files[name]:
-            yield f"{name} {number}", zipped({**files, name: content})
+            yield f"{name} {number}", zip_files({**files, name: content})
 
 
 def _hostile(run: Run) -> Line:

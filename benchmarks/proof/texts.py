@@ -19,11 +19,11 @@ from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.server.asgi import PAGES
 from bert_probe.ui import jobs, workbench
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import CommandResult
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.exactness import ULP
 from tests.helpers.families import FAMILIES, build
-from tests.helpers.pages import opened, refusal
+from tests.helpers.pages import error_text, open_page
 
 TEXTS = 10_000
 ON_PAGES = 200
@@ -134,7 +134,7 @@ def _commanded(run: Run, own: Checkpoint, text: str, outcome: Trace | TextError,
         _same(run, text, "tokens", [int(row[2]) for row in rows], [token.id for token in outcome.tokens])
 
 
-def _rows(ended: Ended) -> list[list[str]]:
+def _rows(ended: CommandResult) -> list[list[str]]:
     return list(csv.reader(io.StringIO(ended.text, newline="")))
 
 
@@ -162,10 +162,10 @@ def _pages(run: Run, hostile: list[str]) -> Line:
         if run.left < half:
             break
         page = PAGES[number % len(PAGES)]
-        app = opened(page, a=text)
+        app = open_page(page, a=text)
         for raised in app.exception:
             run.failed(f"/{page}, {text[:100]!r}: {raised.message}")
-        outcome = refusal(app)
+        outcome = error_text(app)
         if outcome and not outcome.rstrip().endswith("."):
             run.failed(f"/{page}, {text[:100]!r}: no sentence: {outcome}")
         done += 1

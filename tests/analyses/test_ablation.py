@@ -1,4 +1,4 @@
-"""Ablation: against a model with hooks, what a mean leaves, threads, progress, tables and commands."""
+"""Ablation: against a model with hooks, mean replacement, threads, progress, tables and commands."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import heads_switched_off, recorded_attention
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.exactness import assert_alike, assert_exact
-from tests.helpers.opening import opened_once
+from tests.helpers.exactness import assert_exact, assert_repeatable
+from tests.helpers.opening import share_opened_models
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -47,7 +47,7 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """The reference: the output projection is given something else in place of these heads' outputs."""
+    """Reference implementation: the output projection receives a replacement for these heads' outputs."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -95,7 +95,7 @@ def test_sweep_equals_ablation_of_each_head(double_minilm: Checkpoint) -> None:
 
 
 def test_mean_replacement_of_constant_head_changes_nothing() -> None:
-    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: each looks at itself alone
+    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: attention to itself
     values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
     off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
     module = torch.nn.Identity()
@@ -197,13 +197,13 @@ def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     }
 
 
-def test_progress_is_reported_and_its_exception_ends_the_work(
+def test_progress_is_reported_and_its_exception_cancels(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
     monkeypatch.setattr("bert_probe.analyses.attribution.head_ablation.BATCH_TOKENS", 5 * len(trace.tokens))
     reports: list[tuple[int, int]] = []
-    HeadAblationSweep().of(trace, lambda *given: reports.append(given))
+    HeadAblationSweep().of(trace, lambda *update: reports.append(update))
     assert reports == [(done, 72) for done in range(73)]
 
     def stop(done: int, total: int) -> None:
@@ -220,10 +220,10 @@ def test_progress_is_reported_and_its_exception_ends_the_work(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time
+    assert len(runs) == 1 + 8  # the original, and 36 heads, 5 at a time
 
 
-def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
+def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:
     expected = minilm.trace(TEXT).states[-1]
     stop, remaining = threading.Event(), []
 
@@ -239,7 +239,7 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     assert each.mean_token_change.min() > 0
     assert remaining
     for other in remaining:
-        assert_alike(other, expected)
+        assert_repeatable(other, expected)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_changed_model_is_not_compared_with_old_trace(
             question.of(trace)
 
 
-def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
+def test_external_attention_cannot_be_ablated() -> None:
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
@@ -313,9 +313,7 @@ def command(*words: str) -> int | str | None:
     return stopped.value.code
 
 
-def test_the_command_line_gives_the_library_s_numbers(
-    minilm: Checkpoint, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_command_equals_library(minilm: Checkpoint, capfd: pytest.CaptureFixture[str]) -> None:
     def lines(*words: str) -> list[dict[str, str]]:
         assert command(words[0], TEXT, *words[1:]) == 0
         out, err = capfd.readouterr()
@@ -345,13 +343,13 @@ def test_the_command_line_gives_the_library_s_numbers(
     assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
 
 
-def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
+def test_file_metadata_list_ablated_heads(tmp_path: Path) -> None:
     assert (
         command("ablate", TEXT, "--heads", "2.5", "--show", "tokens", "--out", str(tmp_path / "a.csv")) == 0
     )
-    about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
-    assert about["question"]["heads"] == ["2.5"]
-    assert about["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
+    metadata = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
+    assert metadata["question"]["heads"] == ["2.5"]
+    assert metadata["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
 
 
 @pytest.mark.parametrize(
@@ -370,7 +368,7 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
 def test_invalid_input_prints_one_line_and_exits_2(
     words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with opened_once():
+    with share_opened_models():
         assert command("ablate", TEXT, *words) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)

@@ -1,4 +1,4 @@
-"""Answers of two models: against raw transformers on both sides, for every task, and what is refused."""
+"""Answers of two models: against raw transformers on both sides, for every task, and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
-from tests.helpers.changed import after, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder
 from tests.helpers.exactness import assert_exact
 from tests.helpers.folders import change_config, copy
 from tests.helpers.trained import LABELS
@@ -31,29 +31,29 @@ LABEL_NAMES = list(LABELS.values())
 
 
 class Both:
-    """A tiny BERT with a head and what it became, in float64, with what transformers gives for them."""
+    """A tiny BERT with an output head and its changed copy, in float64, with transformers' outputs."""
 
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
-        self.task, self.folders = task, (folder, folder_after(folder))
-        self.checkpoints = checkpoint, after(checkpoint)
+        self.task, self.folders = task, (folder, changed_folder(folder))
+        self.checkpoints = checkpoint, changed_checkpoint(checkpoint)
         keep_float64(self.checkpoints[1].model)
 
-    def ask(self, text: str, pair: str | None = None, **asked: Any) -> AnswerChangeResult:
-        return AnswerChange(**asked).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
+    def ask(self, text: str, pair: str | None = None, **options: Any) -> AnswerChangeResult:
+        return AnswerChange(**options).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
 
     def raw(self, encoding: Encoding) -> list[Any]:
-        found = []
+        probabilities = []
         for folder in self.folders:
             model = trained.model_class("bert", self.task).from_pretrained(folder, dtype=torch.float64).eval()
             inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
             with torch.inference_mode():
-                found.append(model(**inputs))
-        return found
+                probabilities.append(model(**inputs))
+        return probabilities
 
 
 @pytest.fixture
 def both(double_trained_on: Trained, trained_folder: TrainedFolder) -> Callable[[str], Both]:
-    """Task → the two."""
+    """Return a function: task → the two models."""
     return lambda task: Both(task, double_trained_on("bert", task), trained_folder("bert", task))
 
 
@@ -62,7 +62,7 @@ def softmax(logits: torch.Tensor) -> np.ndarray:
     return shares
 
 
-def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> None:
+def test_fill_mask_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("fill-mask")
     result = two.ask(TEXT, top=4)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -79,7 +79,7 @@ def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> No
     for mask in masks:
         expected = {(mask, int(word)) for side in (item, other) for word in np.argsort(-side[mask])[:4]}
         assert {place for place in places if place[0] == mask} == expected
-        # A's likeliest first.
+        # The likeliest answer of A comes first.
         assert places[[place[0] for place in places].index(mask)][1] == item[mask].argmax()
     assert np.abs(result.difference).max() > 0.001
     assert "changed most: probability" in result.finding
@@ -88,7 +88,7 @@ def test_fill_mask_predictions_of_both_models(both: Callable[[str], Both]) -> No
     assert {key[0] for key in masked.keys} == {5}
 
 
-def test_classes(both: Callable[[str], Both]) -> None:
+def test_text_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("text-classification")
     result = two.ask(TEXT, PAIR)
     item, other = (softmax(raw.logits[0]) for raw in two.raw(two.checkpoints[0].encode(TEXT, PAIR)))
@@ -98,7 +98,7 @@ def test_classes(both: Callable[[str], Both]) -> None:
     assert_exact(result.b, other[places])
 
 
-def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
+def test_token_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("token-classification")
     result = two.ask(TEXT)
     encoding = two.checkpoints[0].encode(TEXT)
@@ -116,7 +116,7 @@ def test_token_labels_of_both_models(both: Callable[[str], Both]) -> None:
     assert result.names[0] == f"we (1): {result.keys[0][2]}"
 
 
-def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
+def test_question_answering_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("question-answering")
     result = two.ask("where", PAIR, top=3)
     encoding = two.checkpoints[0].encode("where", PAIR)
@@ -131,7 +131,7 @@ def test_answer_spans_of_both_models(both: Callable[[str], Both]) -> None:
     assert list(result.table()) == ["start", "end", "text", "a", "b", "difference"]
 
 
-def test_next_sentence_of_both_models(both: Callable[[str], Both]) -> None:
+def test_next_sentence_prediction_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("next-sentence-prediction")
     result = two.ask(TEXT, PAIR)
     raw = two.raw(two.checkpoints[0].encode(TEXT, PAIR))
@@ -147,7 +147,7 @@ def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
     result = AnswerChange().of(a, b)
     alone = [item.traces(["we left", "they stayed"]) for item in (minilm, other)]
     assert result.kind == "cosine"
-    # The same weights, and another way to a sentence's vector.
+    # The same weights with another pooling.
     expected = [SentenceSimilarity().of(*traces).cosine for traces in alone]
     np.testing.assert_allclose([result.a[0], result.b[0]], expected, atol=1e-6)
     assert abs(result.difference[0]) > 0.01
@@ -166,7 +166,7 @@ def test_task_of_one_model_raises_unavailable_error(
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         AnswerChange("token-classification").of(*traces)
     with pytest.raises(UnavailableError, match="A has no trained head, B has no trained head"):
-        AnswerChange().of(family("bert").trace(TEXT), after(family("bert")).trace(TEXT))
+        AnswerChange().of(family("bert").trace(TEXT), changed_checkpoint(family("bert")).trace(TEXT))
 
 
 def test_regression_is_not_compared_with_probabilities(trained_folder: TrainedFolder, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_single_head_equals_the_trace(hand: Trace) -> None:
     assert result.row_sums.tolist() == [1, 1, 1, 1]
 
 
-def test_the_mean_over_heads_by_hand(hand: Trace) -> None:
+def test_mean_over_heads_equals_hand_computation(hand: Trace) -> None:
     result = Attention().of(hand)
     assert (result.question.layer, result.question.head) == (0, "mean")
     assert result.weights[1].tolist() == [0.375, 0.25, 0.25, 0.125]
@@ -74,7 +74,7 @@ def test_renormalizing_does_not_change_the_trace(hand: Trace) -> None:
     assert hand.attention(0, 0).tolist() == HEAD_1
 
 
-def test_only_special_tokens_raise_unless_shown() -> None:
+def test_text_of_special_tokens_raises_unless_they_are_shown() -> None:
     trace = hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]")
     with pytest.raises(EmptyTextError, match="only special tokens"):
         Attention(specials=False).of(trace)
@@ -103,7 +103,7 @@ def test_labels_of_another_length_raise(hand: Trace) -> None:
 
 
 @pytest.mark.parametrize("head", [*range(12), "mean"])
-def test_the_frame_is_the_traces_attention(minilm: Checkpoint, head: Head) -> None:
+def test_data_frame_equals_attention_of_trace(minilm: Checkpoint, head: Head) -> None:
     trace = minilm.trace(TEXT)
     for layer in range(trace.layers):
         frame = Attention(layer, head).of(trace).table()
@@ -142,7 +142,7 @@ def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
     ("measure", "head"),
     [("weights", 5), ("weights", "mean"), ("value-norm", 5), ("value-norm", "mean"), ("rollout", "mean")],
 )
-def test_every_measure_takes_every_option(
+def test_all_measures_accept_all_options(
     minilm: Checkpoint, measure: str, head: Head, specials: bool, renormalise: bool, words: bool
 ) -> None:
     trace = minilm.trace("Tallahassee loves it", "unaffable, is it?")
@@ -164,7 +164,7 @@ def test_every_measure_takes_every_option(
 
 
 @pytest.mark.parametrize("measure", list(measures()))
-def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> None:
+def test_all_exports_contain_measure(minilm: Checkpoint, measure: str) -> None:
     trace = minilm.trace("Tallahassee loves it")
     question = AttentionLong(measure=measure, residual=0.3, words=True, specials=False)
     result = question.of(trace)
@@ -198,7 +198,7 @@ def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> N
     assert np.array_equal(zipped["weight"], long["weight"])
 
 
-def test_each_measure_is_described() -> None:
+def test_all_measures_are_described() -> None:
     assert list(measures())[:3] == ["weights", "value-norm", "rollout"]
     for name, item in measures().items():
         assert item.name == name
@@ -207,7 +207,7 @@ def test_each_measure_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "arguments",
     [
         {"measure": "rollout", "head": 1},
         {"measure": "nope"},
@@ -217,9 +217,9 @@ def test_each_measure_is_described() -> None:
         {"layer": "last"},
     ],
 )
-def test_invalid_questions_raise(minilm: Checkpoint, asked: dict[str, Any]) -> None:
+def test_invalid_questions_raise(minilm: Checkpoint, arguments: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
-        Attention(**asked).of(minilm.trace("we left"))
+        Attention(**arguments).of(minilm.trace("we left"))
 
 
 def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
@@ -236,18 +236,16 @@ def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
     assert np.array_equal(part["weight"].to_numpy(), trace.attention(0, 3).ravel())
 
 
-@pytest.mark.parametrize("chosen", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
-def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, chosen: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
+def test_long_form_with_invalid_layer_or_head_raises(minilm: Checkpoint, arguments: dict[str, Any]) -> None:
     with pytest.raises(SelectionError):
-        AttentionLong(**chosen).of(minilm.trace("we left"))
+        AttentionLong(**arguments).of(minilm.trace("we left"))
 
 
-def test_a_text_keeps_its_own_numbers_and_name(
-    minilm: Checkpoint, family: Callable[[str], Checkpoint]
-) -> None:
+def test_result_uses_model_of_its_trace(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     """A measure that needs the model takes it from the trace, so that models cannot be mixed."""
-    mine, other = minilm.trace("we left"), family("bert").trace("we left")
-    for trace in (mine, other):
+    own, other = minilm.trace("we left"), family("bert").trace("we left")
+    for trace in (own, other):
         table = Attention(0, 0, "value-norm").of(trace).table()
         assert table.attrs["provenance"]["weights_sha256"] == trace.checkpoint.description.weights_sha256
         assert_rounded(table.to_numpy(), trace.attention(0, 0) * value_norms(trace, 0)[0], 2)

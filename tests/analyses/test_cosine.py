@@ -18,17 +18,17 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 def matrices() -> Any:
-    """float32 [1 to 5 rows, 3]."""
+    """Draw float32 matrices [1 to 5 rows, 3]."""
     shapes = st.tuples(st.integers(1, 5), st.just(3))
     return shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=FINITE))
 
 
-def agree(found: np.ndarray, wanted: np.ndarray) -> None:
+def assert_agree(actual: np.ndarray, expected: np.ndarray) -> None:
     """Assert that NaN is in the same cells, and the other cells are equal within float32 rounding."""
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=ULP, equal_nan=True)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 
-def test_cosine_by_hand() -> None:
+def test_cosine_equals_hand_computation() -> None:
     a = np.array([[3, 4], [1, 0], [0, 0]], np.float32)
     b = np.array([[4, 3], [-6, -8], [0, 2], [1, 1]], np.float32)
     result = cosine(a, b)
@@ -54,8 +54,8 @@ def test_cosine_with_itself_is_symmetric_bounded_and_1_on_the_diagonal(rows: np.
 @given(matrices(), matrices(), st.sampled_from([1e-30, 0.5, 1e30]))
 def test_cosine_ignores_norms_and_transposes(a: np.ndarray, b: np.ndarray, factor: float) -> None:
     result = cosine(a, b)
-    agree(result, cosine(b, a).T)
-    agree(result, cosine(a.astype(np.float64) * factor, b))
+    assert_agree(result, cosine(b, a).T)
+    assert_agree(result, cosine(a.astype(np.float64) * factor, b))
     np.testing.assert_array_equal(result, -cosine(-a, b))
 
 
@@ -79,7 +79,7 @@ def test_empty_matrices_are_allowed() -> None:
     assert cosine(np.ones((0, 3), np.float32), np.ones((2, 3), np.float32)).shape == (0, 2)
 
 
-def test_cosines_of_rows_by_hand() -> None:
+def test_cosines_of_rows_equal_hand_computation() -> None:
     a = np.array([[3, 4], [1, 0], [0, 0], [0.1, 0.2]])
     b = np.array([[4, 3], [-2, 0], [1, 1], [0.1, 0.2]])
     result = cosine_of_rows(a, b)
@@ -91,12 +91,12 @@ def test_cosines_of_rows_by_hand() -> None:
 
 
 @given(matrices())
-def test_rows_are_the_diagonal_of_all_cosines(rows: np.ndarray) -> None:
-    agree(cosine_of_rows(rows, rows[::-1]), cosine(rows, rows[::-1]).diagonal())
+def test_cosines_of_rows_equal_diagonal(rows: np.ndarray) -> None:
+    assert_agree(cosine_of_rows(rows, rows[::-1]), cosine(rows, rows[::-1]).diagonal())
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
+    ("rows", "expected"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
 )
-def test_float64_is_preserved(rows: str, kept: str) -> None:
-    assert cosine(np.eye(2, dtype=rows), np.eye(2, dtype=rows)).dtype == kept
+def test_float64_is_preserved(rows: str, expected: str) -> None:
+    assert cosine(np.eye(2, dtype=rows), np.eye(2, dtype=rows)).dtype == expected

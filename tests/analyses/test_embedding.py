@@ -22,7 +22,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers import families
-from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
@@ -63,7 +63,7 @@ def traced(checkpoint: Checkpoint, name: str, kind: str) -> Trace:
         product(["text", "pair", "padding typed"], NAMES),
     ),
 )
-def test_the_replay_is_the_raw_models_embedding(
+def test_replay_equals_embedding_of_raw_model(
     name: str, kind: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
     trace = traced(double_family(name), name, kind)
@@ -80,13 +80,13 @@ def test_the_replay_is_the_raw_models_embedding(
 
 
 @pytest.mark.parametrize("name", families.representative(NAMES))
-def test_the_replay_is_as_good_as_the_raw_model(
+def test_replay_in_float32_is_as_accurate_as_raw_model(
     name: str, family: Checkpoints, family_folder: Folders
 ) -> None:
     trace = traced(family(name), name, "pair")
     anatomy = Embedding().of(trace)
     raw = Raw(family_folder(name))
-    expected = as_raw(raw_embedding(raw, trace), raw_embedding(raw.twin, trace))
+    expected = expect_raw(raw_embedding(raw, trace), raw_embedding(raw.twin, trace))
     expected.check(list(anatomy.steps.values())[-1])
     expected.check(anatomy.model_output)
     assert {step.dtype for step in anatomy.steps.values()} == {np.dtype(np.float32)}
@@ -127,7 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Tokenizer → config of a model whose input is not a sum of three rows."""
+    """Return tokenizer → config of a model whose input is not a sum of three rows."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {
@@ -157,7 +157,7 @@ def test_unsupported_embeddings_raise(name: str, reason: str, family: Checkpoint
 
 
 @pytest.mark.parametrize("name", ["roberta", "camembert", "xlm-roberta", "mpnet", "xlm-roberta-xl"])
-def test_roberta_counts_its_positions_from_two(name: str, family: Checkpoints) -> None:
+def test_roberta_positions_start_at_two(name: str, family: Checkpoints) -> None:
     checkpoint = family(name)
     anatomy = Embedding().of(checkpoint.trace(TEXT))
     table = checkpoint.model.get_submodule("embeddings.position_embeddings").weight.numpy()
@@ -165,7 +165,7 @@ def test_roberta_counts_its_positions_from_two(name: str, family: Checkpoints) -
     assert np.array_equal(anatomy.position, table[2 : 2 + len(anatomy.trace.tokens)])
 
 
-def test_a_typed_padding_token_is_not_counted(family: Checkpoints) -> None:
+def test_typed_padding_token_has_no_position(family: Checkpoints) -> None:
     checkpoint = family("roberta")
     trace = checkpoint.trace("we <pad> had")
     place = trace.encoding.ids.index(1)
@@ -176,9 +176,7 @@ def test_a_typed_padding_token_is_not_counted(family: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "electra", "albert"])
-def test_bert_counts_its_positions_from_zero_and_knows_the_second_sentence(
-    name: str, family: Checkpoints
-) -> None:
+def test_bert_positions_start_at_zero_with_two_segments(name: str, family: Checkpoints) -> None:
     checkpoint = family(name)
     trace = checkpoint.trace(TEXT, PAIR)
     anatomy = Embedding().of(trace)
@@ -190,7 +188,7 @@ def test_bert_counts_its_positions_from_zero_and_knows_the_second_sentence(
     assert np.array_equal(anatomy.word, weights.word_embeddings.weight.numpy()[trace.encoding.ids])
 
 
-def test_sum_and_layer_norm_by_hand(tmp_path: Path) -> None:
+def test_sum_and_layer_norm_equal_hand_computation(tmp_path: Path) -> None:
     model = AutoModel.from_config(families.config("bert", hidden_size=4, num_attention_heads=2))
     families.randomize(model)
     rows = model.embeddings
@@ -220,7 +218,7 @@ def nudged(trace: Trace, amount: float) -> Trace:
     return replace(trace, made_by=replace(trace.checkpoint, model=model))
 
 
-def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family: Checkpoints) -> None:
+def test_difference_grows_with_error(double_family: Checkpoints) -> None:
     trace = double_family("bert").trace(TEXT)
     exact = Embedding().of(trace).difference
     small, larger = (Embedding().of(nudged(trace, amount)).difference for amount in (3e-6, 9e-6))
@@ -232,7 +230,7 @@ def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family:
         Embedding().of(nudged(trace, 0.5))
 
 
-def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(family: Checkpoints) -> None:
+def test_wrong_weight_is_refused_without_embedding_module(family: Checkpoints) -> None:
     checkpoint = family("eurobert")
     trace = checkpoint.trace(TEXT)
     model: Any = copy.deepcopy(checkpoint.model)
@@ -242,15 +240,15 @@ def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(famil
         Embedding().of(replace(trace, made_by=replace(checkpoint, model=model)))
 
 
-def test_numbers_that_no_model_made_cannot_be_taken_apart(minilm: Checkpoint) -> None:
+def test_external_trace_has_no_embedding_parts(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         Embedding().of(replace(minilm.trace("we"), made_by=None))
 
 
-def test_minilm_is_reproduced_within_rounding(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
+def test_minilm_replay_is_within_rounding(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     trace, twin = (item.trace("I am Sinan", "And you?") for item in (minilm, double_minilm))
     anatomy = Embedding().of(trace)
-    expected = as_raw(trace.states[0], twin.states[0])
+    expected = expect_raw(trace.states[0], twin.states[0])
     expected.check(anatomy.normalised)
     assert anatomy.difference <= expected.share * largest(expected.values)
 
@@ -258,7 +256,7 @@ def test_minilm_is_reproduced_within_rounding(minilm: Checkpoint, double_minilm:
 # ---------------------------------------------------------------- the table
 
 
-def test_anatomy_command(minilm: Checkpoint) -> None:
+def test_anatomy_command_prints_steps(minilm: Checkpoint) -> None:
     trace = minilm.trace("Sinan loves, loves it", "Do you?")
     anatomy = Embedding(5).of(trace)
     frame = anatomy.table()
@@ -280,7 +278,7 @@ def test_default_token_is_the_first(minilm: Checkpoint) -> None:
     for token in ("ground", 4, -2):
         other = anatomy.showing(token=token)
         assert (other.chosen, other.provenance["facts"]["token"]) == (4, "ground")
-        assert other.word is anatomy.word, "nothing is computed again"
+        assert other.word is anatomy.word, "the result is cached"
     with pytest.raises(SelectionError, match="no word sky"):
         anatomy.showing(token="sky")
 
@@ -291,7 +289,7 @@ def test_inconsistent_steps_raise(minilm: Checkpoint) -> None:
         replace(anatomy, word=anatomy.word[:2])
 
 
-def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint) -> None:
+def test_table_is_labeled_by_its_token(minilm: Checkpoint) -> None:
     a, b = minilm.trace("we left"), minilm.trace("they stayed")
     result: EmbeddingResult = Embedding().of(a)
     with pytest.raises(TypeError):

@@ -1,4 +1,4 @@
-"""Evaluations against transformers run by itself, measures by hand, and what could go wrong."""
+"""Evaluations against plain transformers, metrics by hand, and errors."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
 
 
 def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
-    """The model and its tokenizer, in float64."""
+    """Return a model and its tokenizer, in float64."""
     model = kind.from_pretrained(folder, dtype=torch.float64).eval()
     keep_float64(model)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
-# Answers
+# Predictions
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -82,7 +82,7 @@ def test_words_are_predicted_at_their_first_token(
         with torch.inference_mode():
             logits = model(**inputs).logits[0].softmax(-1).numpy()
         for start, _ in sentence.spans:
-            # A token may begin with the space before its word.
+            # A token may start with the space before its word.
             position = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
             answers.append(int(logits[position].argmax()))
             shares.append(logits[position].max())
@@ -114,25 +114,25 @@ def test_multilabel_and_regression_equal_raw_model(tmp_path: Path) -> None:
     with torch.inference_mode():
         assert_exact(result.predicted, model(**inputs).logits[:, 0].numpy())
     assert list(result.table()) == ["line", "text", "true", "predicted"]
-    assert math.isnan(result.measures["pearson"]), "what is right is the same for both"
+    assert math.isnan(result.measures["pearson"]), "the labels are the same for both"
     with pytest.raises(SelectionError, match="Numbers have no classes"):
         result.showing(show="classes").table()
     with pytest.raises(SelectionError, match="labels are of type number"):
         result.showing(show="confusion").table()
 
 
-# Measures by hand
+# Metrics by hand
 
 
-def test_wilson_interval_by_hand() -> None:
+def test_wilson_interval_equals_hand_computation() -> None:
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
     assert [round(end, 4) for end in scores.wilson_interval(81, 263)] == [0.2553, 0.3662]
     assert [round(end, 4) for end in scores.wilson_interval(0, 20)] == [0.0, 0.1611]
 
 
-def test_measures_of_classes_by_hand() -> None:
+def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
-    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
+    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 for classes 0, 1, 3; class 2 does not occur.
     result = scores.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
@@ -145,17 +145,17 @@ def test_measures_of_classes_by_hand() -> None:
     assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
 
 
-def test_measures_of_several_labels_by_hand() -> None:
+def test_multilabel_metrics_equal_hand_computation() -> None:
     true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
     result = scores.score_multilabel(true, predicted)
     assert result["subset_accuracy"] == 1 / 3
-    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
-    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
+    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 of 3 predicted and 3 actual labels are correct
+    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label does not occur
     assert scores.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
-def test_measures_of_numbers_by_hand() -> None:
+def test_regression_metrics_equal_hand_computation() -> None:
     result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
     assert result == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
     result = scores.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
@@ -163,10 +163,11 @@ def test_measures_of_numbers_by_hand() -> None:
     assert result["pearson"] < 1
 
 
-def test_measures_of_entities_by_hand() -> None:
+def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
-    # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
+    # Predicted are PER (too short), LOC, LOC, PER (spurious): 2 of 4 are correct, and 2 of 3 actual ones are
+    # found.
     result = scores.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -190,7 +191,7 @@ def test_baselines_use_training_rows_only() -> None:
     result = guesses.predict_labels(training, rows)
     assert result == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
     alone = guesses.predict_labels(classed(("one", "b"), ("two", "a")), rows)
-    assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
+    assert alone["most_frequent"] == ["a", "a"], "ties go to the first label in alphabetical order"
     assert "bag_of_words" not in guesses.predict_labels(classed(("one", "a")), rows)
     several = LabeledTexts.of(
         "several",
@@ -209,39 +210,39 @@ def test_baselines_use_training_rows_only() -> None:
     assert result == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
 
-# The whole
+# Complete evaluations
 
 
 @pytest.fixture(scope="module")
-def judged(trained_on: Trained) -> EvaluateResult:
-    """Of a head that was never trained, with baselines."""
+def evaluation(trained_on: Trained) -> EvaluateResult:
+    """Return an evaluation, with baselines, of a head that was never trained."""
     rows = classed(*((text, NAMES[position % 3]) for position, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
 
-def test_tables_agree(judged: EvaluateResult) -> None:
-    measures = dict(judged.table().to_numpy().tolist())
-    texts = judged.showing(show="texts").table()
-    confusion = judged.showing(show="confusion").table()
+def test_tables_of_one_evaluation_agree(evaluation: EvaluateResult) -> None:
+    measures = dict(evaluation.table().to_numpy().tolist())
+    texts = evaluation.showing(show="texts").table()
+    confusion = evaluation.showing(show="confusion").table()
     assert measures["accuracy"] == texts["right"].mean() == np.trace(confusion) / len(SENTENCES)
     assert measures["accuracy_low"] <= measures["accuracy"] <= measures["accuracy_high"]
     assert measures["most_frequent_accuracy"] == 3 / 7
-    assert measures["bag_of_words_accuracy"] == judged.baselines["bag_of_words"]
+    assert measures["bag_of_words_accuracy"] == evaluation.baselines["bag_of_words"]
     assert measures["texts"] == confusion.to_numpy().sum() == len(SENTENCES)
-    uncertain = judged.showing(show="uncertain").table()
+    uncertain = evaluation.showing(show="uncertain").table()
     assert uncertain["probability"].is_monotonic_increasing
     assert sorted(uncertain["line"]) == texts["line"].tolist()
-    wrong = judged.showing(show="wrong").table()
+    wrong = evaluation.showing(show="wrong").table()
     assert wrong["probability"].is_monotonic_decreasing
     assert not wrong["right"].any()
     assert len(wrong) == (~texts["right"]).sum()
-    classes = judged.showing(show="classes").table()
+    classes = evaluation.showing(show="classes").table()
     assert classes["count"].tolist() == confusion.sum(axis=1).tolist()
-    for row, column in np.argwhere(judged.confusion):
-        result = judged.listed(judged.where(row, column))
+    for row, column in np.argwhere(evaluation.confusion):
+        result = evaluation.listed(evaluation.where(row, column))
         assert set(result["true"]) == {NAMES[row]}
         assert set(result["predicted"]) == {NAMES[column]}
-        assert len(result) == judged.confusion[row, column]
+        assert len(result) == evaluation.confusion[row, column]
 
 
 def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Checkpoint) -> None:
@@ -295,7 +296,7 @@ def test_nan_logits_raise_unavailable_error(tmp_path: Path) -> None:
         Evaluate().of(checkpoint, classed(("One", "O")))
 
 
-def test_label_type_of_each_head(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_each_head_has_its_label_type(trained_on: Trained, minilm: Checkpoint) -> None:
     assert label_type(trained_on("bert", CLASSES)) == "classes"
     assert label_type(trained_on("bert", WORDS)) == "tags"
     with pytest.raises(UnavailableError, match="no trained head for text-classification"):
@@ -313,7 +314,7 @@ def test_progress_is_reported(trained_on: Trained) -> None:
 
 
 def test_evaluation_reads_files_of_both_readers(tmp_path: Path) -> None:
-    """What the Python line of a result reads is what was judged."""
+    """The files of the Python snippet of a result are those that were evaluated."""
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
     words.write_text("One\tO\n", encoding="utf-8")

@@ -20,7 +20,7 @@ from tests.helpers.traces import hand_trace
 TEXT = "Mehdi loves Tallahassee, and we love it."
 
 
-def test_weights_and_ranks_by_hand() -> None:
+def test_weights_and_ranks_equal_hand_computation() -> None:
     item = [[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.25, 0.125], [0.125, 0.5, 0.25, 0.125], [1, 0, 0, 0]]
     two = [[0.25, 0.25, 0.25, 0.25], [0.125, 0.125, 0.5, 0.25], [1, 0, 0, 0], [0, 0, 0, 1]]
     result = FindHeads([(1, 2), (2, 1)]).of(hand_trace([np.array([item, two])]))
@@ -48,7 +48,7 @@ def test_heads_are_ranked_by_the_weight_between_two_words(double_minilm: Checkpo
     merged = [word_lens(trace).merge(trace.attention(layer)) for layer in range(6)]
     direct = {(layer, head): merged[layer][head, 2, 3] for layer in range(6) for head in range(12)}
     assert [(item.layer, item.head) for item in result.ranked] == sorted(
-        direct, key=lambda at: (-direct[at], at)
+        direct, key=lambda cell: (-direct[cell], cell)
     )
     best = result.ranked[0]
     row = merged[best.layer][best.head, 2]
@@ -65,7 +65,7 @@ def test_several_pairs_are_averaged(double_minilm: Checkpoint) -> None:
     assert_exact(both.ranks, (item.ranks + two.ranks) / 2)
 
 
-def test_a_word_is_named_or_given_by_the_position_of_any_piece(minilm: Checkpoint) -> None:
+def test_word_is_selected_by_name_or_token_position(minilm: Checkpoint) -> None:
     trace = minilm.trace("We love Tallahassee, and it loves what we love.")
     pieces = next(unit for unit in word_lens(trace).units if unit == "Tallahassee").positions
     assert len(pieces) > 1
@@ -88,7 +88,7 @@ def test_a_word_is_named_or_given_by_the_position_of_any_piece(minilm: Checkpoin
         ((0, 0),),
     ],
 )
-def test_any_name_survives_the_url(
+def test_word_names_round_trip_through_url(
     minilm: Checkpoint, pairs: tuple[tuple[int | str, int | str], ...]
 ) -> None:
     question = FindHeads(pairs)
@@ -96,14 +96,14 @@ def test_any_name_survives_the_url(
     assert question.pairs == pairs
 
 
-def test_url_of_positions() -> None:
+def test_url_contains_positions() -> None:
     assert FindHeads([(11, 9), (4, 5)]).address() == {"find_pairs": "11-9,4-5"}
 
 
-@pytest.mark.parametrize("written", ["", "4", "4-", "-4", "4-5,,", "4-5,6"])
-def test_url_without_pairs_raises(minilm: Checkpoint, written: str) -> None:
+@pytest.mark.parametrize("address_value", ["", "4", "4-", "-4", "4-5,,", "4-5,6"])
+def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> None:
     with pytest.raises(SelectionError, match="is not a word pair"):
-        FindHeads.from_address({"find_pairs": written}, minilm.description)
+        FindHeads.from_address({"find_pairs": address_value}, minilm.description)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_unknown_words_raise(minilm: Checkpoint, pair: tuple[str, str | int], se
         FindHeads([pair]).of(minilm.trace(TEXT))
 
 
-def test_weights_without_their_ranks_are_refused(minilm: Checkpoint) -> None:
+def test_weights_without_ranks_raise_error(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = FindHeads([(1, 2)]).of(trace)
     with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
@@ -174,7 +174,7 @@ def test_command_line_equals_library(minilm: Checkpoint, capfd: pytest.CaptureFi
 @pytest.mark.parametrize(
     "words", [("--query", "nobody", "--key", "Mehdi"), ("--query", "Mehdi"), ("--key", "Mehdi")]
 )
-def test_bad_input_is_one_line_and_status_2(
+def test_invalid_input_prints_one_line_and_exits_2(
     words: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:

@@ -36,8 +36,8 @@ def trace_of(*layers: list[Array]) -> Trace:
 def test_head_farthest_above_the_mean_share_is_first() -> None:
     many, item = shift(1, 1.0), shift(-1, 7 / 8)
     result = first_look(trace_of([many, many], [many, item]))
-    # Next token: 3 of 4 queries have one, so the share is ¾, but for three of four heads.
-    # Previous token: 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on it, so the share is 87/128, for one head.
+    # Next token: 3 of 4 queries have one, so the share is ¾, in three of four heads.
+    # Previous token: 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on it, so the share is 87/128, in one head.
     assert 3 / 4 > 87 / 128 >= LABEL_SHARE
     assert result == FirstLook(1, 1, "previous", 87 / 128, 4)
     assert result.reason == "puts 68 % of its attention on the previous token"

@@ -13,7 +13,7 @@ from bert_probe.model.checkpoint import Checkpoint
 TEXT, PAIR = "Mehdi  loves (the) unhappiest AI.", "Don't\u200b \u200b you"
 
 
-def test_a_text_by_hand(minilm: Checkpoint) -> None:
+def test_fertility_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Fertility().of(minilm.trace(TEXT, PAIR))
     assert result.table().values.tolist() == [
         ["Mehdi", 0, 0, 5, 2, "me ##hdi"],
@@ -48,7 +48,7 @@ def test_marks_belong_to_the_letters_before_them(minilm: Checkpoint) -> None:
     assert [word.text for word in result.words] == ["हिन्दी", "cafe\u0301"]
 
 
-def test_only_spaces_raise(family: Callable[[str], Checkpoint]) -> None:
+def test_text_of_spaces_raises_error(family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(EmptyTextError, match="only spaces"):
         Fertility().of(family("roberta").trace("  "))
 
@@ -65,7 +65,9 @@ def test_spaces_belong_to_the_word_after_them(name: str, family: Callable[[str],
     ]
 
 
-def test_two_vocabularies_on_one_text(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+def test_two_vocabularies_are_compared_on_one_text(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
     text = "A small boat crosses"
     a, b = minilm.trace(text), family("roberta").trace(text)
     both = FertilityChange().of(a, b)

@@ -1,4 +1,4 @@
-"""Confidence of heads: a case by hand, parity with the raw model, and texts without an answer."""
+"""Confidence of heads: a case by hand, parity with the raw model, and texts without a result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.raw import Raw
 
 
-def test_confidence_of_given_weights_is_the_mean_of_the_row_maxima() -> None:
+def test_confidence_is_mean_of_row_maxima() -> None:
     weights = np.array([[[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0.0, 0.1, 0.9]]])
     trace = bert_probe.from_attention(weights[None], ["a", "b", "c"])
     table = bert_probe.HeadConfidence().of(trace).table()

@@ -1,4 +1,4 @@
-"""Which heads of two models attend alike: against raw transformers, by hand, and what holds for any two."""
+"""Matching heads of two models: against raw transformers, by hand, and invariants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
 from bert_probe.views.changes import matched_head_heatmaps
-from tests.helpers.changed import after
+from tests.helpers.changed import changed_checkpoint
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.raw import Raw
@@ -25,7 +25,7 @@ Folders = Callable[[str], Path]
 Opened = Callable[[str], Checkpoint]
 
 
-def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, family_folder: Folders) -> None:
+def test_matches_of_two_tokenizers_equal_raw_models(double_family: Opened, family_folder: Folders) -> None:
     a, b = (double_family(name).trace(TEXT, PAIR) for name in ("bert", "roberta"))
     result = HeadMatches().of(a, b)
     assert result.similarity.shape == (3, 4, 3, 4)
@@ -50,18 +50,18 @@ def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, famil
     assert 0.05 < result.matrix.min() < result.matrix.max() < 0.95
 
 
-def test_by_hand(family: Opened) -> None:
-    checkpoint = family("mpnet")  # of which the weights themselves are kept
-    a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
+def test_matches_equal_hand_computation(family: Opened) -> None:
+    checkpoint = family("mpnet")  # of which the trace stores the weights
+    a, b = checkpoint.trace("we"), changed_checkpoint(checkpoint).trace("we")
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
     a = replace(a, weights=(np.stack([item, item, two, item]),) * 3)
     b = replace(b, weights=(np.stack([two, two, two, item]),) * 3)
     result = HeadMatches().of(a, b)
-    # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
+    # The rows differ by 0.8, 0 and 1 in total, half of which is the distance; the mean is over three rows.
     expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
     np.testing.assert_allclose(result.matrix, np.tile(expected, (3, 3)), atol=1e-7)
-    # Of several that are as much alike the first is named, and of those only one finds its way back.
+    # Ties go to the first head, so only one of several equal heads is matched in both directions.
     assert result.best[:4].tolist() == [3, 3, 0, 3]
     assert result.mutual[:4].tolist() == [True, False, True, False]
     best = result.table()
@@ -92,7 +92,7 @@ def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
 
 
 class Told:
-    """Keeps what is reported."""
+    """Records progress."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, int]] = []

@@ -33,7 +33,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.text.sentence_files import parse_sentences
 from tests.helpers.exactness import assert_exact
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 SENTENCES = [
     "Almost before we knew it, we had left the ground.",
@@ -59,14 +59,14 @@ def singly(double_minilm: Checkpoint) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_one_sentence_has_an_interval_of_width_0(minilm: Checkpoint, words: bool) -> None:
+def test_interval_of_one_sentence_has_width_0(minilm: Checkpoint, words: bool) -> None:
     expected = Heads(words).of(minilm.trace(TEXTS[1]))
-    got = HeadMeans(words).of(minilm, [TEXTS[1]])
+    result = HeadMeans(words).of(minilm, [TEXTS[1]])
     for name in MEASURES:
-        for values in (got.mean, got.low, got.high):
+        for values in (result.mean, result.low, result.high):
             np.testing.assert_array_equal(values[name], expected.values[name])
-    assert got.labels == expected.labels
-    assert (got.sentences, got.question.words) == (1, words)
+    assert result.labels == expected.labels
+    assert (result.sentences, result.question.words) == (1, words)
 
 
 def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
@@ -79,9 +79,7 @@ def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str
     assert means.sentences == len(TEXTS)
 
 
-def test_the_interval_is_the_percentile_bootstrap(
-    means: HeadMeansResult, singly: dict[str, np.ndarray]
-) -> None:
+def test_interval_equals_percentile_bootstrap(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
     generator = np.random.default_rng(3)
     samples = [generator.integers(len(TEXTS), size=len(TEXTS)) for _ in range(200)]
     for name in MEASURES:
@@ -92,7 +90,7 @@ def test_the_interval_is_the_percentile_bootstrap(
         assert (means.mean[name] <= means.high[name]).all()
 
 
-def test_an_interval_by_hand() -> None:
+def test_interval_equals_hand_computation() -> None:
     """The mean of two values drawn from 0 and 1 is 0, ½ or 1 with probabilities ¼, ½, ¼."""
     values = np.array([0.0, 1.0]).reshape(2, 1, 1, 1)
     low, high = HeadMeans(confidence=0.6, resamples=4000)._interval(values, lambda: None)
@@ -101,7 +99,7 @@ def test_an_interval_by_hand() -> None:
     assert (low.item(), high.item()) == (0.5, 0.5)  # 30 and 70 in 100: within the middle half
 
 
-def test_less_confidence_is_a_narrower_interval(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
+def test_lower_confidence_gives_narrower_interval(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
     half = HeadMeans(resamples=200, seed=3, confidence=0.5).of(double_minilm, SENTENCES)
     for name in MEASURES:
         assert (half.low[name] >= means.low[name]).all()
@@ -114,7 +112,7 @@ def test_mean_does_not_depend_on_sentence_order(double_minilm: Checkpoint, means
         assert_exact(other.mean[name], means.mean[name], name)
 
 
-def test_the_same_seed_gives_the_same_numbers(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
+def test_seed_makes_interval_reproducible(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
     again = HeadMeans(resamples=200, seed=3).of(double_minilm, SENTENCES)
     other = HeadMeans(resamples=200, seed=4).of(double_minilm, SENTENCES)
     for name in MEASURES:
@@ -128,16 +126,16 @@ def test_architecture_without_padding_or_queries_is_profiled(
 ) -> None:
     checkpoint = double_family(name)
     texts = ("we left the ground", "we left")
-    got = HeadMeans(resamples=5).of(checkpoint, texts)
+    result = HeadMeans(resamples=5).of(checkpoint, texts)
     each = [Heads().of(checkpoint.trace(text)).values for text in texts]
     for measure in MEASURES:
-        assert_exact(got.mean[measure], (each[0][measure] + each[1][measure]) / 2, measure)
+        assert_exact(result.mean[measure], (each[0][measure] + each[1][measure]) / 2, measure)
 
 
 def test_progress_callback_can_cancel(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_means, "BATCH_TOKENS", 40)
     observed: list[tuple[int, int]] = []
-    HeadMeans(resamples=10).of(minilm, SENTENCES, progress=lambda *given: observed.append(given))
+    HeadMeans(resamples=10).of(minilm, SENTENCES, progress=lambda *update: observed.append(update))
     assert observed[0] == (0, 4)
     assert observed[-1] == (4, 4)
     assert observed == sorted(observed)
@@ -180,7 +178,7 @@ def test_bootstrap_can_be_canceled(minilm: Checkpoint) -> None:
         HeadMeans(resamples=100_000).of(minilm, ["we", "left"], progress=stop)
 
 
-def test_traces_are_dropped_as_they_are_profiled(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     original = Checkpoint.trace_encodings
 
@@ -214,10 +212,10 @@ def test_unreadable_sentences_are_named_by_line(
 
 
 def test_long_sentence_is_truncated_on_request(minilm: Checkpoint) -> None:
-    got = HeadMeans(resamples=1).of(minilm, ["word " * 600, "we"], truncate=True)
-    assert got.tokens_dropped == 90
-    assert got.python.endswith("of(checkpoint, sentences, truncate=True).table()")
-    assert "--truncate" in got.shell
+    result = HeadMeans(resamples=1).of(minilm, ["word " * 600, "we"], truncate=True)
+    assert result.tokens_dropped == 90
+    assert result.python.endswith("of(checkpoint, sentences, truncate=True).table()")
+    assert "--truncate" in result.shell
 
 
 @pytest.mark.parametrize(
@@ -239,13 +237,13 @@ def test_invalid_bootstrap_settings_raise(options: dict[str, float]) -> None:
         HeadMeans(**options)  # type: ignore[arg-type]
 
 
-def test_a_sentence_of_a_file_is_named_by_its_line_there(minilm: Checkpoint) -> None:
+def test_invalid_sentence_of_file_is_named_by_its_line(minilm: Checkpoint) -> None:
     sentences = parse_sentences(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
     with pytest.raises(TooLongError, match="Line 4: 602 tokens; this model accepts 512"):
         HeadMeans().of(minilm, sentences)
 
 
-def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: HeadMeansResult) -> None:
+def test_table_has_means_intervals_and_provenance(means: HeadMeansResult) -> None:
     frame = means.table()
     measured = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
     assert list(frame) == ["layer", "head", *measured, "label"]
@@ -274,14 +272,12 @@ def test_measures_of_other_shapes_raise(means: HeadMeansResult) -> None:
 
 
 def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
-    with opened_once(), pytest.raises(SystemExit) as stopped:
+    with share_opened_models(), pytest.raises(SystemExit) as stopped:
         main(list(arguments))
     return (stopped.value.code, *capfd.readouterr())
 
 
-def test_the_command_line_profiles_a_file(
-    minilm: Checkpoint, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_command_profiles_file(minilm: Checkpoint, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("\n".join(SENTENCES), encoding="utf-8")
     code, out, err = command(capfd, "head-means", str(path))

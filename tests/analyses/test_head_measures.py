@@ -19,7 +19,7 @@ TEXT = "Mehdi loves Tallahassee, and we love it."
 PAIR = "Does Mehdi love it, too?"
 
 
-def test_two_heads_by_hand() -> None:
+def test_measures_of_two_heads_equal_hand_computation() -> None:
     to_the_next = np.array([[0, 1, 0], [0, 0, 1], [0, 0, 1]])
     everywhere = np.full((3, 3), 1 / 3)
     measured = measure_heads(hand_trace([np.stack([to_the_next, everywhere])], "[CLS] sun [SEP]"), None)
@@ -35,10 +35,10 @@ def test_two_heads_by_hand() -> None:
         "difference_from_mean": (1 / 3, 1 / 3),
     }
     for name in MEASURES:
-        assert_rounded(measured[name], [expected.get(name, (0, 0))], roundings=4, what=name)
+        assert_rounded(measured[name], [expected.get(name, (0, 0))], roundings=4, label=name)
 
 
-def test_a_single_token_attends_to_itself_which_is_the_first() -> None:
+def test_single_token_attends_to_itself_and_first_token() -> None:
     measured = measure_heads(hand_trace([np.ones((2, 1, 1))], "sun"), None)
     for name in MEASURES:
         np.testing.assert_array_equal(measured[name], [[name in ("self", "first")] * 2], name)
@@ -78,7 +78,7 @@ def reference(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float
 
 @pytest.mark.parametrize("block", [1, 12 * 18 * 5, BLOCK])
 @pytest.mark.parametrize("pair", [None, PAIR])
-def test_the_measures_equal_their_definitions(
+def test_measures_equal_definitions(
     double_minilm: bert_probe.Checkpoint, pair: str | None, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head_measures, "BLOCK", block)
@@ -92,7 +92,7 @@ def test_the_measures_equal_their_definitions(
 
 
 @pytest.mark.parametrize("rows", [40, 70, 1000])
-def test_measures_with_a_smaller_last_block_and_two_segments(
+def test_measures_with_partial_last_block_equal_definitions(
     double_minilm: bert_probe.Checkpoint, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = double_minilm.trace(f"{TEXT} " * 7, f"{PAIR} " * 8)
@@ -108,7 +108,7 @@ def test_measures_with_a_smaller_last_block_and_two_segments(
 
 @pytest.mark.parametrize("block", [1, BLOCK])
 @pytest.mark.parametrize("name", ["modernbert", "mpnet"])
-def test_measures_with_local_or_hidden_attention(
+def test_measures_of_local_or_hidden_attention_equal_definitions(
     name: str,
     block: int,
     double_family: Callable[[str], bert_probe.Checkpoint],
@@ -146,10 +146,10 @@ def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None
             # The score, its exponential, the share and a column sum are rounded; errors do not grow with the
             # length.
             expected = (weights * each).sum(axis=(1, 2)) / len(place)
-            assert_rounded(measured[name][layer], expected, roundings=4, what=name)
+            assert_rounded(measured[name][layer], expected, roundings=4, label=name)
 
 
-def test_words_are_measured_as_their_merged_attention(double_minilm: bert_probe.Checkpoint) -> None:
+def test_measures_of_words_use_merged_attention(double_minilm: bert_probe.Checkpoint) -> None:
     trace = double_minilm.trace(TEXT)
     lens = word_lens(trace)
     measured = measure_heads(trace, lens)

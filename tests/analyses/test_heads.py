@@ -20,7 +20,7 @@ from bert_probe.text.words import word_lens
 TEXT = "Mehdi loves Tallahassee, and we love it."
 
 
-def test_a_label_names_the_largest_share_past_the_threshold(minilm: Checkpoint) -> None:
+def test_label_is_largest_share_above_threshold(minilm: Checkpoint) -> None:
     profiles = Heads().of(minilm.trace(TEXT))
     values = profiles.values
     for layer, labels in enumerate(profiles.labels):
@@ -34,7 +34,7 @@ def test_a_label_names_the_largest_share_past_the_threshold(minilm: Checkpoint) 
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_profiles_are_the_measures_of_tokens_or_of_whole_words(minilm: Checkpoint, words: bool) -> None:
+def test_profiles_equal_measures_of_tokens_or_words(minilm: Checkpoint, words: bool) -> None:
     trace = minilm.trace(TEXT)
     profiles = Heads(words).of(trace)
     measured = measure_heads(trace, word_lens(trace) if words else None)

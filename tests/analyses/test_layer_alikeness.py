@@ -1,4 +1,4 @@
-"""Linear CKA: by hand, by its other formula, against raw transformers, and what must not change it."""
+"""Linear CKA: by hand, by its dual formula, against raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families
-from tests.helpers.changed import after, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder
 from tests.helpers.exactness import assert_exact
 from tests.helpers.gate import examples
 from tests.helpers.raw import Raw
@@ -25,8 +25,8 @@ Opened = Callable[[str], Checkpoint]
 SENTENCES = families.SENTENCES[:5]
 
 
-def test_cka_by_hand() -> None:
-    # Of one dimension it is the square of the correlation: here that of (1, -1, 0) and (1, 0, -1), ½.
+def test_cka_equals_hand_computation() -> None:
+    # In one dimension it is the squared correlation, here of (1, -1, 0) and (1, 0, -1): ½.
     assert linear_cka(np.array([[4.0], [2.0], [3.0]]), np.array([[1.0], [0.0], [-1.0]])) == pytest.approx(
         0.25
     )
@@ -37,7 +37,7 @@ def test_cka_by_hand() -> None:
 
 
 def by_examples(x: np.ndarray, y: np.ndarray) -> float:
-    """The same by the products of examples with examples, [example, example], doubly centred."""
+    """Return CKA from the doubly centered Gram matrices [example, example]."""
     centre = np.eye(len(x)) - 1 / len(x)
     k, m = (centre @ (item @ item.T) @ centre for item in (x, y))
     return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))
@@ -68,14 +68,14 @@ def test_constant_rows_are_nan_and_unequal_shapes_raise() -> None:
         linear_cka(x, x[:3])
 
 
-def test_layers_agree_with_raw_transformers(
+def test_layer_similarity_equals_raw_models(
     double_family: Opened, family_folder: Callable[[str], Path]
 ) -> None:
     a = double_family("bert")
-    b = after(a)
+    b = changed_checkpoint(a)
     keep_float64(b.model)
     states = []
-    for side, folder in ((a, family_folder("bert")), (b, folder_after(family_folder("bert")))):
+    for side, folder in ((a, family_folder("bert")), (b, changed_folder(family_folder("bert")))):
         raw = Raw(folder, "float64")
         outputs = [(raw.run(side.encode(text)).hidden_states, side.encode(text)) for text in SENTENCES]
         states.append(
@@ -100,7 +100,7 @@ def test_layers_agree_with_raw_transformers(
 
 
 def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
     assert [item.examples for item in few] == [20, 20, 20]
     assert np.array_equal(few[0].cka, few[1].cka)
@@ -109,7 +109,7 @@ def test_tokens_are_sampled_by_the_seed(family: Opened) -> None:
 
 
 def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     observed: list[tuple[int, int]] = []
     LayerSimilarity().of(a, b, SENTENCES, progress=lambda done, total: observed.append((done, total)))
     assert observed[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
@@ -126,7 +126,7 @@ def test_progress_is_reported_and_can_cancel(family: Opened) -> None:
 
 
 def test_incomparable_texts_raise_errors(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     with pytest.raises(TextError, match="have only one"):
         LayerSimilarity().of(a, b, ["we"])
     with pytest.raises(TextError, match="no sentence"):

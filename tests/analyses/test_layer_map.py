@@ -1,4 +1,4 @@
-"""Token maps: by hand, against scikit-learn, of the model's hidden states, and errors."""
+"""Token maps: by hand, against scikit-learn, against hidden states, and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def two_planes(basis: str) -> Planes:
     return planes(BY_HAND, basis)
 
 
-def test_one_mean_for_all_layers_by_hand() -> None:
+def test_shared_mean_of_layers_equals_hand_computation() -> None:
     result = two_planes("shared")
     # Relative to (2, 1, 7), all are ±2 along the first axis and ±1 along the second: variances 16 to 4.
     np.testing.assert_allclose(result.points, [[[-2, -1], [2, -1]], [[-2, 1], [2, 1]]], atol=1e-12)
@@ -39,17 +39,17 @@ def test_one_mean_for_all_layers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("basis", ["centred", "own"])
-def test_centered_layers_coincide_by_hand(basis: str) -> None:
+def test_centered_layers_coincide(basis: str) -> None:
     result = two_planes(basis)
     np.testing.assert_allclose(result.points, [[[-2, 0], [2, 0]]] * 2, atol=1e-12)
     assert result.explained == (None if basis == "own" else (1, 0))
     line = np.outer([-1.3, 0.2, 1.1], np.random.default_rng(1).normal(size=9))
     result = planes([line, 2 * line], basis)
     assert result.points[:, :, 0].all()
-    assert not result.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
+    assert not result.points[:, :, 1].any(), "a component without variance is 0, not a rounding error"
 
 
-def test_all_layers_together_are_as_scikit_learn_has_them() -> None:
+def test_map_of_all_layers_equals_scikit_learn() -> None:
     states = list(np.random.default_rng(0).normal(size=(3, 40, 7)) * np.arange(1, 8) + [[[1]], [[5]], [[9]]])
     means = [state.mean(axis=0) for state in states]
     value = {
@@ -112,7 +112,7 @@ def test_points_equal_projected_hidden_states(name: str, double_family: Callable
     ] * len(states)
 
 
-def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str], Checkpoint]) -> None:
+def test_file_and_trace_of_text_give_same_map(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     for words in (False, True):
         item = TokenMap(words=words).of(checkpoint.trace(TEXTS[0]))
@@ -126,7 +126,7 @@ def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str
     assert [mark.name for mark in TokenMap(words=True).of(unhappy).marks] == ["unhappiest", "boats"]
 
 
-def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], Checkpoint]) -> None:
+def test_points_do_not_depend_on_text_order(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     first = CorpusTokenMap(words=True).of(checkpoint, TEXTS).table()
     again = CorpusTokenMap(words=True).of(checkpoint, TEXTS[::-1]).table()
@@ -136,7 +136,7 @@ def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], 
     np.testing.assert_allclose(sides[0][["x", "y"]], sides[1][["x", "y"]], rtol=0, atol=1e-5)
 
 
-def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]) -> None:
+def test_groups_are_labels_or_segments(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     rows = parse_labeled_texts(
         b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv"
@@ -151,7 +151,7 @@ def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]
     assert "part" not in TokenMap().of(checkpoint.trace(TEXTS[2]), checkpoint.trace(TEXTS[1])).table()
 
 
-def test_some_marks_at_one_layer_are_rows_of_the_table(double_family: Callable[[str], Checkpoint]) -> None:
+def test_selected_points_of_layer_equal_rows_of_table(double_family: Callable[[str], Checkpoint]) -> None:
     result = TokenMap().of(double_family("bert").trace(TEXTS[0]))
     table = result.table()
     few = result.some([3, 1], 2)
@@ -173,7 +173,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     with pytest.raises(TextError, match="Give a list of texts"):
         ask(checkpoint, "One text")
 
-    def refused(*_given: object, **_more: object) -> None:
+    def refused(*_args: object, **_more: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(token_map, "forward", refused)
@@ -188,9 +188,9 @@ def test_map_can_be_canceled(
     double_family: Callable[[str], Checkpoint],
 ) -> None:
     result: list[tuple[int, int]] = []
-    CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *of: result.append(of))
+    CorpusTokenMap().of(double_family("bert"), TEXTS, progress=lambda *update: result.append(update))
     assert result[0] == (0, 3)
-    assert result.count((3, 3)) > 1, "again for each layer that is laid out"
+    assert result.count((3, 3)) > 1, "progress restarts for each layer that is laid out"
 
     def end(done: int, total: int) -> None:
         if done == total:
@@ -201,7 +201,7 @@ def test_map_can_be_canceled(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["map"], "Missing argument 'TEXT_A'"),
         (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled"),
@@ -214,14 +214,14 @@ def test_map_can_be_canceled(
     ],
 )
 def test_command_rejects_conflicting_options(
-    words: list[str], said: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("One\nTwo\n", encoding="utf-8")
-    assert said in command(*words, built_in=minilm).refusal
+    assert message in command(*words, built_in=minilm).refusal
 
 
-def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:
+def test_map_has_shared_mean_and_explained_variance(minilm: Checkpoint) -> None:
     result = TokenMap().of(minilm.trace(TEXTS[0]))
     facts = result.provenance["facts"]
     assert sum(facts["explained_variance"]) < 1

@@ -23,28 +23,28 @@ from tests.helpers.gate import examples
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors [count, 16] around several centers in turn, and the group of each."""
     rng = np.random.default_rng(seed)
-    whose = np.arange(count) % groups
+    groups_of_points = np.arange(count) % groups
     centres = np.eye(16)[:groups] * 4
-    return (centres[whose] + rng.normal(size=(count, 16)) / 8).astype(np.float32), whose
+    return (centres[groups_of_points] + rng.normal(size=(count, 16)) / 8).astype(np.float32), groups_of_points
 
 
-def apart(points: np.ndarray, whose: np.ndarray) -> bool:
+def apart(points: np.ndarray, groups_of_points: np.ndarray) -> bool:
     """Return whether every point is nearer to all points of its group than to any other point."""
     distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    same = whose[:, None] == whose[None]
+    same = groups_of_points[:, None] == groups_of_points[None]
     return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))
 
 
-def test_components_by_hand() -> None:
+def test_pca_equals_hand_computation() -> None:
     # Scores along (3, 4)/5 are −5, 0, 5, and 0 along the orthogonal axis.
     result = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
     assert_rounded(result.points, [[-5, 0], [0, 0], [5, 0]])
     assert_exact(np.array(result.explained), [1, 0])
     turned = pca(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
-    assert_rounded(turned.points, result.points[::-1], what="the sign is fixed")
+    assert_rounded(turned.points, result.points[::-1], label="the sign is fixed")
 
 
-def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
+def test_pca_equals_scikit_learn_up_to_sign() -> None:
     from sklearn.decomposition import PCA
 
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32) * np.arange(1, 9)
@@ -69,18 +69,18 @@ def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float)
     spread = np.linalg.norm(item.points[:, None] - item.points[None], axis=-1)
     true = np.linalg.norm(doubles[:, None] - doubles[None], axis=-1)
     few = 8 * ULP * largest(item.points)
-    assert (spread <= true + few).all(), "a plane shows no distance too large"
+    assert (spread <= true + few).all(), "a projection does not increase distances"
 
 
 @pytest.mark.parametrize("count", [12, 60, 150])
-def test_groups_stay_apart_in_t_sne(count: int) -> None:
-    vectors, whose = clusters(count)
+def test_t_sne_separates_groups(count: int) -> None:
+    vectors, groups_of_points = clusters(count)
     result = tsne(vectors)
     assert result.points.shape == (count, 2)
     assert result.points.dtype == np.float32
     assert result.explained is None
-    assert apart(result.points, whose)
-    assert not apart(result.points, np.roll(np.sort(whose), 1)), "the measure can fail"
+    assert apart(result.points, groups_of_points)
+    assert not apart(result.points, np.roll(np.sort(groups_of_points), 1)), "`apart` can return False"
 
 
 def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
@@ -93,14 +93,14 @@ def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
 
 
 def test_t_sne_ignores_norms() -> None:
-    vectors, whose = clusters(60)
+    vectors, groups_of_points = clusters(60)
     lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
-    assert apart(tsne(vectors * lengths).points, whose)
+    assert apart(tsne(vectors * lengths).points, groups_of_points)
     # Scaling by powers of two is exact.
     assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
 
 
-def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
+def test_t_sne_equals_scikit_learn_on_unit_vectors() -> None:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -113,11 +113,11 @@ def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
     mapper = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0)
     theirs = mapper.fit_transform(rows.astype(np.float32))
     item, other = (np.linalg.norm(points[:, None] - points[None], axis=-1) for points in (ours, theirs))
-    assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "but for last digits at the start"
+    assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "apart from the last digits at the start"
 
 
 @pytest.mark.parametrize(("count", "perplexity"), [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)])
-def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: float) -> None:
+def test_perplexity_is_limited_by_vector_count(count: int, perplexity: float) -> None:
     result = tsne(clusters(count)[0])
     assert result.settings == {"perplexity": perplexity, "seed": 0}
     assert np.isfinite(result.points).all()
@@ -128,7 +128,7 @@ def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: flo
     hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=st.integers(-3, 3)),
     st.sampled_from([pca, tsne]),
 )
-def test_hostile_vectors_give_finite_points_or_a_sentence(
+def test_extreme_vectors_give_finite_points_or_error(
     vectors: np.ndarray, method: Callable[[np.ndarray], PointLayout]
 ) -> None:
     directions = np.unique(np.round(unit_rows(vectors[vectors.any(axis=1)]), 5), axis=0)
@@ -165,17 +165,17 @@ def test_non_finite_vectors_raise(method: Callable[[np.ndarray], PointLayout], b
         method(vectors)
 
 
-def test_equal_vectors_among_others_are_laid_out() -> None:
+def test_duplicate_vectors_have_finite_points() -> None:
     vectors, _ = clusters(20)
     result = tsne(np.concatenate([vectors, vectors[:5]]))
     distances = np.linalg.norm(result.points[:5] - result.points[20:], axis=-1)
     full = np.linalg.norm(result.points.max(axis=0) - result.points.min(axis=0))
-    assert (distances < full / 10).all(), "equal ones lie together"
+    assert (distances < full / 10).all(), "equal vectors are placed together"
 
 
 @pytest.mark.prove  # Numba compiles UMAP for half a minute.
 def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
-    vectors, whose = clusters(24, groups=2)
+    vectors, groups_of_points = clusters(24, groups=2)
     result: list[tuple[int, int]] = []
     answer = umap(vectors, lambda done, total: result.append((done, total)))
     assert answer.explained is None
@@ -184,7 +184,7 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
     assert np.array_equal(umap(vectors).points, answer.points)
     assert result[-1][0] == result[-1][1]
     assert len(result) > 100
-    assert apart(answer.points, whose)
+    assert apart(answer.points, groups_of_points)
 
     class StopError(Exception):
         pass
@@ -210,12 +210,14 @@ def test_missing_umap_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None
     assert layouts.available_methods() == ("pca", "tsne")
 
 
-@pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])
+@pytest.mark.parametrize(("method", "minimum"), [(pca, 2), (tsne, 4), (umap, 3)])
 def test_too_few_vectors_and_wrong_shapes_raise(
-    method: Callable[[np.ndarray], PointLayout], least: int
+    method: Callable[[np.ndarray], PointLayout], minimum: int
 ) -> None:
-    with pytest.raises(UnavailableError, match=rf"needs at least {least} sentences \(given: {least - 1}\)"):
-        method(clusters(least)[0][: least - 1])
+    with pytest.raises(
+        UnavailableError, match=rf"needs at least {minimum} sentences \(given: {minimum - 1}\)"
+    ):
+        method(clusters(minimum)[0][: minimum - 1])
     with pytest.raises(ShapeError):
         method(np.ones(3, np.float32))
     with pytest.raises(ShapeError):

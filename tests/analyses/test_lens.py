@@ -1,4 +1,4 @@
-"""The lens against models that end at an inner layer, and the model's own answer at the last one."""
+"""The lens against models truncated at an inner layer, and the model's own prediction at the last one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.helpers.gate import prove_unless
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
 TASKS = ("fill-mask", "text-classification", "token-classification")
-EVERY = [(name, task) for task in TASKS for name in trained.with_heads(task)]
+EVERY = [(name, task) for task in TASKS for name in trained.families_with_head(task)]
 ALL = 10_000
 
 
-def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
-    """transformers' own model, cut off after some of its layers; its answer is the head on that one."""
+def truncated_model(name: str, task: str, folder: Path, layers: int) -> Any:
+    """Return transformers' own model truncated after some layers, with the output head on the last one."""
     model = trained.model_class(name, task).from_pretrained(
         folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
     )
@@ -39,8 +39,8 @@ def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
     return model.eval()
 
 
-def by_id(result: LensResult, layer: int) -> np.ndarray:
-    """The logits of a layer, [place, word or label], in the order of the vocabulary or the labels."""
+def logits_by_id(result: LensResult, layer: int) -> np.ndarray:
+    """Return the logits of a layer, [position, token or label], in the order of their ids."""
     order = np.argsort(result.ids[layer], axis=-1)
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
@@ -50,13 +50,15 @@ def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
-    with Float64Mode():  # a norm runs by itself here, not within the model's forward
+    with Float64Mode():  # here the norm runs outside the model's forward pass
         result = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):
         with torch.inference_mode():
-            logits = shortened(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
-        assert_exact(by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
+            logits = (
+                truncated_model(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
+            )
+        assert_exact(logits_by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
 
 
 def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -> None:
@@ -74,7 +76,7 @@ def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -
     assert list(likeliest["label"])[: len(first)] == list(first["label"])
 
 
-def test_masks_targets_and_tables_agree(trained_on: Trained) -> None:
+def test_tables_of_masks_and_targets_agree(trained_on: Trained) -> None:
     trace = trained_on("bert", "fill-mask").trace("we had left the ground")
     table = Lens(mask="left", targets=("left", "river", "ground"), top=2).of(trace).table()
     assert list(table) == ["layer", "position", "rank", "token", "probability"]
@@ -87,7 +89,7 @@ def test_masks_targets_and_tables_agree(trained_on: Trained) -> None:
     assert (same["rank"], same["probability"]) == (first["rank"], first["probability"])
     entropy = full.showing(show="entropy").table()
     assert list(entropy) == ["layer", "position", "token", "entropy_bits"]
-    shares = softmax(by_id(full, 2))
+    shares = softmax(logits_by_id(full, 2))
     assert_exact(entropy["entropy_bits"].to_numpy()[2:3], -(shares * np.log2(shares)).sum(axis=-1))
 
 
@@ -96,12 +98,12 @@ def test_without_masks_all_tokens_are_predicted(trained_on: Trained) -> None:
     assert Lens().of(trace).ids.shape == (4, len(trace.tokens), 5)
 
 
-def test_entropy_by_hand() -> None:
+def test_entropy_equals_hand_computation() -> None:
     shares = np.array([[1.0, 0, 0, 0], [0.25] * 4, [0.5, 0.25, 0.25, 0], [0.9, 0.8, 0.1, 0.2], [np.nan] * 4])
     np.testing.assert_array_equal(_entropy(shares), [0, 2, 1.5, np.nan, np.nan])
 
 
-def test_settled_by_hand(trained_on: Trained) -> None:
+def test_settled_layer_equals_hand_computation(trained_on: Trained) -> None:
     result = Lens(top=1).of(trained_on("bert", "fill-mask").trace("we had"))
     first = np.array([[7, 7, 7, 7], [7, 8, 7, 9], [7, 7, 8, 9], [7, 7, 7, 9]])
     for part in ("ids", "ranks", "logits", "probabilities"):
@@ -119,7 +121,7 @@ def test_unsupported_heads_and_options_raise_errors(minilm: Checkpoint, trained_
         Lens(mask="ground").of(text)
 
 
-def test_a_real_model(tmp_path: Path) -> None:
+def test_lens_of_bert_tiny_is_saved_as_csv(tmp_path: Path) -> None:
     trace: Trace = bert_probe.load(trained.bert_tiny()).trace("The capital of France is [MASK].")
     files = Lens().of(trace).save(tmp_path / "lens.csv")
     assert files[0].read_text().splitlines()[0] == "layer,position,rank,token,probability"

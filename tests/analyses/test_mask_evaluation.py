@@ -1,4 +1,4 @@
-"""How well masked words are guessed: each number against the raw model, line by line, and what is refused."""
+"""Evaluation of masked words: each number against the raw model, line by line, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimal pairs: by hand, against raw transformers, and what must hold for all texts."""
+"""Minimal pairs: by hand, against raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARRAYS = ("total_variation", "jensen_shannon", "moved", "shift", "strongest_a", 
 
 
 def hand_trace(words: str, *layers: list[list[float]], vectors: list[list[list[float]]]) -> Trace:
-    """A trace of one head with this attention [query, key] in each layer, and these vectors."""
+    """Return a trace of one head with this attention [query, key] in each layer, and these vectors."""
     weights, states = ([np.array(item) for item in part] for part in ([[layer] for layer in layers], vectors))
     return traces.hand_trace(weights, words, states)
 
@@ -42,7 +42,7 @@ X, Y = [1.0, 0.0], [0.0, 1.0]
 
 @pytest.fixture
 def two_by_hand() -> tuple[Trace, Trace]:
-    """ "it was full" and "it was empty", in a model of one layer, one head and two dimensions."""
+    """Return "it was full" and "it was empty" in a model of one layer, one head and two dimensions."""
     a = hand_trace(
         "it was full", [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], vectors=[[X, X, X], [X, Y, X]]
     )
@@ -57,8 +57,10 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
     return MinimalPair().of(*two_by_hand)
 
 
-def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
-    # "it" looks at (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" looks the same in both.
+def test_minimal_pair_equals_hand_computation(
+    by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]
+) -> None:
+    # "it" attends to (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" attends equally in both.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
     divergence = sum(
@@ -66,9 +68,9 @@ def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Tra
         for p, q, m in zip((0.5, 0.3, 0.2), (0.2, 0.2, 0.6), middle, strict=True)
     )
     assert_rounded(by_hand.jensen_shannon[0, 0], math.sqrt(divergence) / 2, 3)
-    # The vector of "it" turns by a right angle in layer 1.
+    # The vector of "it" rotates by a right angle in layer 1.
     assert by_hand.moved.tolist() == [[0, 0], [1, 0]]
-    # It takes .3 from itself and .1 from "was", and gives .4 to the rest.
+    # It takes .3 from itself and .1 from "was", and gives .4 to the other token.
     assert_rounded(by_hand.shift[0, 0], [0.3, 0], 2)
     assert_rounded(by_hand.strongest_a[0], [0.5, 0.3, 0.2])
     assert_rounded(by_hand.strongest_b[0], [0.2, 0.2, 0.6])
@@ -78,7 +80,7 @@ def test_minimal_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Tra
     assert_rounded(row.difference, [-0.3, -0.1, 0.4], 2)
 
 
-def test_finding_by_hand(by_hand: MinimalPairResult) -> None:
+def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens, the vector of ‘it’ changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
@@ -110,7 +112,7 @@ def test_disjoint_rows_have_maximal_change() -> None:
 
 
 def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
-    """A formula of the raw model's two outputs, by loops over layers, heads, queries and keys."""
+    """Return a formula of the raw model's two outputs, by loops over layers, heads, queries and keys."""
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
     def formula(item: Any, other: Any) -> np.ndarray:
@@ -155,7 +157,7 @@ def test_pronoun_pair_equals_raw_transformers(
         assert getattr(pair, case).dtype == dtype
         expected = raw.expect_of(encodings, changes(names_a, names_b, case))
         if case == "jensen_shannon" and dtype == "float64":
-            # A root: what rounding leaves of rows that hardly differ becomes as large as its own root.
+            # A square root: rounding errors of nearly equal rows grow to their own square root.
             smallest = math.sqrt(len(names_a) * np.finfo(dtype).eps)
             expected = replace(expected, share=max(expected.share, smallest))
         expected.check(getattr(pair, case), case)
@@ -182,8 +184,8 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
-def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
-    a, b = minilm.trace(one), minilm.trace(other)
+def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, text: str, other: str, words: bool) -> None:
+    a, b = minilm.trace(text), minilm.trace(other)
     pair, mirrored = MinimalPair(words).of(a, b), MinimalPair(words).of(b, a)
     for name in ARRAYS[:4]:
         assert np.array_equal(getattr(pair, name), getattr(mirrored, name))
@@ -204,9 +206,9 @@ def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, one: str, other
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
 def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
-    minilm: Checkpoint, one: str, other: str, words: bool
+    minilm: Checkpoint, text: str, other: str, words: bool
 ) -> None:
-    a, b = minilm.trace(one), minilm.trace(other)
+    a, b = minilm.trace(text), minilm.trace(other)
     pair = MinimalPair(words).of(a, b)
     for place, unit in enumerate(pair.alignment.aligned):
         row = MinimalPairRow(unit.position, *pair.strongest_shift(place), words).of(a, b)
@@ -218,7 +220,7 @@ def test_strongest_rows_belong_to_the_head_with_the_largest_shift(
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(15))
 def test_equal_texts_have_no_differences(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
-    # In one batch, with padding; and in capitals, which this model does not tell apart.
+    # In one batch with padding, and in upper case, which this model ignores.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])
     for other in (b, minilm.trace(text)):
         pair = MinimalPair(words).of(a, other)
@@ -241,11 +243,11 @@ def test_other_families_equal_a_loop_over_queries(
     item, other = "the old bridge in the rain", "we left the wide old bridge at night"
     a, b = (double_family(name).trace(text) for text in (item, other))
     pair = MinimalPair(words=True).of(a, b)
-    first, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
+    first, second = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
     here, present = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
     total = 0.0
     for x, y in pair.alignment.pairs:
-        p, q = [*first[x, here]], [*yours[y, present]]
+        p, q = [*first[x, here]], [*second[y, present]]
         total += np.abs(np.subtract([*p, 1 - sum(p)], [*q, 1 - sum(q)])).sum() / 2
     assert_exact(pair.total_variation[1, 2], total / len(here))
 
@@ -260,14 +262,14 @@ def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> No
         word_lens(a).average(np.zeros((3, 4), dtype=np.float32))
 
 
-def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
+def test_texts_of_512_tokens_are_compared(minilm: Checkpoint) -> None:
     long = "the cat sat on the mat and " * 72
     pair = MinimalPair().of(minilm.trace(long + "left it there."), minilm.trace(long + "saw it there."))
     assert len(pair.alignment.pairs) == 509
     assert pair.alignment.aligned[-5:] == ("and", "it", "there", ".", "[SEP]")
 
 
-def test_texts_without_common_words(minilm: Checkpoint) -> None:
+def test_texts_without_common_words_have_no_aligned_rows(minilm: Checkpoint) -> None:
     pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
     assert pair.finding().startswith("The texts have no token in common; only special tokens are compared.")

@@ -27,7 +27,7 @@ Folders = Callable[[str], Path]
 Opened = Callable[[str], Checkpoint]
 
 
-def test_published_figures() -> None:
+def test_sizes_equal_published_figures() -> None:
     base, large = ModelSizes().of(open_config("bert-base"), open_config("bert-large")).sizes
     assert (base.tensors, base.parameters, large.parameters) == (199, 109_482_240, 335_141_888)
     assert base.parts == {
@@ -48,9 +48,7 @@ def test_published_figures() -> None:
     ("name", "layers", "hidden", "heads"),
     [("bert-tiny", 2, 128, 2), ("bert-small", 4, 512, 8), ("bert-large", 24, 1024, 16)],
 )
-def test_a_published_size_is_that_of_transformers_own_model(
-    name: str, layers: int, hidden: int, heads: int
-) -> None:
+def test_published_size_equals_transformers_model(name: str, layers: int, hidden: int, heads: int) -> None:
     config = BertConfig(
         num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
     )
@@ -82,7 +80,7 @@ def test_config_file_folder_and_checkpoint_have_equal_sizes(
     assert parts.sum() == table["parameters"][0]
 
 
-def test_the_lines_make_the_same_table(family: Opened) -> None:
+def test_snippets_produce_same_table(family: Opened) -> None:
     opened = family("bert")
     result = ModelSizes().of(open_config("bert-tiny"), opened)
     lines, _, last = result.python.rpartition("\n")
@@ -134,7 +132,7 @@ def test_hostile_config_raises(case: str, tmp_path: Path) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_as_many_tensors_as_no_encoder_has_are_not_all_made(
+def test_config_with_too_many_tensors_is_refused_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "MOST_TENSORS", 100)
@@ -158,7 +156,7 @@ def test_invalid_config_raises(tmp_path: Path) -> None:
         ModelSizes().of("bert-base")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_command_prints_sizes(tmp_path: Path) -> None:
     lines = run("parameters", *(word for name in PUBLISHED for word in ("--config", name))).text.splitlines()
     assert lines[0].startswith(
         "name,family,layers,heads,hidden_size,vocabulary_size,tensors,parameters,embeddings"
@@ -172,6 +170,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert "There is no folder" in run("parameters", "--config", str(tmp_path / "nowhere")).refusal
 
 
-def test_an_in_memory_model_has_no_line_for_the_shell(family: Opened) -> None:
+def test_in_memory_model_has_no_shell_snippet(family: Opened) -> None:
     wrapped = bert_probe.wrap(family("bert").model, family("bert").tokenizer)
     assert ModelSizes().of(wrapped).shell.startswith("# A model that is only in memory")

@@ -74,9 +74,7 @@ def by_name(result: HighlightsResult) -> dict[str, Highlight]:
     return {candidate.kind.name: candidate for candidate in reversed(result.candidates)}
 
 
-def test_every_number_equals_plain_loops_over_the_raw_model(
-    ours: HighlightsResult, reads: dict[str, Read]
-) -> None:
+def test_all_numbers_equal_loops_over_raw_model(ours: HighlightsResult, reads: dict[str, Read]) -> None:
     result = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
     expected = {measure: item.value for measure, item in reads[TEXT].highlights().items()}
     absent = {
@@ -98,7 +96,7 @@ def test_percentiles_are_counted_over_the_reference_sentences(
         assert item.percentile == 100 * below / len(values)
 
 
-def test_word_to_word_attention_by_hand() -> None:
+def test_word_to_word_attention_equals_hand_computation() -> None:
     """Four words between [CLS] and [SEP]: weight b to d is 0.5, b to a 0.2, all others 0.1."""
     weights = np.full((6, 6), 0.1)
     weights[2, 4] = 0.5
@@ -140,7 +138,7 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
 
 
 @pytest.fixture(scope="module")
-def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
+def reference_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
     """Return the reference numbers of five sentences, for each form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
@@ -151,7 +149,7 @@ def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
 
 
 @pytest.fixture(scope="module")
-def plain_usual(
+def loop_numbers(
     raw: Raw, double_minilm: Checkpoint, reads: dict[str, Read]
 ) -> dict[str, dict[str, list[float]]]:
     """Return the same by loops; each sentence is paired with the next one, and the last with the first."""
@@ -184,17 +182,17 @@ def together(a: Read, b: Read) -> dict[str, Reference]:
 
 
 @pytest.mark.parametrize("name", prove_unless([*SUBJECTS][::3], SUBJECTS))
-def test_every_sentence_equals_that_of_plain_loops(
+def test_all_sentences_equal_reference_implementation(
     name: str,
     raw: Raw,
     double_minilm: Checkpoint,
-    usual_numbers: dict[str, ReferenceNumbers],
-    plain_usual: dict[str, dict[str, list[float]]],
+    reference_numbers: dict[str, ReferenceNumbers],
+    loop_numbers: dict[str, dict[str, list[float]]],
 ) -> None:
     text, pair, other = SUBJECTS[name]
     form = "pair" if pair is not None else "text" if other is None else "two texts"
     second = None if other is None else double_minilm.trace(other)
-    answer = Highlights().of(double_minilm.trace(text, pair), second, usual_numbers[form])
+    answer = Highlights().of(double_minilm.trace(text, pair), second, reference_numbers[form])
     first = Read(raw, double_minilm, text, pair)
     expected = first.highlights()
     if other is not None:
@@ -209,7 +207,7 @@ def test_every_sentence_equals_that_of_plain_loops(
         item = every[measure]
         assert item.value == pytest.approx(result.value, abs=EXACT), measure
         assert (item.said, item.clear) == (result.sentence, result.clear)
-        values = plain_usual[form].get(measure, [])
+        values = loop_numbers[form].get(measure, [])
         below = sum(line < result.value - EXACT for line in values)
         assert (item.below, item.of) == (below, len(values)), measure
 
@@ -292,10 +290,10 @@ def highlights_with(percentiles: list[float], names: list[str] | None = None) ->
     return replace(overview, candidates=created)
 
 
-def ranked(found: HighlightsResult, top: float = 100) -> list[str]:
+def ranked(result: HighlightsResult, top: float = 100) -> list[str]:
     """Return the sentences reported if the reference numbers are 0, 1, …, 99."""
-    numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(found.candidates))}
-    return [finding.said for finding in found.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
+    numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(result.candidates))}
+    return [finding.said for finding in result.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 
 
 def sentences(*numbers: int) -> list[str]:
@@ -349,7 +347,7 @@ def test_numbers_without_reference_come_last() -> None:
         (3, 9, "Higher than in 3 of the 4 reference sentences that have this number."),
     ],
 )
-def test_comparison_with_reference_sentences_in_words(value: float, sentences: int, comparison: str) -> None:
+def test_comparison_with_reference_sentences_is_worded(value: float, sentences: int, comparison: str) -> None:
     numbers = ReferenceNumbers(sentences, {"number 0": np.array([0.0, 1, 2, 3])}, (4, 9))
     assert highlights_with([value]).ranked(numbers).candidates[0].place == comparison
 
@@ -430,7 +428,7 @@ def test_highlight_types_have_unique_measures_and_pictures(minilm: Checkpoint) -
         assert result is None or isinstance(result.picture(), Grid | Curves | Bars | TextSegments)
 
 
-def test_given_reference_numbers_are_not_measured_again(
+def test_passed_reference_numbers_are_not_recomputed(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = ReferenceNumbers(1, {}, (1, 2))

@@ -17,7 +17,7 @@ Family = Callable[[str], Checkpoint]
 TEXTS = ("we left the ground", "we left", ("we left", "the ground"))
 
 
-def test_a_batch_by_hand(minilm: Checkpoint) -> None:
+def test_batch_equals_hand_computation(minilm: Checkpoint) -> None:
     result = PaddingEffect().of(minilm.traces(["we left", ("hi", "you"), "hi"]))
     frame = result.table()
     assert list(frame) == ["text", "position", "token", "id", "segment", "attention_mask", "padding"]
@@ -42,7 +42,7 @@ def test_a_batch_by_hand(minilm: Checkpoint) -> None:
     assert (result.length, result.padding_token) == (5, "[PAD]")
 
 
-def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -> None:
+def test_differences_equal_raw_model(double_minilm: Checkpoint) -> None:
     traces = double_minilm.traces(list(TEXTS))
     result = PaddingEffect("differences").of(traces)
     model, tokenizer = double_minilm.model, double_minilm.tokenizer
@@ -64,7 +64,7 @@ def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -
 
 
 @pytest.mark.parametrize("name", ["roberta", "modernbert", "mpnet", "deberta-v2", "eurobert"])
-def test_padding_changes_nothing_in_other_families(name: str, family: Family) -> None:
+def test_padding_has_no_effect_in_other_families(name: str, family: Family) -> None:
     checkpoint = family(name)
     assert checkpoint.pads
     result = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))

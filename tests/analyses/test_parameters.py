@@ -31,7 +31,7 @@ def bert_base() -> Inventory:
     return parameters_of_config(BertConfig())
 
 
-def test_bert_bases_published_figures(bert_base: Inventory) -> None:
+def test_bert_base_equals_published_figures(bert_base: Inventory) -> None:
     assert len(bert_base.rows) == 199
     assert bert_base.total == 109_482_240
     assert sum(row.count for row in bert_base.rows if len(row.shape) == 2) == 109_360_128
@@ -40,7 +40,7 @@ def test_bert_bases_published_figures(bert_base: Inventory) -> None:
     assert bert_base.rows[0].count == 23_440_896
 
 
-def test_bert_base_with_a_two_class_head_has_two_more() -> None:
+def test_two_class_head_adds_two_parameter_tensors() -> None:
     result = parameters_of_config(BertConfig(), "BertForSequenceClassification")
     assert len(result.rows) == 201
     head = [row for row in result.rows if row.group == "head"]
@@ -49,10 +49,10 @@ def test_bert_base_with_a_two_class_head_has_two_more() -> None:
         ("classifier.bias", (2,)),
     ]
     assert result.total == 109_482_240 + 2 * 768 + 2
-    assert result.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
+    assert result.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder does not hide a layer"
 
 
-def test_bert_bases_groups(bert_base: Inventory) -> None:
+def test_bert_base_has_expected_groups(bert_base: Inventory) -> None:
     groups: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for row in bert_base.rows:
         groups.setdefault(row.group, []).append((row.name, row.shape))
@@ -68,7 +68,7 @@ def test_bert_bases_groups(bert_base: Inventory) -> None:
     assert groups["pooler"] == [("pooler.dense.weight", (768, 768)), ("pooler.dense.bias", (768,))]
 
 
-def test_a_layer_of_bert_base_by_hand(bert_base: Inventory) -> None:
+def test_bert_base_layer_equals_hand_computation(bert_base: Inventory) -> None:
     first = Inventory(tuple(row for row in bert_base.rows if row.group == "layer 1"))
     assert first.subtotals(lambda row: row.part) == {
         "attention": 3 * (768 * 768 + 768),
@@ -79,7 +79,7 @@ def test_a_layer_of_bert_base_by_hand(bert_base: Inventory) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_familys_sum_is_the_raw_models(name: str) -> None:
+def test_total_of_each_family_equals_raw_model(name: str) -> None:
     config = families.config(name)
     result = parameters_of_config(config)
     raw = AutoModel.from_config(config)
@@ -94,7 +94,7 @@ def test_every_familys_sum_is_the_raw_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_family_has_its_layers_and_no_head(name: str) -> None:
+def test_each_family_has_layers_without_head(name: str) -> None:
     groups = of(name).by_group()
     layers = [group for group in groups if group.startswith("layer")]
     assert layers == (["layers 1 to 3, shared"] if name == "albert" else ["layer 1", "layer 2", "layer 3"])
@@ -103,7 +103,7 @@ def test_every_family_has_its_layers_and_no_head(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_layer_holds_the_tensors_with_its_own_number(name: str) -> None:
+def test_layer_contains_tensors_with_its_number(name: str) -> None:
     for row in of(name).rows:
         numbers = re.findall(r"\blayers?\.(\d+)\.", row.name)
         if numbers and name != "albert":
@@ -112,7 +112,7 @@ def test_each_layer_holds_the_tensors_with_its_own_number(name: str) -> None:
             assert not row.group.startswith("layer "), row.name
 
 
-# What belongs to query, key and value in each family, written down here by reading the models.
+# Query, key and value tensors of each family, listed from the model sources.
 PROJECTIONS = {
     "distilbert": r"\.[qkv]_lin\.",
     "modernbert": r"Wqkv|attn_norm",
@@ -128,15 +128,15 @@ PROJECTIONS = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_query_key_and_value_are_attention_and_nothing_else_is(name: str) -> None:
+def test_attention_group_is_query_key_and_value(name: str) -> None:
     pattern = re.compile(PROJECTIONS.get(name, r"(query|key|value)\."))
     layer = [row for row in of(name).rows if row.group.startswith("layer")]
     expected = [row.name for row in layer if pattern.search(row.name)]
-    assert expected, "the pattern finds something"
+    assert expected, "the pattern matches something"
     assert [row.name for row in layer if row.part == "attention"] == expected
 
 
-# The same for the projection behind the attention, and the norm after it where there is one.
+# The same for the projection after the attention, and the norm after it if there is one.
 OUTPUTS = {
     "distilbert": r"out_lin|sa_layer_norm",
     "albert": r"attention\.(dense|LayerNorm)",
@@ -153,7 +153,7 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_rest_of_a_layer_is_attention_output_or_feed_forward(name: str) -> None:
+def test_other_tensors_of_layer_are_output_or_feed_forward(name: str) -> None:
     pattern = re.compile(OUTPUTS.get(name, r"attention\.output\."))
     rows = [row for row in of(name).rows if row.group.startswith("layer")]
     parts = {row.name: row.part for row in rows}
@@ -164,7 +164,7 @@ def test_the_rest_of_a_layer_is_attention_output_or_feed_forward(name: str) -> N
     assert set(parts.values()) == kinds | ({"bottleneck"} if name == "mobilebert" else set())
 
 
-def test_mobileberts_bottlenecks_stay_together() -> None:
+def test_mobilebert_bottlenecks_are_one_group() -> None:
     for row in of("mobilebert").rows:
         assert (row.part == "bottleneck") == ("bottleneck" in row.name), row.name
 
@@ -186,17 +186,17 @@ def test_mobileberts_bottlenecks_stay_together() -> None:
         ("albert", "pooler.weight", "pooler"),
     ],
 )
-def test_what_stands_outside_the_layers(family: str, name: str, group: str) -> None:
+def test_tensors_outside_layers_are_grouped(family: str, name: str, group: str) -> None:
     assert {row.name: row.group for row in of(family).rows}[name] == group
 
 
-def test_debertas_convolution_belongs_to_its_first_layer() -> None:
+def test_deberta_convolution_belongs_to_first_layer() -> None:
     rows = [row for row in of("deberta-v2", conv_kernel_size=3).rows if row.name.startswith("encoder.conv.")]
     assert len(rows) == 4
     assert {(row.group, row.part) for row in rows} == {("layer 1", "convolution")}
 
 
-def test_xlms_lists_of_parts_are_read_as_layers() -> None:
+def test_xlm_module_lists_are_read_as_layers() -> None:
     settings = {"vocab_size": 50, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 20}
     result = parameters_of_config(transformers.XLMConfig(**settings))
     places = {row.name: (row.group, row.part) for row in result.rows}
@@ -216,12 +216,12 @@ def test_xlms_lists_of_parts_are_read_as_layers() -> None:
         (3, ["layer 1", "layer 2", "layer 3"]),
     ],
 )
-def test_alberts_groups_name_the_layers_that_use_them(groups: int, expected: list[str]) -> None:
+def test_albert_groups_name_their_layers(groups: int, expected: list[str]) -> None:
     result = of("albert", num_hidden_groups=groups)
     assert [group for group in result.by_group() if group.startswith("layer")] == expected
 
 
-def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None:
+def test_tied_weights_are_counted_once_and_named(bert_base: Inventory) -> None:
     result = parameters_of_config(BertConfig(), "BertForMaskedLM")
     raw = transformers.BertForMaskedLM(families.config("bert"))
     tiny = list_parameters(raw)
@@ -238,7 +238,7 @@ def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None
     assert all(row.tied_to is None for row in bert_base.rows)
 
 
-def test_a_config_is_enough_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_is_sufficient_and_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = []
     register = torch.nn.Module.register_parameter
 
@@ -259,34 +259,34 @@ def test_a_config_is_enough_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "name", ["NoSuchModel", "BertTokenizer", "logging", "PreTrainedModel", "RobertaModel"]
 )
-def test_only_model_classes_that_take_the_config_are_made(name: str) -> None:
+def test_only_model_classes_for_config_are_built(name: str) -> None:
     with pytest.raises(ArchitectureError, match=name):
         parameters_of_config(BertConfig(), name)
 
 
-def test_a_config_of_no_encoder_is_a_sentence() -> None:
+def test_config_without_encoder_raises_error() -> None:
     with pytest.raises(ArchitectureError, match="cannot build a model from this config"):
         parameters_of_config(transformers.PretrainedConfig())
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 2), (torch.bfloat16, 2), (torch.float64, 8)])
-def test_bytes_follow_the_type(dtype: torch.dtype, size: int) -> None:
+def test_bytes_follow_dtype(dtype: torch.dtype, size: int) -> None:
     result = list_parameters(AutoModel.from_config(families.config("bert")).to(dtype))
     assert {row.dtype for row in result.rows} == {str(dtype).removeprefix("torch.")}
     assert all(row.bytes == size * row.count for row in result.rows)
 
 
-def test_shares_are_parts_of_the_whole(bert_base: Inventory) -> None:
+def test_shares_are_relative_to_total(bert_base: Inventory) -> None:
     assert bert_base.rows[0].share == 23_440_896 / 109_482_240
 
 
-def test_kind_is_the_owning_modules_class() -> None:
+def test_module_type_is_class_of_owner() -> None:
     kinds = {row.name: row.kind for row in of("eurobert").rows}
     assert kinds["norm.weight"] == "EuroBertRMSNorm"
     assert kinds["layers.0.self_attn.q_proj.weight"] == "Linear"
 
 
-def test_an_opened_checkpoint_lists_what_its_description_counts(
+def test_checkpoint_total_equals_its_description(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
     result = Parameters().of(minilm).inventory
@@ -306,7 +306,7 @@ def test_parts_add_up_to_their_groups(bert_base: Inventory) -> None:
 ALL = ["name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to"]
 
 
-def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
+def test_table_of_checkpoint_has_provenance(minilm: Checkpoint) -> None:
     result = Parameters().of(minilm)
     frame = result.table()
     assert list(frame) == ALL
@@ -324,7 +324,7 @@ def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
         Parameters("some")
 
 
-def test_the_table_of_a_config_says_nothing_of_any_weights() -> None:
+def test_table_of_config_has_no_weights_digest() -> None:
     result = of("mpnet")
     frame = result.frame()
     assert frame.attrs == {}

@@ -1,4 +1,4 @@
-"""Patching against raw models whose modules are made to return something else, and what must always hold."""
+"""Patching against raw models with hooked modules, and invariants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_probe.analyses.attribution.activation_patching import counterparts
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from tests.helpers.exactness import EXACT, assert_alike, assert_exact
+from tests.helpers.exactness import EXACT, assert_exact, assert_repeatable
 from tests.helpers.families import FAMILIES, representative
 
 A = "The lawyer read it because she was late."
@@ -30,7 +30,7 @@ BOATS, BRIDGES = "A small boat crosses the river.", "A small bridge crosses the 
 
 
 class Raw:
-    """all-MiniLM-L6-v2 by transformers alone, in float64: its sentence vector, with modules tampered with."""
+    """all-MiniLM-L6-v2 in plain transformers, in float64: its sentence vector, with hooked modules."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.tokenizer = checkpoint.tokenizer
@@ -48,13 +48,15 @@ class Raw:
                 hook.remove()
 
     def seen(self, module: torch.nn.Module, text: str) -> torch.Tensor:
-        """What a module is given for a text, [token, hidden]."""
-        kept: list[torch.Tensor] = []
-        self.vector(text, [module.register_forward_pre_hook(lambda _, args: kept.append(args[0][0].clone()))])
-        return kept[0]
+        """Return the input of a module for a text, [token, hidden]."""
+        outputs: list[torch.Tensor] = []
+        self.vector(
+            text, [module.register_forward_pre_hook(lambda _, args: outputs.append(args[0][0].clone()))]
+        )
+        return outputs[0]
 
     def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
-        """B's vector where a module is given A's numbers at some tokens and dimensions."""
+        """Return B's vector if a module receives A's numbers at some tokens and dimensions."""
         theirs = self.seen(module, A)
 
         def put(_: torch.nn.Module, args: Any) -> Any:
@@ -80,7 +82,7 @@ def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None
         dense = layers[layer].attention.output.dense
         answer = float(full @ raw.patched(dense, each, slice(32 * head, 32 * head + 32)))
         assert_exact(heads.recovered[layer, head], (answer - nothing) / (1 - nothing))
-    assert abs(tokens.recovered[0, 2]) > 0.1, "something must come back"
+    assert abs(tokens.recovered[0, 2]) > 0.1, "some effect must be recovered"
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
@@ -94,11 +96,11 @@ def test_patching_everything_restores_a_in_every_family(
     assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
     assert heads.answers.shape == (a.layers, a.heads)
     assert np.abs(heads.answers - heads.nothing).max() > 1e-6
-    assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what passes by the heads is still B's"
+    assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what bypasses the heads is still B's"
 
 
-def test_patching_a_text_into_itself_changes_nothing(double_minilm: Checkpoint) -> None:
-    """What both texts share before any layer is the same, so putting it there leaves B as it was."""
+def test_patching_text_into_itself_has_no_effect(double_minilm: Checkpoint) -> None:
+    """Shared tokens have equal input vectors in both texts, so patching them leaves B unchanged."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     result = ActivationPatching().of(a, b)
     same = [
@@ -124,7 +126,7 @@ def _tell(reports: list[tuple[int, ...]], *now: int) -> None:
     reports.append(now)
 
 
-def test_batch_size_does_not_matter_and_progress_is_reported(
+def test_result_does_not_depend_on_batch_size(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")
@@ -161,7 +163,7 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
         ActivationPatching().of(checkpoint.trace(BOATS), checkpoint.trace(BRIDGES))
         for checkpoint in (minilm, double_minilm)
     )
-    assert_alike(single.answers, double.answers)
+    assert_repeatable(single.answers, double.answers)
 
 
 def test_unsupported_texts_and_models_raise_errors(
@@ -242,7 +244,7 @@ def test_pair_tasks_are_restored(task: str, double_trained_on: Callable[[str, st
     assert_exact(
         tokens.answers[layer, place], number(_put(checkpoint, task, inputs, a, b, place, slice(None)))
     )
-    assert abs(tokens.recovered[layer, place]) > 1e-3, "something must come back"
+    assert abs(tokens.recovered[layer, place]) > 1e-3, "some effect must be recovered"
 
 
 def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> None:
@@ -253,7 +255,7 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
             with pytest.raises(TextError, match="Give a pair for each of the two texts"):
                 ActivationPatching(task=task).of(a, b)
         assert ActivationPatching().of(alone, checkpoint.trace("The wide river")).number == "", (
-            "the cosine, as before"
+            "the cosine, as above"
         )
     answers = trained_on("bert", "question-answering")
     a, b = answers.trace("Where?", "The wide river"), answers.trace("Where?", "A boat at night and more")
@@ -264,13 +266,13 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
 def _by_hand(
     checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, result: Any
 ) -> np.float64:
-    """How much of A's answer comes back by one head, by the raw model."""
+    """Return the share of A's answer that one head recovers, from the raw model."""
     answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
     return np.float64((answer - result.nothing) / (result.goal - result.nothing))
 
 
 def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
-    """What the whole model itself answers for B with one head's output from A's pass."""
+    """Return the complete model's answer for B with one head's output from A's pass."""
     dense = checkpoint.model.encoder.layer[layer].attention.output.dense
     size = dense.in_features // a.heads
     return _put(checkpoint, task, dense, a, b, slice(None), slice(head * size, (head + 1) * size))
@@ -279,7 +281,7 @@ def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, 
 def _put(
     checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
 ) -> np.ndarray:
-    """What the whole model itself answers for B, with a part of what a module is given from A's pass."""
+    """Return the complete model's answer for B with a part of a module's input from A's pass."""
     output = checkpoint.outputs[task]
     retained: list[torch.Tensor] = []
 

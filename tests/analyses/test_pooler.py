@@ -34,7 +34,7 @@ WITH_POOLER = [
 
 
 @pytest.mark.parametrize("name", prove_unless({*families.REPRESENTATIVE, "mobilebert"}, WITH_POOLER))
-def test_the_pooler_replay_is_the_raw_models_output(
+def test_replay_equals_pooler_of_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
     trace = double_family(name).trace(TEXT, PAIR)
@@ -45,11 +45,11 @@ def test_the_pooler_replay_is_the_raw_models_output(
     assert replay.difference == np.abs(replay.replay - replay.model_output).max() <= EXACT
     assert np.array_equal(replay.cls, trace.vectors(-1)[0])
     assert_exact(np.tanh(replay.linear), replay.replay)
-    assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer does something"
+    assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer has an effect"
 
 
 @pytest.mark.parametrize("name", families.representative(WITH_POOLER))
-def test_the_pooler_replay_is_as_good_as_the_raw_model(
+def test_replay_in_float32_is_as_accurate_as_raw_model(
     name: str, family: Checkpoints, family_folder: Folders
 ) -> None:
     trace = family(name).trace(TEXT, PAIR)
@@ -86,7 +86,7 @@ def test_pooler_with_another_activation_raises(family: Checkpoints) -> None:
         Pooler().of(other.trace(TEXT))
 
 
-def test_numbers_that_no_model_made_have_no_pooler_to_replay(minilm: Checkpoint) -> None:
+def test_external_trace_has_no_pooler(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
         Pooler().of(replace(minilm.trace("we"), made_by=None))
 
@@ -99,7 +99,7 @@ def nudged(trace: Trace, amount: float) -> Trace:
     return replace(trace, made_by=replace(trace.checkpoint, model=model))
 
 
-def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family: Checkpoints) -> None:
+def test_difference_grows_with_error(double_family: Checkpoints) -> None:
     trace = double_family("bert").trace(TEXT)
     exact = Pooler().of(trace).difference
     small, larger = (Pooler().of(nudged(trace, amount)).difference for amount in (3e-6, 9e-6))
@@ -113,11 +113,11 @@ def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family:
         Pooler().of(nudged(trace, 0.5))
 
 
-def test_minilm_is_reproduced_within_rounding(double_minilm: Checkpoint) -> None:
+def test_minilm_replay_is_within_rounding(double_minilm: Checkpoint) -> None:
     assert Pooler().of(double_minilm.trace("I am Sinan", "And you?")).difference <= EXACT
 
 
-def test_the_poolers_steps(minilm: Checkpoint) -> None:
+def test_pooler_has_expected_steps(minilm: Checkpoint) -> None:
     trace = minilm.trace("Sinan loves, loves it", "Do you?")
     replay = Pooler().of(trace)
     frame = replay.table()

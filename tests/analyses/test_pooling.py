@@ -22,7 +22,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.ui.examples import SENTENCES
 from tests.helpers import families
-from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 from tests.helpers.teaching import texts as labelled
@@ -71,7 +71,7 @@ def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_model_s_own_pooling_is_sentence_transformers_encode(
+def test_own_pooling_equals_sentence_transformers(
     dtype: str,
     minilm: Checkpoint,
     double_minilm: Checkpoint,
@@ -85,8 +85,8 @@ def test_the_model_s_own_pooling_is_sentence_transformers_encode(
         assert_exact(result.cosines, doubles @ doubles.T)
     else:
         expected = transformer(minilm.folder).encode(MIXED)
-        as_raw(expected, doubles).check(result.vectors)
-        as_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
+        expect_raw(expected, doubles).check(result.vectors)
+        expect_raw(expected @ expected.T, doubles @ doubles.T).check(result.cosines)
     assert result.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
     assert result.tokens[-3:] == (256, 256, 256)
     assert result.dropped[-3:] == (0, 1, 346)
@@ -156,7 +156,7 @@ VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
         product(["bert", "roberta"], VARIANTS),
     ),
 )
-def test_other_poolings_that_checkpoints_ship(
+def test_other_shipped_poolings_equal_sentence_transformers(
     name: str,
     kind: str,
     family_folder: Callable[[str], Path],
@@ -172,7 +172,7 @@ def test_other_poolings_that_checkpoints_ship(
     assert exact.vectors.shape == doubles.shape
     assert_exact(exact.vectors, doubles)
     result = Sentences("model").of(bert_probe.load(folder), texts)
-    as_raw(transformer(folder).encode(texts), doubles).check(result.vectors)
+    expect_raw(transformer(folder).encode(texts), doubles).check(result.vectors)
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,7 @@ def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], P
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_each_pooling_is_that_of_raw_transformers(
-    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
-) -> None:
+def test_poolings_equal_raw_model(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     formulas: dict[str, Callable[[Any], Any]] = {
         "mean": lambda output: output.last_hidden_state[0].double().mean(dim=0),
@@ -258,9 +256,7 @@ def test_each_pooling_is_that_of_raw_transformers(
             raw.expect(encoding, formula).check(result[name][row], f"{name} of {text[:20]}")
 
 
-def test_poolings_that_a_checkpoint_does_not_have(
-    minilm: Checkpoint, family: Callable[[str], Checkpoint]
-) -> None:
+def test_missing_pooling_raises_error(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     assert available_poolings(minilm) == ("model", "mean", "cls", "pooler", "max")
     assert set(available_poolings(minilm)) == set(POOLINGS)
     plain = family("distilbert")

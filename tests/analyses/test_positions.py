@@ -23,7 +23,7 @@ LEARNED = ("cosines", "distance", "spectrum", "table")
 # ---------------------------------------------------------------- by hand
 
 
-def test_sinusoids_by_hand() -> None:
+def test_sinusoids_equal_hand_computation() -> None:
     small = 1 / 10_000 ** (2 / 4)
     expected = [
         [0, 1, 0, 1],
@@ -34,7 +34,7 @@ def test_sinusoids_by_hand() -> None:
     assert sinusoids(2, 3).shape == (2, 3)
 
 
-def test_a_spectrum_by_hand() -> None:
+def test_spectrum_equals_hand_computation() -> None:
     square = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
     assert_exact(spectrum(square + 7), np.array([0.5, 0.5]))
     line = np.arange(5)[:, None] * np.array([1.0, 2, 3])
@@ -51,12 +51,12 @@ def test_a_spectrum_by_hand() -> None:
     ]
 
 
-def test_the_mean_by_distance_by_hand() -> None:
+def test_mean_by_distance_equals_hand_computation() -> None:
     square = np.array([[1.0, 0.5, 0.2], [0.5, 1, 0.1], [0.2, 0.1, 1]])
     assert_exact(diagonal_means(square), np.array([1, 0.3, 0.2]))
 
 
-def test_the_cosine_of_sinusoids_is_a_mean_of_cosines_of_the_distance() -> None:
+def test_cosine_of_sinusoids_is_mean_cosine_of_distance() -> None:
     table, frequencies = sinusoids(9, 6), 1 / 10_000 ** (np.arange(3) * 2 / 6)
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     apart = np.arange(9)
@@ -70,13 +70,13 @@ def test_the_cosine_of_sinusoids_is_a_mean_of_cosines_of_the_distance() -> None:
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "distilbert", "electra", "albert", "mpnet", "xlm-roberta"]
 )
-def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: Family) -> None:
+def test_learned_positions_equal_rows_added_by_model(name: str, family: Family) -> None:
     checkpoint = family(name)
     result = Positions().of(checkpoint)
     assert result.available[:4] == LEARNED
     rows: list[torch.Tensor] = []
     module = checkpoint.model.embeddings.position_embeddings
-    hook = module.register_forward_hook(lambda _module, _given, output: rows.append(output.detach()))
+    hook = module.register_forward_hook(lambda _module, _args, output: rows.append(output.detach()))
     encoding = checkpoint.encode("A small boat crosses the wide river at night.")
     try:
         checkpoint.trace_encodings([encoding])
@@ -88,7 +88,7 @@ def test_learned_positions_are_the_rows_that_the_model_adds(name: str, family: F
     assert result.sinusoids.shape == table.vectors.shape
 
 
-def test_measures_of_the_built_in_model(minilm: Checkpoint) -> None:
+def test_tables_of_built_in_model_equal_numpy(minilm: Checkpoint) -> None:
     result = Positions().of(minilm)
     assert result.question.show == "cosines"
     table = minilm.model.embeddings.position_embeddings.weight.detach().double()
@@ -108,7 +108,7 @@ def test_measures_of_the_built_in_model(minilm: Checkpoint) -> None:
         result.showing(show="bias")
 
 
-def test_a_table_that_holds_the_sinusoids_says_so(family: Family) -> None:
+def test_sinusoidal_table_is_detected(family: Family) -> None:
     model = family("bert").model
     with torch.no_grad():
         indices = model.embeddings.position_embeddings.weight.clone()
@@ -123,7 +123,7 @@ def test_a_table_that_holds_the_sinusoids_says_so(family: Family) -> None:
 
 
 @pytest.mark.parametrize("name", ["nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert"])
-def test_rotary_frequencies_are_those_that_the_model_turns_by(name: str, family: Family) -> None:
+def test_rotary_frequencies_equal_those_of_model(name: str, family: Family) -> None:
     checkpoint = family(name)
     result = Positions().of(checkpoint)
     assert result.question.show == "frequencies"
@@ -142,14 +142,14 @@ def test_rotary_frequencies_are_those_that_the_model_turns_by(name: str, family:
     assert len(result.table()) == sum(len(item.frequencies) for item in result.rotary)
 
 
-def test_local_and_global_layers_turn_by_frequencies_of_their_own(family: Family) -> None:
+def test_local_and_global_layers_have_separate_frequencies(family: Family) -> None:
     full, sliding = Positions().of(family("modernbert")).rotary
     assert (full.name, full.layers) == ("full attention", (0,))
     assert (sliding.name, sliding.layers) == ("sliding attention", (1, 2))
     assert full.wavelengths[-1] > sliding.wavelengths[-1]
 
 
-def test_a_bias_by_distance_is_the_one_that_the_model_adds(family: Family) -> None:
+def test_relative_bias_equals_that_of_model(family: Family) -> None:
     checkpoint = family("mpnet")
     result = Positions("bias").of(checkpoint)
     length = 90
@@ -162,7 +162,7 @@ def test_a_bias_by_distance_is_the_one_that_the_model_adds(family: Family) -> No
     assert list(result.table())[:3] == ["distance", "head_1", "head_2"]
 
 
-def test_vectors_of_distances_are_the_rows_that_the_model_reads(family: Family) -> None:
+def test_relative_vectors_equal_rows_read_by_model(family: Family) -> None:
     checkpoint = family("deberta-v2")
     result = Positions().of(checkpoint)
     assert result.available == ("relative",)

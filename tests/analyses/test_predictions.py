@@ -1,4 +1,4 @@
-"""Answers of trained heads against transformers' pipelines, by hand, and against what could go wrong."""
+"""Predictions of trained heads against transformers' pipelines, by hand, and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import trained
-from tests.helpers.exactness import ULP, as_raw, assert_exact
+from tests.helpers.exactness import ULP, assert_exact, expect_raw
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
 from tests.helpers.folders import change_config
 
@@ -43,20 +43,20 @@ AWKWARD = SENTENCES[-1] + " " + TEXT
 
 @cache
 def pipeline(task: str, folder: Path, dtype: str = "float64") -> Any:
-    """transformers' own answer."""
+    """Return the answer of transformers' pipeline."""
     created = transformers.pipeline(task, model=str(folder), dtype=getattr(torch, dtype), device="cpu")
     if dtype == "float64":
         keep_float64(created.model)
     return created
 
 
-def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
-    """Fail unless float32 scores are as near to the pipeline's as that is to itself in float64."""
+def assert_close_to_pipeline(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> None:
+    """Assert that float32 scores are as close to the pipeline's as those are to float64."""
     single, double = (np.array(scores(pipeline(task, folder, dtype))) for dtype in ("float32", "float64"))
-    as_raw(single, double).check(ours)
+    expect_raw(single, double).check(ours)
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("fill-mask")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("fill-mask")))
 def test_fill_mask_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
@@ -76,7 +76,7 @@ def test_fill_mask_equals_the_pipeline(
     assert_exact(few["probability"], [item["score"] for item in expected])
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("text-classification")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("text-classification")))
 def test_text_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
@@ -85,11 +85,11 @@ def test_text_classification_equals_the_pipeline(
     inputs = {"text": TEXT, "text_pair": PAIR}
     expected = pipeline(task, trained_folder(name, task))(inputs, top_k=None)
     assert table["label"].tolist() == [item["label"] for item in expected]
-    # It rounds what the model gives to float32, whatever it is.
+    # The pipeline rounds all results to float32.
     np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("token-classification")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 def test_token_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -116,7 +116,7 @@ def test_float32_is_as_accurate_as_the_pipeline(trained_on: Trained, trained_fol
     task = "text-classification"
     folder = trained_folder("bert", task)
     table = ClassifyText().of(trained_on("bert", task).trace(TEXT)).table()
-    near(
+    assert_close_to_pipeline(
         table["probability"],
         task,
         folder,
@@ -131,7 +131,7 @@ def test_fill_mask_of_bert_equals_the_pipeline() -> None:
     expected = pipeline("fill-mask", folder, "float32")(text, top_k=10)
     assert table["id"].tolist() == [item["token"] for item in expected]
     assert table["rank"].tolist() == list(range(1, 11))
-    near(
+    assert_close_to_pipeline(
         table["probability"],
         "fill-mask",
         folder,
@@ -142,7 +142,7 @@ def test_fill_mask_of_bert_equals_the_pipeline() -> None:
 def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     result = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
-    assert result.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
+    assert result.metadata["masked_text"] == "The [MASK] river", "one mask replaces the word"
     question = FillMask(top=3).of(checkpoint.trace("The [MASK] river", PAIR))
     np.testing.assert_array_equal(result.table(), question.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
@@ -151,7 +151,7 @@ def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 
 
-def test_notes_on_split_targets_and_several_masks(trained_on: Trained) -> None:
+def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     result = FillMask(targets=["unknown", "river"]).of(checkpoint.trace("The [MASK] and [MASK]"))
     assert result.notes == (
@@ -188,10 +188,10 @@ def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
             FillMask().of(trace)
     finally:
         checkpoint.tokenizer.mask_token = mask
-    assert len(FillMask().of(trace).table()) == 5, "a text of nothing but a mask has an answer"
+    assert len(FillMask().of(trace).table()) == 5, "a text that consists of a mask has predictions"
 
 
-def test_probabilities_by_hand() -> None:
+def test_probabilities_equal_hand_computation() -> None:
     np.testing.assert_allclose(softmax(np.log([[1.0, 2.0, 5.0]])), [[0.125, 0.25, 0.625]], rtol=1e-15)
     np.testing.assert_allclose(softmax(np.array([1e4, 0.0])), [1, 0])
     np.testing.assert_allclose(sigmoid(np.array([0, np.log(3), -1e4, 1e4])), [0.5, 0.75, 0, 1], rtol=1e-15)
@@ -211,14 +211,14 @@ def test_multilabel_and_regression_equal_the_pipeline(
     expected = pipeline("text-classification", tmp_path, "float32")(TEXT, top_k=None)
     assert table["label"].tolist() == [item["label"] for item in expected]
     score = "logit" if problem == "regression" else "probability"
-    near(
+    assert_close_to_pipeline(
         table[score],
         "text-classification",
         tmp_path,
         lambda hf_pipeline: [item["score"] for item in hf_pipeline(TEXT, top_k=None)],
     )
     assert table["probability"].isna().all() == (problem == "regression")
-    assert "&lt;b&gt;" in result._repr_html_(), "a label is text and no markup"
+    assert "&lt;b&gt;" in result._repr_html_(), "a label is text and not markup"
 
 
 def test_ten_thousand_labels_are_supported(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ def test_pairs_are_rejected_and_truncated_text_keeps_offsets(trained_on: Trained
     assert list(zip(cut["start"], cut["end"], strict=True)) == full[1 : len(cut) + 1]
 
 
-def whole(name: str, task: str, folder: Folders) -> Any:
-    """transformers' own model in float64, with eager attention."""
+def complete_model(name: str, task: str, folder: Folders) -> Any:
+    """Return transformers' own model in float64, with eager attention."""
     created = trained.model_class(name, task)
     model = created.from_pretrained(
         folder(name, task), attn_implementation="eager", dtype=torch.float64
@@ -249,10 +249,10 @@ def whole(name: str, task: str, folder: Folders) -> Any:
     return model
 
 
-def by_the_book(
+def all_spans(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
-    """All spans, best first, by the definition."""
+    """Return all spans, best first, by the definition."""
     starts, ends = (np.exp(part[places]) / np.exp(part[places]).sum() for part in (start, end))
     spans = [
         (i, j, starts[i] * ends[j])
@@ -262,17 +262,17 @@ def by_the_book(
     return sorted(spans, key=lambda item: -item[2])
 
 
-@pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
+@pytest.mark.parametrize("name", representative(trained.families_with_head("question-answering")))
 def test_answers_are_the_best_spans_of_raw_logits(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, "question-answering").trace(PAIR, TEXT)
-    model = whole(name, "question-answering", trained_folder)
+    model = complete_model(name, "question-answering", trained_folder)
     with torch.inference_mode():
         inputs = model(**{key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()})
     start, end = inputs.start_logits[0].numpy(), inputs.end_logits[0].numpy()
     places = [token.position for token in trace.tokens if token.segment == 1 and not token.special]
-    best = by_the_book(start, end, places, longest=4)[0]
+    best = all_spans(start, end, places, longest=4)[0]
     result = FindAnswer(longest=4, top=100).of(trace)
     first = result.answers[0]
     tokens = [trace.tokens[places[index]] for index in best[:2]]
@@ -282,7 +282,7 @@ def test_answers_are_the_best_spans_of_raw_logits(
     covered = [False] * len(TEXT)
     for item in result.answers:
         assert item.start is not None
-        assert not any(covered[item.start : item.end]), "none overlaps another"
+        assert not any(covered[item.start : item.end]), "spans do not overlap"
         covered[item.start : item.end] = [True] * (int(item.end or 0) - item.start)
     chances = [answer.probability for answer in result.answers]
     assert chances == sorted(chances, reverse=True)
@@ -319,7 +319,7 @@ def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
     assert all(len(window) <= 160 for window in windows)
-    # One window by itself gives the numbers that it has among the others.
+    # A single window gives the same numbers as among others.
     best = result.answers[0]
     alone = [
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
@@ -341,12 +341,12 @@ def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> N
         FindAnswer().of(checkpoint.trace(long, long, truncate=True))
 
 
-@pytest.mark.parametrize("name", trained.with_heads("next-sentence-prediction"))
+@pytest.mark.parametrize("name", trained.families_with_head("next-sentence-prediction"))
 def test_next_sentence_equals_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     checkpoint = double_trained_on(name, "next-sentence-prediction")
-    model = whole(name, "next-sentence-prediction", trained_folder)
+    model = complete_model(name, "next-sentence-prediction", trained_folder)
     for texts in ((TEXT, PAIR), (PAIR, TEXT)):
         result = NextSentence().of(checkpoint.trace(*texts))
         inputs = checkpoint.tokenizer(*texts, return_tensors="pt")

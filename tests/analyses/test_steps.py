@@ -30,7 +30,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStepsResult:
-    """One query [1, 2] over three keys, scaling ½, in float64."""
+    """Return steps of one query [1, 2] over three keys, scaling ½, in float64."""
     three = np.zeros((1, 3, 2))
     trace = two_token_trace(
         encoding=numbered_tokens(3),
@@ -55,7 +55,7 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
     return AttentionStepsResult(**settings | changes)
 
 
-def test_every_step_by_hand() -> None:
+def test_steps_equal_hand_computation() -> None:
     # The third key is masked, and the second has a bias of ln 3, so the weights are 1 : 3 : 0.
     steps = made([0, math.log(3), -np.inf], model_output=[1, 6.5])
     np.testing.assert_array_equal(steps.products, [[2, 0], [0, 2], [4, 8]])
@@ -78,7 +78,7 @@ def test_every_step_by_hand() -> None:
     assert not made([0, 0, -np.inf]).biased
 
 
-def test_the_summands_of_the_output_by_hand() -> None:
+def test_summands_of_output_equal_hand_computation() -> None:
     steps = made([0, math.log(3), -np.inf])
     positions, summands = steps.summands(1)
     assert positions == (1,)
@@ -101,10 +101,8 @@ numbers = st.floats(-30, 30)
 
 
 @given(arrays(np.float64, (3, 2), elements=numbers), st.lists(st.booleans(), min_size=2, max_size=2))
-def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
-    keys: np.ndarray, seen: list[bool]
-) -> None:
-    steps = made(np.where([True, *seen], 0, -np.inf), keys=keys)
+def test_weights_and_summands_add_up_and_masked_keys_are_zero(keys: np.ndarray, attended: list[bool]) -> None:
+    steps = made(np.where([True, *attended], 0, -np.inf), keys=keys)
     assert steps.weights.sum() == pytest.approx(1, abs=EXACT)
     assert (steps.weights[steps.masked] == 0).all()
     assert (steps.exponentials <= 1).all()
@@ -124,7 +122,7 @@ def test_trace_without_model_raises() -> None:
 
 
 class Biased(torch.nn.Module):
-    """A layer with one head and a bias by relative position, as in T5."""
+    """A layer with one head and a relative position bias, as in T5."""
 
     config = SimpleNamespace()
 
@@ -142,7 +140,7 @@ class Biased(torch.nn.Module):
         return SimpleNamespace(hidden_states=(x[:, 0], mixed[:, :, 0]), last_hidden_state=mixed[:, :, 0])
 
 
-def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -> None:
+def test_relative_position_bias_is_replayed(minilm: Checkpoint) -> None:
     trace = replace(minilm, model=Biased()).trace(TEXT)
     steps = AttentionSteps(0, 0, 4).of(trace)
     places = np.abs(np.arange(len(trace.tokens)) - 4).astype(np.float32)
@@ -165,7 +163,7 @@ def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -
         (np.array([[[0, 1], [2, 3]]], np.float32), [2, 3]),
     ],
 )
-def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: list[float]) -> None:
+def test_masks_of_all_shapes_are_read(minilm: Checkpoint, mask: Any, expected: list[float]) -> None:
     trace = two_token_trace(mask, made_by=minilm)
     outputs = HeadOutputs(trace.provenance, (np.zeros((1, 2, 2), np.float32),))
     steps = AttentionSteps(0, 0, 1).of(trace, outputs)
@@ -199,7 +197,7 @@ def test_another_key_changes_only_the_table(minilm: Checkpoint) -> None:
             steps.showing(key=key)
 
 
-def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint) -> None:
+def test_batched_trace_is_checked_with_separate_pass(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["we left the ground", LONG])
     steps = AttentionSteps(-1, -1, -1).of(short)
     assert (steps.question.layer, steps.question.head, steps.query) == (5, 11, 5)
@@ -230,7 +228,7 @@ def test_outputs_of_another_text_or_model_raise(minilm: Checkpoint, family: Chec
     with pytest.raises(SelectionError, match="are of another text or model"):
         AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
     steps = AttentionSteps(0, 0, 0).of(a)
-    # Outputs carry their provenance, so there is no argument for a text or model that could be mixed up.
+    # Outputs carry their provenance, so a text or a model need not be passed again and cannot be mixed up.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
         steps.table(b)  # type: ignore[call-arg]
@@ -258,7 +256,7 @@ def test_outputs_are_read_only(minilm: Checkpoint) -> None:
         outputs.layers[0][0] = 0
 
 
-def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints) -> None:
+def test_table_has_row_per_key_in_all_formats(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
     steps = AttentionSteps(1, 2, 20).of(trace)
     frame = steps.table()

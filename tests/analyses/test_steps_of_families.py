@@ -12,7 +12,7 @@ import pytest
 from bert_probe import AttentionSteps, Checkpoint
 from bert_probe.analyses.attention.head_outputs import head_outputs
 from bert_probe.errors import UnavailableError
-from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
 from tests.helpers.raw import Raw
 
@@ -31,7 +31,7 @@ def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_the_steps_are_those_of_the_raw_model(
+def test_steps_equal_raw_model(
     name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
 ) -> None:
     trace = double_family(name).trace(LONG, PAIR, truncate=True)
@@ -65,7 +65,7 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
     weights = raw.numbers(trace.encoding)
     assert trace.values is not None
     for layer, (single, double) in enumerate(layers):
-        expected = as_raw(single, double)
+        expected = expect_raw(single, double)
         observed = outputs.layers[layer]
         expected.check(observed.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
         replay = trace.attention(layer) @ trace.values[layer]
@@ -92,7 +92,7 @@ def test_architecture_without_q_k_v_raises(name: str, family: Checkpoints) -> No
             ask(trace)
 
 
-def test_config_flags_of_each_architecture(family: Checkpoints) -> None:
+def test_architectures_have_expected_flags(family: Checkpoints) -> None:
     rotary = set()
     for name in SHOWN:
         trace = family(name).trace(TEXT)

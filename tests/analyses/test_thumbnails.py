@@ -30,7 +30,7 @@ def by_loop(weights: np.ndarray, block: int) -> np.ndarray:
     )
 
 
-def test_blocks_by_hand() -> None:
+def test_blocks_equal_hand_computation() -> None:
     weights = np.array([[[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.0, 0.9, 0.4]]], dtype=np.float32)
     np.testing.assert_array_equal(largest_in_blocks(weights, 2)[0], np.float32([[0.6, 0.7], [0.9, 0.4]]))
     np.testing.assert_array_equal(largest_in_blocks(weights, 3)[0], np.float32([[0.9]]))

@@ -11,7 +11,7 @@ from tests.helpers.traces import two_token_trace
 TEXT, PAIR = "Sinan loves, loves it", "Do you?"
 
 
-def test_tokens_by_hand(minilm: Checkpoint) -> None:
+def test_token_table_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Tokens().of(minilm.trace(TEXT, PAIR))
     frame = result.table()
     description = frame.attrs["provenance"]
@@ -23,7 +23,7 @@ def test_tokens_by_hand(minilm: Checkpoint) -> None:
         description["libraries"]
     )
     assert list(frame) == ["position", "token", "id", "segment", "word", "start", "end", "special"]
-    assert all(type(name) is str for name in frame["token"]), "not a Token, which has more"
+    assert all(type(name) is str for name in frame["token"]), "not a Token, which has more fields"
     assert frame.values.tolist() == [
         [0, "[CLS]", 101, 0, pd.NA, pd.NA, pd.NA, True],
         [1, "sin", 8254, 0, 0, 0, 3, False],
@@ -40,7 +40,7 @@ def test_tokens_by_hand(minilm: Checkpoint) -> None:
     ]
 
 
-def test_what_is_counted_by_hand(minilm: Checkpoint) -> None:
+def test_token_counts_equal_hand_computation(minilm: Checkpoint) -> None:
     result = Tokens().of(minilm.trace(TEXT, PAIR))
     assert [word.text for word in result.words] == ["Sinan", "loves", ",", "loves", "it", "Do", "you", "?"]
     assert [(word.text, word.positions) for word in result.split_words] == [("Sinan", (1, 2))]

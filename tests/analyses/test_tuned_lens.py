@@ -1,4 +1,4 @@
-"""The tuned lens: training against plain torch, maps that are known, its files, and what is refused."""
+"""The tuned lens: training against plain torch, recovery of known maps, its files, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Called for each part of the work."""
+    """Accept progress and ignore it."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:
@@ -83,7 +83,7 @@ def test_states_at_masks_equal_raw_model(name: str, double_trained_on: Trained) 
 
 
 def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adam on the divergence as torch computes and differentiates it, by the whole model's own head."""
+    """Uses torch's Adam and KL divergence, with the complete model's head."""
     monkeypatch.setattr(lens_training, "BATCH_SIZE", 10_000)
     checkpoint = double_trained_on("bert", "fill-mask")
     result, steps = at_masks(checkpoint), 3
@@ -111,7 +111,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
     full = states + scale * (x @ parts[0].T + parts[1]).detach()
     first = states + F.linear(states, torch.from_numpy(weights[layer]), torch.from_numpy(biases[layer]))
     assert_exact(first.numpy(), full.numpy())
-    assert (first - states).abs().max() > 1e-3, "it moved"
+    assert (first - states).abs().max() > 1e-3, "the map has changed"
     plain, tuned = measure_losses(head, result, weights, biases, nothing)
     assert_exact(tuned[layer], loss().item() / np.log(2))
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_training_equals_plain_torch(double_trained_on: Trained, monkeypatch: py
 
 
 def test_known_linear_map_is_recovered(double_trained_on: Trained) -> None:
-    """The last layer's vectors are an affine map of the first one's, and the lens comes near to it."""
+    """The last layer's vectors are an affine map of the first one's, which the lens approximates."""
     checkpoint = double_trained_on("bert", "fill-mask")
     size, random = checkpoint.description.hidden_size, np.random.default_rng(0)
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
@@ -198,17 +198,20 @@ def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained)
 def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
-    def said(plain: list[float], tuned: list[float]) -> str:
+    def message_of(plain: list[float], tuned: list[float]) -> str:
         created = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
         return created.verdict.removeprefix("On 7 held-out masked words, it is ")
 
-    assert said([2, 2, 2], [1, 1, 1]) == "closer to the model's prediction than the logit lens at all layers."
-    assert said([2, 2, 2], [2, 1, 1]).endswith(
+    assert (
+        message_of([2, 2, 2], [1, 1, 1])
+        == "closer to the model's prediction than the logit lens at all layers."
+    )
+    assert message_of([2, 2, 2], [2, 1, 1]).endswith(
         "not closer to the model's prediction than the logit lens at layer 0."
     )
-    assert said([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
+    assert message_of([2, 2, 2], [3, 1, np.nan]).endswith("at layers 0, 2.")
 
 
 def test_saved_lens_round_trips_with_provenance(trained_on: Trained, tmp_path: Path) -> None:
@@ -252,7 +255,7 @@ def test_folder_of_saved_lenses(
     os.utime(folder / "tuned-lens-0.safetensors", (2_100_000_000, 2_100_000_000))
     result = newest_lens(bert_probe.load(folder))
     assert result is not None
-    assert result[0] == first, "the newest that can be opened, and the model opens beside them"
+    assert result[0] == first, "the newest readable lens is first"
 
 
 def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_path: Path) -> None:
@@ -260,13 +263,13 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
     lens = TuneLens(steps=1).of(checkpoint, LINES)
     file = lens.save(tmp_path / "lens.safetensors")[0]
 
-    def refused(path: Path, whom: Checkpoint = checkpoint) -> str:
-        trace = whom.trace(f"a {whom.tokenizer.mask_token}")
+    def refused(path: Path, checkpoint: Checkpoint = checkpoint) -> str:
+        trace = checkpoint.trace(f"a {checkpoint.tokenizer.mask_token}")
         with pytest.raises(WeightsError) as caught:
             Lens(tuned=str(path)).of(trace)
         return str(caught.value)
 
-    def written(change: Callable[[Any], Any] = str, **arrays: np.ndarray) -> Path:
+    def save_lens(change: Callable[[Any], Any] = str, **arrays: np.ndarray) -> Path:
         record = json.loads(json.dumps(lens.provenance))
         change(record)
         path = tmp_path / "changed.safetensors"
@@ -288,10 +291,10 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
     for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):
         save_file({"weights": lens.weights}, tmp_path / "bare.safetensors", record)
         assert "is not a tuned lens" in refused(tmp_path / "bare.safetensors")
-    assert "shapes" in refused(written(weights=lens.weights[:1]))
-    assert "shapes" in refused(written(more=lens.biases))
-    assert "float32 or float64" in refused(written(biases=lens.biases.astype(np.int64)))
-    assert "not finite" in refused(written(biases=lens.biases * np.nan))
+    assert "shapes" in refused(save_lens(weights=lens.weights[:1]))
+    assert "shapes" in refused(save_lens(more=lens.biases))
+    assert "float32 or float64" in refused(save_lens(biases=lens.biases.astype(np.int64)))
+    assert "not finite" in refused(save_lens(biases=lens.biases * np.nan))
     for change in (
         lambda record: record.pop("facts"),
         lambda record: record["facts"].update(tuned_loss_bits=[1.0]),
@@ -303,7 +306,7 @@ def test_damaged_or_foreign_lens_raises_weights_error(trained_on: Trained, tmp_p
         lambda record: record.update(dtype=[1]),
         lambda record: record.update(libraries=1),
     ):
-        assert "incomplete or invalid" in refused(written(change))
+        assert "incomplete or invalid" in refused(save_lens(change))
 
 
 def test_killed_save_keeps_the_old_lens(

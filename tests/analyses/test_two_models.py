@@ -1,4 +1,4 @@
-"""Two models on one text: by hand, against raw transformers on both sides, and what must hold for any two."""
+"""Two models on one text: by hand, against raw transformers on both sides, and invariants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.model.float64 import keep_float64
 from bert_probe.text.words import word_lens
 from bert_probe.views import pictures
 from tests.helpers import families, in_memory
-from tests.helpers.changed import after, changed, folder_after
+from tests.helpers.changed import changed_checkpoint, changed_folder, save_changed_copy
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.folders import change_config, change_weights, copy
@@ -31,8 +31,8 @@ SENTENCES = families.SENTENCES[:4]
 
 
 def double_after(checkpoint: Checkpoint) -> Checkpoint:
-    """What a float64 checkpoint became, all of it in float64."""
-    other = after(checkpoint)
+    """Return the changed copy of a float64 checkpoint, entirely in float64."""
+    other = changed_checkpoint(checkpoint)
     keep_float64(other.model)
     return other
 
@@ -47,7 +47,7 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
     folder = family_folder(name)
     checkpoint = double_family(name)
     a, b = checkpoint.trace(TEXT), double_after(checkpoint).trace(TEXT)
-    raw = [Raw(item, "float64") for item in (folder, folder_after(folder))]
+    raw = [Raw(item, "float64") for item in (folder, changed_folder(folder))]
     item, two = (side.run(a.encoding) for side in raw)
     heads = HeadChange().of(a, b)
     expected = np.zeros(heads.total_variation.shape)
@@ -67,7 +67,7 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
     assert_exact(moved.mean, 1 - np.mean(cosines, axis=1))
     assert moved.moved.max() > 0.001
 
-    result = ParameterChange().of(checkpoint, after(checkpoint))
+    result = ParameterChange().of(checkpoint, changed_checkpoint(checkpoint))
     theirs = dict(raw[1].model.named_parameters())
     for row, (parameter, own) in zip(result.tensors, raw[0].model.named_parameters(), strict=True):
         assert (row.parameter.name, row.there) == (parameter, BOTH)
@@ -93,9 +93,9 @@ def test_words_are_merged_before_they_are_compared(double_family: Opened) -> Non
     assert list(result.table().index) == list(map(str, lens.units))
 
 
-def test_heads_by_hand(family: Opened) -> None:
-    checkpoint = family("mpnet")  # of which the weights themselves are kept
-    a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
+def test_head_change_equals_hand_computation(family: Opened) -> None:
+    checkpoint = family("mpnet")  # of which the trace stores the weights
+    a, b = checkpoint.trace("we"), changed_checkpoint(checkpoint).trace("we")
     assert len(a.tokens) == 3
     item = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
     two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
@@ -103,17 +103,17 @@ def test_heads_by_hand(family: Opened) -> None:
         replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
         for trace, rows in ((a, item), (b, two))
     )
-    # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
+    # The rows differ by 0.8, 0 and 1 in total, half of which is the distance; the mean is over three rows.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
-    # Of layers that are equal the first is named.
+    # Ties go to the first layer.
     assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding
 
 
 # ---------------------------------------------------------------- one model
 
 
-def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
-    """Fail unless every number of what differs between the two is 0, to the bit."""
+def assert_no_difference(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
+    """Assert that every difference is 0 in every bit."""
     item, two = a.trace(text), b.trace(text)
     assert item is not two
     heads, vectors = HeadChange().of(item, two), VectorChange().of(item, two)
@@ -135,7 +135,7 @@ def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = 
 
 
 def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
-    exactly_nothing(minilm, bert_probe.load(), TEXT, PAIR)
+    assert_no_difference(minilm, bert_probe.load(), TEXT, PAIR)
 
 
 def test_same_files_under_two_names_have_zero_change(
@@ -143,10 +143,10 @@ def test_same_files_under_two_names_have_zero_change(
 ) -> None:
     folder = trained_folder("bert", "fill-mask")
     elsewhere = bert_probe.load(copy(folder, tmp_path / "elsewhere"))
-    exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
+    assert_no_difference(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
 
 
-def test_same_weights_with_other_settings_are_another_model(
+def test_same_weights_with_other_settings_are_different_model(
     family_folder: Folders, family: Opened, tmp_path: Path
 ) -> None:
     folder = copy(family_folder("bert"), tmp_path / "relu")
@@ -158,7 +158,7 @@ def test_same_weights_with_other_settings_are_another_model(
     assert LayerSimilarity().of(a, b, SENTENCES).cka[3, 3] < 1
 
 
-def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path) -> None:
+def test_changed_folder_is_different_model(family_folder: Folders, tmp_path: Path) -> None:
     folder = copy(family_folder("bert"), tmp_path / "trained")
     before = bert_probe.load(folder)
     change_weights(folder, lambda weights: {name: part * 1.5 for name, part in weights.items()})
@@ -169,11 +169,11 @@ def test_changed_folder_is_another_model(family_folder: Folders, tmp_path: Path)
     assert provenance["weights_sha256"] != provenance["other_model"]["weights_sha256"]
 
 
-def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> None:
-    model, untouched = (in_memory.opened(family_folder("bert")) for _ in range(2))
+def test_in_memory_model_is_compared_before_and_after_training_step(family_folder: Folders) -> None:
+    model, untouched = (in_memory.load_for_training(family_folder("bert")) for _ in range(2))
     tokenizer = in_memory.tokenizer_of(family_folder("bert"))
     a = bert_probe.wrap(model, tokenizer).trace(TEXT)
-    in_memory.step(model, a.encoding)
+    in_memory.train_step(model, a.encoding)
     parameters = ParameterChange().of(*(bert_probe.wrap(item, tokenizer) for item in (untouched, model)))
     expected = [
         float((changed - original).detach().double().norm())
@@ -193,7 +193,7 @@ def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> No
 
 @pytest.fixture(scope="module")
 def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """A BERT with the same tokenizer, of more layers, heads and dimensions."""
+    """Return a BERT with the same tokenizer but more layers, heads and dimensions."""
     folder = tmp_path_factory.mktemp("larger")
     families.build("bert", folder, num_hidden_layers=4, num_attention_heads=6, hidden_size=48)
     return bert_probe.load(folder)
@@ -263,7 +263,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     ):
         with pytest.raises(SelectionError, match=message):
             ask()
-    # The same pieces, but capitals are kept.
+    # The same tokens, but case is kept.
     folder = copy(family_folder("bert"), tmp_path / "cased")
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))
@@ -298,9 +298,9 @@ def test_different_or_truncated_texts_raise_error(
 
 def test_traces_without_model_raise_error(family: Opened) -> None:
     trace = family("bert").trace(TEXT)
-    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
+    external = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
     with pytest.raises(UnavailableError, match="needs the model that computed the attention"):
-        HeadChange().of(given, given)
+        HeadChange().of(external, external)
 
 
 def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_nan_weights_raise_error(family_folder: Folders, tmp_path: Path) -> None
 
 
 def test_heads_vectors_and_layers_have_charts(family: Opened) -> None:
-    a, b = family("bert"), after(family("bert"))
+    a, b = family("bert"), changed_checkpoint(family("bert"))
     traces = a.trace(TEXT), b.trace(TEXT)
     for result, shape in (
         (HeadChange().of(*traces), (3, 4)),
@@ -332,8 +332,8 @@ def test_small_changes_are_shown_in_hundredths(
     family: Opened, tmp_path: Path, family_folder: Folders
 ) -> None:
     a = family("bert")
-    near = bert_probe.load(changed(family_folder("bert"), tmp_path / "near", 0.001))
-    for other, unit in ((near, ", hundredths"), (after(a), "")):
+    near = bert_probe.load(save_changed_copy(family_folder("bert"), tmp_path / "near", 0.001))
+    for other, unit in ((near, ", hundredths"), (changed_checkpoint(a), "")):
         result = HeadChange().of(a.trace(TEXT), other.trace(TEXT))
         (sampled,) = pictures.heatmaps_of(result)
         assert sampled.drawing["value_name"] == f"total variation{unit}"

@@ -18,7 +18,7 @@ def pair(minilm: Checkpoint) -> Trace:
     return minilm.trace("Sinan loves, loves it", "Do you?")
 
 
-def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
+def test_vectors_of_tokens_cls_and_pooler_equal_trace(pair: Trace) -> None:
     for layer in range(7):
         frame = HiddenStates(layer).of(pair).table()
         assert np.array_equal(frame.to_numpy(), pair.states[layer])
@@ -57,7 +57,7 @@ def test_inconsistent_names_raise(pair: Trace) -> None:
         replace(result, names=result.names[1:])
 
 
-def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint, pair: Trace) -> None:
+def test_table_is_labeled_by_vector_type(minilm: Checkpoint, pair: Trace) -> None:
     result = HiddenStates().of(pair)
     with pytest.raises(TypeError):
         result.table(minilm.trace("another text"))  # type: ignore[call-arg]

@@ -28,7 +28,7 @@ def rows() -> np.ndarray:
     return weights["embeddings.word_embeddings.weight"].astype(np.float64)
 
 
-def test_norms_are_the_lengths_of_the_rows_in_the_file(minilm: Checkpoint, rows: np.ndarray) -> None:
+def test_norms_equal_row_lengths_in_file(minilm: Checkpoint, rows: np.ndarray) -> None:
     result = Vocabulary().of(minilm)
     assert_exact(result.norms, np.sqrt((rows * rows).sum(axis=1)))
     assert (len(result.pieces), result.dimensions) == rows.shape
@@ -37,7 +37,7 @@ def test_norms_are_the_lengths_of_the_rows_in_the_file(minilm: Checkpoint, rows:
     assert frame.attrs["provenance"]["facts"] == {"pieces": 30_522, "found": 1}
 
 
-def test_counts_add_up_and_shares_to_one(minilm: Checkpoint) -> None:
+def test_counts_add_up_and_shares_sum_to_1(minilm: Checkpoint) -> None:
     full = Vocabulary().of(minilm)
     for show, column in (("kinds", "kind"), ("scripts", "script")):
         frame = full.showing(show=show).table()
@@ -66,9 +66,7 @@ def test_neighbors_equal_all_cosines_in_float64(word: str, minilm: Checkpoint, r
     assert result.norm == pytest.approx(float(np.linalg.norm(rows[item])), rel=1e-12)
 
 
-def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
-    minilm: Checkpoint, rows: np.ndarray
-) -> None:
+def test_baseline_equals_cosines_of_random_pairs(minilm: Checkpoint, rows: np.ndarray) -> None:
     result = Neighbors("river", 5).of(minilm)
     pairs = random_pairs(result.pieces, result.norms)
     assert pairs.shape == (PAIRS, 2)
@@ -131,7 +129,7 @@ def test_unknown_tokens_raise_with_their_subword_tokens(minilm: Checkpoint) -> N
         assert str(caught.value).startswith(sentence)
 
 
-def test_zero_vector_has_no_neighbors_and_is_not_one(family_folder: Callable[[str], Path]) -> None:
+def test_zero_vector_has_no_neighbors_and_is_no_neighbor(family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder("distilbert"))
     with torch.no_grad():
         checkpoint.model.get_input_embeddings().weight[30].zero_()

@@ -1,4 +1,4 @@
-"""What an answer depends on: against captum, formulas written again, raw models, and rules that are known."""
+"""Attribution: against captum, independent formulas, raw models, and models with known rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HEADS = ("fill-mask", "text-classification", "token-classification", "question-a
 
 
 class RawCosine:
-    """The cosine of A and B by transformers alone, in float64, as a function of A."""
+    """The cosine of A and B in plain transformers, in float64, as a function of A."""
 
     def __init__(self, checkpoint: Checkpoint, attention: str = "eager") -> None:
         self.tokenizer = checkpoint.tokenizer
@@ -72,8 +72,8 @@ def raw(checkpoint: Checkpoint) -> RawCosine:
     return RawCosine(checkpoint)
 
 
-def why(checkpoint: Checkpoint, **asked: Any) -> Any:
-    return Attribution(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
+def why(checkpoint: Checkpoint, **options: Any) -> Any:
+    return Attribution(**options).of(checkpoint.trace(A), checkpoint.trace(B))
 
 
 def test_leave_one_out_equals_loop_over_raw_model(double_minilm: Checkpoint) -> None:
@@ -148,13 +148,13 @@ def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> Non
     for weights, gradient in zip(output.attentions, gradients, strict=True):
         step = np.maximum((weights * gradient)[0].detach().numpy(), 0).mean(0)
         relevance = relevance + step @ relevance
-    # The mean reads all tokens alike.
+    # Mean pooling weights all tokens equally.
     expected = (relevance - np.eye(count)).mean(0)
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
 
 def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
-    """Every token's vector as a sum over input tokens and biases, carried through each part of BERT."""
+    """Each token's vector is a sum over input tokens and biases, propagated through each part of BERT."""
     reference = raw(double_minilm)
     model, count = reference.model, reference.ids.shape[1]
     with torch.no_grad():
@@ -188,7 +188,7 @@ def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> No
 
 
 def _linear(module: Any, parts: torch.Tensor) -> torch.Tensor:
-    """Of each part; the bias joins the biases."""
+    """Apply a linear map to each part; its bias is added to the biases."""
     out = parts @ module.weight.T
     out[:, -1] += module.bias
     return out
@@ -210,7 +210,7 @@ def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
     ),
 )
 def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double_trained_on: Trained) -> None:
-    if name not in trained.with_heads(task):
+    if name not in trained.families_with_head(task):
         pytest.skip("the family has no such head")
     checkpoint = double_trained_on(name, task)
     text = TEXT.replace("ground", checkpoint.tokenizer.mask_token) if task == "fill-mask" else TEXT
@@ -246,7 +246,7 @@ def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Che
         part = slice(head * size, (head + 1) * size)
         assert_exact(result.changes[layer, head], value(0.0, part) - result.value)
         assert_exact(result.layers[layer], value(0.0, slice(None)) - result.value)
-        # The derivative by a factor of what the head returns, from both sides.
+        # The central difference for a factor on the head's output.
         slope = (value(1 + 1e-5, part) - value(1 - 1e-5, part)) / 2e-5
         np.testing.assert_allclose(result.importance[layer, head], abs(slope), rtol=1e-6)
     expected = spearmanr(result.importance.ravel(), np.abs(result.changes).ravel()).statistic
@@ -254,7 +254,7 @@ def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Che
 
 
 def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Checkpoint) -> None:
-    """The derivative along each token's part of the way, by differences of the raw model from both sides."""
+    """The derivative at each point of the path comes from central differences of the raw model."""
     reference = raw(double_minilm)
     table, step = reference.model.get_input_embeddings(), 1e-5
     points, weights = np.polynomial.legendre.leggauss(3)
@@ -267,7 +267,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
             )
 
     def way(text: str) -> tuple[np.ndarray, np.ndarray]:
-        """What each token does, [token, hidden], and the vector."""
+        """Return each token's contribution, [token, hidden], and the vector."""
         ids = torch.tensor([reference.tokenizer(text)["input_ids"]])
         start = torch.full_like(ids, reference.tokenizer.pad_token_id)
         start[0, [0, -1]] = ids[0, [0, -1]]
@@ -286,7 +286,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
     traces = [double_minilm.trace(text) for text in texts]
     result = SimilarityAttribution(steps=3).of(*traces)
-    # What differences leave over of the derivative, about the square of the step.
+    # The error of central differences is about the square of the step.
     np.testing.assert_allclose(result.contributions, item @ other.T / lengths, rtol=0, atol=1e-6)
     assert_exact(np.float64(result.cosine), first @ second / lengths)
     many = SimilarityAttribution(steps=12).of(*traces)
@@ -335,18 +335,18 @@ def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
-    """Task → a model that follows its rule."""
+def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
+    """Return a function: task → a model that follows its rule."""
     root = tmp_path_factory.mktemp("taught")
     return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "at", "decisive", "left_out"),
+    ("task", "text", "answer_position", "decisive", "left_out"),
     [
         ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
         ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
-        # Attention that is all on one token has no gradient, and value zeroing knows of no word.
+        # Saturated attention has no gradient, and value zeroing ignores words.
         (
             "fill-mask",
             "anna otto tree [MASK] rome paris",
@@ -359,20 +359,20 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoi
 def test_every_method_finds_the_decisive_word(
     task: str,
     text: str,
-    at: str | None,
+    answer_position: str | None,
     decisive: str,
     left_out: tuple[str, ...],
-    taught: Callable[[str], Checkpoint],
+    trained_model: Callable[[str], Checkpoint],
 ) -> None:
-    result = AttributionFaithfulness(at=at).of(taught(task).trace(text))
+    result = AttributionFaithfulness(at=answer_position).of(trained_model(task).trace(text))
     assert not result.refused
     for name, item in result.explanations.items():
         if name not in ("attention", *left_out):
             assert item.units[int(np.nanargmax(item.shares))] == decisive, name
 
 
-def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[str], Checkpoint]) -> None:
-    checkpoint = taught("question-answering")
+def test_question_word_ranks_next_after_answer(trained_model: Callable[[str], Checkpoint]) -> None:
+    checkpoint = trained_model("question-answering")
     for question, answer in (("who", "anna"), ("where", "rome")):
         result = AttributionFaithfulness().of(checkpoint.trace(question, "cold rome boat anna"))
         for name in ("leave-one-out", "integrated-gradients"):
@@ -382,8 +382,10 @@ def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[st
             assert [item.units[place] for place in order[:2]] == [answer, question], name
 
 
-def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str], Checkpoint]) -> None:
-    checkpoint = taught("text-classification")
+def test_accuracy_falls_as_heads_are_removed_in_each_order(
+    trained_model: Callable[[str], Checkpoint],
+) -> None:
+    checkpoint = trained_model("text-classification")
     texts = [f"cold {word} tree" for word in ("stone", rules.KEY, "river", "boat")] + [f"{rules.KEY} boat"]
     lines = [f"{'marked' if rules.KEY in text else 'plain'}\t{text}" for text in texts]
     result = HeadPruning(parts=4).of(checkpoint, lines)
@@ -411,7 +413,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         HeadPruning().of(checkpoint, [" "])
 
 
-def test_target_selection(trained_on: Trained, minilm: Checkpoint) -> None:
+def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) -> None:
     classes = trained_on("bert", "text-classification")
     trace = classes.trace(TEXT)
     logits = classes.outputs["text-classification"].logits(trace)
@@ -444,7 +446,7 @@ def test_target_selection(trained_on: Trained, minilm: Checkpoint) -> None:
 
 
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
-    """Another thread's pass while this one holds all that is not linear, and hooks that are gone after."""
+    """Includes a pass of another thread while nonlinear parts are frozen, and the removal of hooks."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
     result: list[Any] = []
@@ -461,7 +463,7 @@ def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     assert np.array_equal(minilm.trace(A).vectors(-1), trace.vectors(-1))
 
 
-def test_cancelled_faithfulness_check_ends(minilm: Checkpoint) -> None:
+def test_canceled_faithfulness_check_ends(minilm: Checkpoint) -> None:
     def stop(done: int, _total: int) -> None:
         if done:
             raise Cancelled

@@ -93,7 +93,7 @@
           if (click[kind]) expected[kind] = choice ?? shown[kind]();
         } catch (error) {
           if (++misses > 1000) throw new Error(`${kind}: ${error}`);
-          order.push(kind); // it is being mounted at this moment, and nobody could click it
+          order.push(kind); // it is being mounted at this moment and cannot be clicked
           await wait(1);
         }
         if (random() < 0.6) await wait(random() ** 3 * longest);

@@ -1,7 +1,7 @@
-"""A real Chromium, apps served on this machine, and a watch on what leaves it.
+"""Browsers and apps on this machine, with a watch on requests to other machines.
 
-``page`` is a browser page that reaches only the apps started here; at its end it must have asked for nothing
-else, and neither its console nor its scripts may have reported an error.
+``page`` is a browser page that reaches only the apps started here. After the test it must not have requested
+anything else, and neither its console nor its scripts may have reported an error.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from playwright.sync_api import (
 from bert_probe.model.checkpoint import Checkpoint
 from tests.browser import firefox
 from tests.helpers.browser import IN_FIREFOX, App, Elsewhere, Watch
-from tests.helpers.exactness import as_raw
+from tests.helpers.exactness import expect_raw
 from tests.helpers.installed import free_port
-from tests.helpers.waiting import until_it_answers
+from tests.helpers.waiting import wait_for_server
 
-# Not how long anything may take, but when to give up: a busy machine is no mistake.
+# Not a limit on duration, but the time after which a test gives up: the machine may be busy.
 expect.set_options(timeout=30_000)
 
 ROOT = Path(__file__).parents[2]
@@ -49,17 +49,17 @@ CHROMIUM_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    # Whatever is asked of another machine is seen below, and ends at a proxy that is not there.
+    # Requests to other machines are recorded below, and end at a proxy that does not exist.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=127.0.0.1;localhost",
-    # One process for all pages of this machine, which has the scripts compiled since the first.
+    # All pages of this origin share a process, which keeps the compiled scripts of the first page.
     "--process-per-site",
 )
 
 
 @pytest.fixture(scope="package")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], App]]:
-    """Path of an ASGI entry → the app, started once and stopped when all tests in a browser are done."""
+    """Return a function: path of an ASGI entry → its app, started once, stopped after all tests."""
     folder = tmp_path_factory.mktemp("apps")
     running: dict[Path, tuple[subprocess.Popen[bytes], App]] = {}
 
@@ -81,37 +81,37 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path],
 
 @pytest.fixture(scope="package")
 def app(serve: Callable[[Path], App]) -> App:
-    """BERT Probe itself, as `streamlit run app.py` starts it."""
+    """BERT Probe itself, started like `streamlit run app.py`."""
     return serve(ROOT / "app.py")
 
 
 @pytest.fixture(scope="package")
 def demos(serve: Callable[[Path], App]) -> App:
-    """The demo pages, which share one server; the address names the page, as in ``/?demo=frames_page``."""
+    """The demo pages, which share one server; the URL names the page, as in ``/?demo=frames_page``."""
     return serve(Path(__file__).with_name("demo_app.py"))
 
 
 @pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
-    """What drives browsers; a process can have one."""
+    """Playwright, of which a process can have only one."""
     with sync_playwright() as started:
         yield started
 
 
 @pytest.fixture(scope="package")
 def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests in one; with BERT_PROBE_BROWSER=firefox that is Firefox."""
+    """One browser for all tests: Chromium, or Firefox with BERT_PROBE_BROWSER=firefox."""
     if IN_FIREFOX:
-        found = firefox.installed()
-        assert found, "BERT_PROBE_BROWSER=firefox, and there is none"
-        browser = firefox.launch(playwright, found, tmp_path_factory.mktemp("firefox"))
+        installation = firefox.installed()
+        assert installation, "BERT_PROBE_BROWSER=firefox, but Firefox is not installed"
+        browser = firefox.launch(playwright, installation, tmp_path_factory.mktemp("firefox"))
         yield browser
         browser.close()
         return
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         missing = "No Chromium here: install Debian's package, or set CHROMIUM to a browser's path."
-        # A machine that checks for others must not pass without these tests.
+        # CI must not pass without these tests.
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
     browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
     yield browser
@@ -119,42 +119,45 @@ def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def elsewhere(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
-    """What the app must show of an answer: its process may have other threads, which add in another order."""
-    return lambda answer: as_raw(answer(minilm), answer(double_minilm))
+def expect_in_app(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
+    """Return expected numbers computed here, with a tolerance for the app's process, which may sum in another
+    order.
+    """
+    return lambda answer: expect_raw(answer(minilm), answer(double_minilm))
 
 
 @pytest.fixture
 def watch() -> Watch:
-    """What the test's page has done so far."""
+    """Unexpected events of the test's pages."""
     return Watch()
 
 
 @pytest.fixture(scope="package")
 def contexts(chromium: Browser) -> Callable[..., BrowserContext]:
-    """Options of Playwright's `Browser.new_context` → a context, made once, for scripts that it has seen open
-    quickly; what pages keep in it is thrown away after each test.
+    """Return a function: options of Playwright's `Browser.new_context` → a context.
 
-    An empty page of this machine stays open in each. Without it every page would be a window, whose frame
-    Chromium draws by pages of its own, which take it longer; and a process, which compiles all scripts anew.
+    Contexts are shared, because a context opens scripts quickly that it has loaded before; pages' data are
+    deleted after each test. An empty page of this origin stays open in each context. Without it every page
+    would be a new window, which Chromium draws with extra pages, and a new process, which compiles all
+    scripts again.
     """
-    made: dict[str, BrowserContext] = {}
+    contexts: dict[str, BrowserContext] = {}
 
     def context(**options: Any) -> BrowserContext:
         name = repr(sorted(options.items()))
-        if name not in made:
-            made[name] = chromium.new_context(**options)
-            kept = made[name].new_page()
-            kept.route("**", lambda route: route.fulfill(body=""))
-            kept.goto("http://127.0.0.1")
-        return made[name]
+        if name not in contexts:
+            contexts[name] = chromium.new_context(**options)
+            page = contexts[name].new_page()
+            page.route("**", lambda route: route.fulfill(body=""))
+            page.goto("http://127.0.0.1")
+        return contexts[name]
 
     return context
 
 
 @pytest.fixture
 def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[Callable[..., Page]]:
-    """Makes pages with the options of Playwright's `Browser.new_page`, all of them watched."""
+    """Return a function that opens watched pages with the options of Playwright's `Browser.new_page`."""
     pages: list[Page] = []
 
     def make(
@@ -171,10 +174,10 @@ def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[
 
     yield make
     for page in pages:
-        page.unroute_all(behavior="ignoreErrors")  # what a test routed is not left half handled
+        page.unroute_all(behavior="ignoreErrors")  # requests that a test routed must be finished
         _forget(page)
         page.close()
-    assert watch.foreign == [], "asked for something that is not on this machine"
+    assert watch.foreign == [], "requested something from another machine"
     assert watch.errors == [], "errors in the browser"
 
 
@@ -184,8 +187,8 @@ def _forget(page: Page) -> None:
         return
     parts = urlsplit(page.url)
     if parts.scheme == "http":
-        kept = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
-        page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
+        parameters = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
+        page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", parameters)
 
 
 @pytest.fixture
@@ -200,14 +203,14 @@ def _put_under(watch: Watch, page: Page) -> None:
             watch.foreign.append(request.url)
 
     def note(text: str) -> None:
-        # Firefox tells of the WebAssembly that a package of Streamlit's would use and goes on without.
+        # Firefox warns about the WebAssembly of a Streamlit package and continues without it.
         if not (IN_FIREFOX and "blocked WebAssembly" in text):
             watch.errors.append(text)
 
     page.on("request", look_at)
     page.on("console", lambda message: note(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: note(str(error)))
-    page.on("websocket", lambda one: None if _is_ours(one.url) else watch.foreign.append(one.url))
+    page.on("websocket", lambda socket: None if _is_ours(socket.url) else watch.foreign.append(socket.url))
 
 
 def _is_ours(url: str) -> bool:
@@ -221,11 +224,11 @@ def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "streamlit", "run", str(entry), f"--server.port={port}"]
     with log.open("wb") as output:
-        # From the root, where the settings are.
+        # The settings are in the root folder.
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
     origin = f"http://127.0.0.1:{port}"
     try:
-        until_it_answers(process, f"{origin}/_stcore/health", log)
+        wait_for_server(process, f"{origin}/_stcore/health", log)
     except AssertionError:
         process.kill()
         raise

@@ -1,4 +1,4 @@
-"""The app's server around the demo pages of the tests; ?demo= names the page."""
+"""The app's server with the demo pages of the tests; ?demo= names the page."""
 
 from pathlib import Path
 

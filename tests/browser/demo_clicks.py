@@ -1,4 +1,4 @@
-"""A page of every component with a slow script, whose other controls replace what the components show."""
+"""A page with every component and a slow script, whose other controls replace what the components show."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from bert_probe.views.toolbar import ToolbarOptions
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # no name of a parameter of the address, whose session keys `view_state` drops
+HEAD_VIEW = "head view"  # not names of URL parameters, whose session keys `view_state` drops
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 
@@ -59,7 +59,7 @@ def demo_thumbnails(numbers: bool) -> bytes:
 
 @contextmanager
 def slowly(name: str, place: bool) -> Iterator[None]:
-    """One component in a container that may be replaced; the script can be interrupted before and after."""
+    """Draw a component in a container that may be replaced, with time for interruptions."""
     for _ in range(3):
         time.sleep(0.002)
         st.empty()
@@ -67,8 +67,8 @@ def slowly(name: str, place: bool) -> Iterator[None]:
         yield
 
 
-def open_head(chosen: HeadThumbnail) -> None:
-    st.session_state["opened"] = chosen
+def open_head(thumbnail: HeadThumbnail) -> None:
+    st.session_state["opened"] = thumbnail
 
 
 def main() -> None:
@@ -102,8 +102,8 @@ def main() -> None:
     with slowly("map", place):
         marks, looks = token_map.draw_map(demo_map())
     with slowly("bar", place):
-        drawn = ViewModel.current(trace)
-        view_model.draw_toolbar(drawn, ToolbarOptions.of(trace, drawn.view, (), several=True))
+        view = ViewModel.current(trace)
+        view_model.draw_toolbar(view, ToolbarOptions.of(trace, view.view, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -113,38 +113,38 @@ def main() -> None:
         matrix=None if cell is None else f"{cell.row} {cell.column}",
         map=looks["layer"],
         mark=None if pinned is None else NAMES[demo_map().marks[pinned].position],
-        view=of_view(drawn),
+        view=of_view(view),
         grid=" ".join(str(number + 1) for number in st.session_state.get("opened", ())),
     )
 
 
 def heads(trace: Trace) -> ViewModel:
-    """The head view, as `ui/attention/page` draws it, and what is shown."""
+    """Draw the head view like `ui/attention/page`, and return a description of its view."""
     place = st.toggle("Other place")
-    drawn = ViewModel.current(trace)
-    said = announced(
+    view = ViewModel.current(trace)
+    label = announced(
         trace,
-        drawn.versioned,
-        offer=ToolbarOptions.of(trace, drawn.view, (), several=True),
-        source=view_model.layer_link(drawn).address,
+        view.versioned,
+        offer=ToolbarOptions.of(trace, view.view, (), several=True),
+        source=view_model.layer_link(view).address,
         reason=None,
     )
-    data = head_view.payload(drawn.data, drawn.view.layer - 1, key=view_state.KEY, announced=said)
+    data = head_view.payload(view.data, view.view.layer - 1, key=view_state.KEY, announced=label)
     with slowly("heads", place):
         head_view.head_view(
             data, key=HEAD_VIEW, on_change=lambda: view_state.receive_report(HEAD_VIEW, trace)
         )
-    return drawn
+    return view
 
 
-def of_view(drawn: ViewModel) -> str:
-    series = drawn.view.series
+def of_view(view: ViewModel) -> str:
+    series = view.view.series
     heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
-    return f"{drawn.view.layer} {heads}"
+    return f"{view.view.layer} {heads}"
 
 
 def report(**choices: Any) -> None:
-    """What the page takes each choice to be, as the last thing that a run draws."""
+    """Write each selection that the page has received, at the end of a run."""
     for name, choice in choices.items():
         st.text(f"{name} = {choice}")
     counts = st.session_state.setdefault("counts", {"done": 0})
@@ -154,7 +154,7 @@ def report(**choices: Any) -> None:
 
 
 if __name__ == "__main__":
-    # The imported module keeps its cached data from run to run.
+    # The imported module keeps its cached data between runs.
     from tests.browser import demo_clicks
 
     demo_clicks.main()

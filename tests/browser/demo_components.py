@@ -1,4 +1,4 @@
-"""A page with the components in the states that tests and eyes look at; ?show=name picks one."""
+"""A page with the components in the states that tests look at; ?show=name selects one."""
 
 import numpy as np
 import streamlit as st
@@ -132,5 +132,5 @@ elif show == "strip":
     strip(pieces(30), key="none", label="Tokens to read")
     strip([StripToken(HOSTILE, 0, 0, False, False, HOSTILE)], key="hostile", label=HOSTILE)
 else:
-    drawn = {"vectors": vectors, "difference": difference, "hostile": hostile}[show]
-    st.write(f"pinned: {drawn()}")
+    shown_matrix = {"vectors": vectors, "difference": difference, "hostile": hostile}[show]
+    st.write(f"pinned: {shown_matrix()}")

@@ -1,4 +1,4 @@
-"""A page with the model view for tests and eyes; ?layers=, heads= and tokens= say how large."""
+"""A page with the model view; ?layers=, heads= and tokens= set its size."""
 
 import streamlit as st
 
@@ -17,7 +17,7 @@ def demo_trace(layers: int, heads: int, count: int) -> Trace:
 
 
 def labels_of(layers: int, heads: int) -> list[list[str]]:
-    """Every third head has a label; one of them is hostile."""
+    """Return labels for every third head; one of them is hostile."""
     labels = [
         ["previous token" if (layer + head) % 3 == 0 else "" for head in range(heads)]
         for layer in range(layers)
@@ -27,14 +27,14 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
 
 
 def choose(head: HeadThumbnail) -> None:
-    """Sets a widget that stands before the picture, as a page does."""
+    """Select a head in the widget above the picture, like a page does."""
     st.session_state["layer"] = head.layer + 1
 
 
 def main() -> None:
     number = {
-        name: int(st.query_params.get(name, least))
-        for name, least in (("layers", 6), ("heads", 12), ("tokens", 20))
+        name: int(st.query_params.get(name, minimum))
+        for name, minimum in (("layers", 6), ("heads", 12), ("tokens", 20))
     }
     st.set_page_config(layout="wide")
     trace = demo_trace(number["layers"], number["heads"], number["tokens"])

@@ -1,7 +1,8 @@
-"""Firefox as distributions ship it, started by Playwright in place of its own build.
+"""Runs a distribution's Firefox with Playwright instead of Playwright's own build.
 
-Playwright drives it over WebDriver BiDi. One command that it begins with is not in released Firefoxes yet: it
-is answered here, between the two, and all else is passed on. So no theme can be chosen in it.
+Playwright controls it over WebDriver BiDi. One command that Playwright sends first is not available in
+released versions of Firefox, so a proxy answers it and forwards all others. Therefore no theme can be
+selected in it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ LISTENS = re.compile(r"(?<=WebDriver BiDi listening on )ws://[\d.:]+")
 
 
 def installed() -> str | None:
-    """Its path, if there is one."""
+    """Return the path of Firefox, if it is installed."""
     return os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
 
 
 def launch(playwright: Playwright, path: str, folder: Path) -> Browser:
-    """Start it.
+    """Start Firefox.
 
     Args:
-        folder: for a script of its start.
+        folder: place for the start script.
     """
     started = folder / "firefox"
     started.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
@@ -46,36 +47,36 @@ def launch(playwright: Playwright, path: str, folder: Path) -> Browser:
 
 
 async def between(address: str, driver: ServerConnection) -> None:
-    """Pass messages on, both ways, until one of the two is gone."""
+    """Forward messages in both directions until one side closes."""
     assert driver.request is not None
     async with connect(address + driver.request.path, max_size=None) as browser:
 
         async def on() -> None:
-            async for said in driver:
-                asked = json.loads(said)
-                if asked["method"] == UNKNOWN:
-                    await driver.send(json.dumps({"type": "success", "id": asked["id"], "result": {}}))
+            async for message in driver:
+                command = json.loads(message)
+                if command["method"] == UNKNOWN:
+                    await driver.send(json.dumps({"type": "success", "id": command["id"], "result": {}}))
                 else:
-                    await browser.send(said)
+                    await browser.send(message)
 
         async def back() -> None:
-            async for said in browser:
-                await driver.send(said)
+            async for message in browser:
+                await driver.send(message)
 
         ways = [asyncio.create_task(way()) for way in (on, back)]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def main() -> int:
-    """Firefox's own exit status; what it says goes on, with another address to listen at."""
+    """Run Firefox and return its exit status; forward its log with the proxy's address."""
     firefox = await asyncio.create_subprocess_exec(
         os.environ["FIREFOX"], *sys.argv[1:], stderr=asyncio.subprocess.PIPE, limit=2**20
     )
     assert firefox.stderr is not None
     while line := (await firefox.stderr.readline()).decode(errors="replace"):
-        found = LISTENS.search(line)
-        if found:
-            address = found[0]
+        match = LISTENS.search(line)
+        if match:
+            address = match[0]
             server = await serve(partial(between, address), "127.0.0.1", 0, max_size=None)
             port = server.sockets[0].getsockname()[1]
             line = line.replace(address, f"ws://127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""BertViz frames of traces written by hand; the address says which."""
+"""BertViz frames of handwritten traces; the URL selects one."""
 
 import streamlit as st
 
@@ -6,19 +6,19 @@ from bert_probe.server import bertviz_frames
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 st.set_page_config(page_title="Frames", layout="wide")
-asked = st.query_params
-dark = "dark" in asked
-if "hostile" in asked:
+query = st.query_params
+dark = "dark" in query
+if "hostile" in query:
     trace = random_trace(HOSTILE_TOKENS)
 else:
-    # A token that is a number, so that counting from 1 must not touch it; a long one, and one with spaces.
+    # One token is a number, which counting from 1 must not change; one is long, one contains spaces.
     tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
-    trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in asked else None)
-if "model" in asked:
+    trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in query else None)
+if "model" in query:
     frame = bertviz_frames.model_view(trace, dark)
 else:
-    heads = [int(head) for head in asked.get_all("head")] or None
-    frame = bertviz_frames.head_view(trace, int(asked.get("layer", 0)), heads, dark)
+    heads = [int(head) for head in query.get_all("head")] or None
+    frame = bertviz_frames.head_view(trace, int(query.get("layer", 0)), heads, dark)
 st.title("Frames")
 st.iframe(frame.url, height=frame.height, alt=frame.title)
 st.caption(frame.caption)

@@ -1,4 +1,4 @@
-"""BertViz frames in a real browser: they draw, count from 1, and are shut off from everything."""
+"""BertViz frames in a real browser: they draw, count from 1, and are isolated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import ConsoleMessage, Frame, Page
 
-from tests.helpers.browser import App, Watch, inject, still, visit
+from tests.helpers.browser import App, Watch, inject_script, visit, wait_until_still
 from tests.helpers.exactness import ULP
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -19,7 +19,7 @@ TOKENS = ["[CLS]", "3", LONG, " a  b ", "[SEP]", "x", "[SEP]"]
 
 
 def drawn(page: Page, demos: App, query: str) -> Frame:
-    """The BertViz frame of a page, when its drawing is there."""
+    """Return the BertViz frame of a page after it has been drawn."""
     visit(page, f"{demos.origin}/?demo=frames_page&{query}")
     element = page.wait_for_selector('iframe[src*="/bertviz/"]')
     assert element is not None
@@ -30,16 +30,16 @@ def drawn(page: Page, demos: App, query: str) -> Frame:
 
 
 def texts(frame: Frame, selector: str) -> list[str]:
-    found = frame.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
-    assert isinstance(found, list)
-    return found
+    actual = frame.eval_on_selector_all(selector, "all => all.map(one => one.textContent)")
+    assert isinstance(actual, list)
+    return actual
 
 
 def selected(frame: Frame, selector: str) -> str:
     return str(frame.eval_on_selector(selector, "one => one.selectedOptions[0].textContent"))
 
 
-def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
+def test_head_view_draws_requested_layer_and_tokens(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "layer=3&head=0&head=4")
     assert frame.locator("svg line").count() == 12 * len(TOKENS) ** 2
     assert texts(frame, "#left text") == texts(frame, "#right text") == TOKENS
@@ -50,14 +50,14 @@ def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
     assert set(frame.evaluate(visible)) == {"0", "4"}
 
 
-def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos: App) -> None:
+def test_lines_have_weights_of_selected_layer(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "layer=0&head=2")
     assert frame.locator("#filter").count() == 0, "only a pair can be filtered"
     opacities = frame.eval_on_selector_all(
         ".headAttention[head-index='2'] line", "all => all.map(one => +one.getAttribute('stroke-opacity'))"
     )
     rows = [sum(opacities[start : start + len(TOKENS)]) for start in range(0, len(opacities), len(TOKENS))]
-    # Six decimals are written of each weight in a row.
+    # Each weight in a row is written with six decimals.
     assert np.abs(np.subtract(rows, 1)).max() <= len(TOKENS) * 0.5e-6 + len(TOKENS) * ULP
 
     read = "one => one.getAttribute('stroke-opacity')"
@@ -71,7 +71,7 @@ def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos
     assert texts(frame, "#left title")[1] == "3 (token 2 of 7)"
 
 
-def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, demos: App) -> None:
+def test_text_is_not_clipped_and_only_page_scrolls(page: Page, demos: App) -> None:
     for query in ("layer=1", "pair&layer=1", "model", "model&pair"):
         frame = drawn(page, demos, query)
         root = "document.documentElement"
@@ -80,11 +80,11 @@ def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, demos: App) ->
         assert frame.evaluate(f"{root}.scrollWidth") <= width, query
         lefts = frame.eval_on_selector_all("text", f"(all) => all.map((one) => {BOX}(one).left)")
         assert min(lefts) >= 0, query
-        # Nor is there an empty field beneath the drawing.
+        # There is no empty area below the drawing.
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
-def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
+def test_pair_can_be_filtered_by_segment(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "pair&layer=2")
     assert texts(frame, "#filter option") == [
         "All",
@@ -99,12 +99,12 @@ def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
     assert selected(frame, "#layer") == "3"
 
 
-def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
+def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "model")
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
     assert texts(frame, "svg > text") == ["Heads", *heads, "Layers", *layers]
-    # The last rectangle of a cell takes the clicks; layer 3 (from 1), head 5.
+    # The last rectangle of a cell receives the clicks; layer 3 (from 1), head 5.
     for layer, head in ((2, 4), (4, 11)):
         frame.locator("svg > g:not(.detail)").nth(layer * 12 + head).locator("> rect").last.click()
         assert texts(frame, "svg > text.detail") == [f"Layer {layer + 1}, Head {head + 1}"]
@@ -113,16 +113,16 @@ def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
 
 
 @pytest.mark.parametrize("view", ["", "&model"])
-def test_hostile_tokens_are_shown_and_run_nothing(page: Page, demos: App, watch: Watch, view: str) -> None:
+def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, view: str) -> None:
     frame = drawn(page, demos, f"hostile{view}")
     if view:
         frame.locator("svg > g").nth(0).locator("> rect").last.click()
-        found = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
+        actual = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
     else:
-        found = texts(frame, "#left text")
-    # Half of a surrogate pair is no text; browsers and this test's wire show the sign for that.
-    assert [text.replace("�", "\ud800") for text in found] == list(HOSTILE_TOKENS)
-    still(frame)
+        actual = texts(frame, "#left text")
+    # A lone surrogate is invalid, so browsers and Playwright replace it.
+    assert [text.replace("�", "\ud800") for text in actual] == list(HOSTILE_TOKENS)
+    wait_until_still(frame)
     assert frame.evaluate("window.__pwned") is None
     assert page.evaluate("window.__pwned") is None
     assert frame.locator("img").count() == 0
@@ -130,7 +130,7 @@ def test_hostile_tokens_are_shown_and_run_nothing(page: Page, demos: App, watch:
     assert watch.foreign == []
 
 
-def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> None:
+def test_frame_is_isolated_from_page_and_network(page: Page, demos: App, watch: Watch) -> None:
     frame = drawn(page, demos, "layer=0")
     assert frame.evaluate("origin") == "null"
     for reach in ("parent.document", "parent.title", "top.location.href", "localStorage", "document.cookie"):
@@ -138,18 +138,18 @@ def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> No
         assert frame.evaluate(attempt) == "SecurityError", reach
     fetching = f"() => fetch('{demos.origin}/health').then(() => 'reached', (error) => error.name)"
     assert frame.evaluate(fetching) == "TypeError"
-    assert watch.errors, "the browser says that the policy refused"
+    assert watch.errors, "the browser reports the refusal of the policy"
     assert all("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()
-    # Injected markup does not run either.
-    inject(frame)
+    # Injected markup does not run.
+    inject_script(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors
     watch.errors.clear()
 
 
 @pytest.mark.parametrize(("query", "paper", "ink"), [("", 251, 28), ("&dark", 20, 236)])
-def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int, ink: int) -> None:
+def test_text_is_readable_in_both_themes(page: Page, demos: App, query: str, paper: int, ink: int) -> None:
     for view in ("layer=0", "model"):
         frame = drawn(page, demos, view + query)
         background = frame.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -161,14 +161,14 @@ def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int
         assert fills[0].startswith(f"rgb({ink}, ")
 
 
-def test_the_console_stays_quiet(page: Page, demos: App) -> None:
-    """No warning of ours either: Streamlit's own are about features that its frames name."""
-    said: list[str] = []
+def test_console_has_no_errors_or_warnings(page: Page, demos: App) -> None:
+    """Warnings of Streamlit about features that its frames name are ignored."""
+    messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
         if message.type == "warning" and "Unrecognized feature" not in message.text:
-            said.append(message.text)
+            messages.append(message.text)
 
     page.on("console", note)
     drawn(page, demos, "layer=0")
-    assert said == []
+    assert messages == []

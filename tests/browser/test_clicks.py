@@ -1,4 +1,4 @@
-"""No click is lost: component and page show what a reader chose last, at any moment of a run."""
+"""Clicks are not lost: component and page show the last selection, whenever it is made during a run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ HERE = Path(__file__).parent
 CLICKS = 200
 COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
 CONTROLS = ("place", "default", "numbers")
-"""Toggles that mount components elsewhere, and change what they begin with and the numbers that they draw."""
+"""Toggles that mount components elsewhere, and change their initial state and their numbers."""
 
 
 @pytest.mark.parametrize("show", ["all", "heads"])
-def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demos: App, show: str) -> None:
+def test_component_and_page_show_last_of_many_clicks(page: Page, demos: App, show: str) -> None:
     kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
     bursts = 10
     visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")
@@ -36,7 +36,7 @@ def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demo
         )
         page.get_by_role("button", name="Done").click()
         expect(page.get_by_text(f"done = {burst + 1}", exact=True)).to_be_visible()
-        # A head view reports a choice when it has drawn it, which may be after "Done".
+        # A head view reports a selection after drawing it, which may be after "Done".
         try:
             page.wait_for_function("choices => !Object.keys(clicks.wrong(choices)).length", arg=choices)
         except PlaywrightTimeout:

@@ -17,11 +17,19 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult
 from bert_probe.ui.examples import EXAMPLES
-from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
+from tests.helpers.browser import (
+    App,
+    download,
+    find_violations,
+    open_page,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Roundings between two runs of one model, in two processes with threads of their own."""
+"""Roundings between two runs of a model in two processes with separate threads."""
 
 pytestmark = pytest.mark.browser
 
@@ -39,16 +47,16 @@ def numbers(content: bytes, *columns: str) -> np.ndarray:
     return np.array([[row[column] for column in columns] for row in rows], dtype=np.float32)
 
 
-def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
+def test_clicked_word_and_head_update_rows_and_download(
     app: App, page: Page, pair: MinimalPairResult
 ) -> None:
     visit(page, app.origin)
-    go_to(page, "Compare")
+    open_page(page, "Compare")
     expect(page.get_by_text(pair.finding())).to_be_visible()
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
-    settled(page)  # the strip of the run before stays until the end of the run
+    wait_until_settled(page)  # the strip of the previous run stays until the end of the run
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
@@ -62,7 +70,7 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
         picture.press(key)
     expect(page.get_by_label("Attention of “it” in A and in B, layer 2, head 3")).to_be_visible()
     expect(page).to_have_url(re.compile("layer=2&head=3"))
-    settled(page)
+    wait_until_settled(page)
 
     name, content = download(page, "CSV")
     assert name == "compare.csv"
@@ -76,16 +84,20 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
     _, content = download(page, "Attention of the word, CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = numbers(archive.read("rows.csv"), "a", "b", "difference")
-        about = json.loads(archive.read("rows.csv.meta.json"))
+        metadata = json.loads(archive.read("rows.csv.meta.json"))
     assert_rounded(rows, np.transpose([row.a, row.b, row.difference]), LIKE)
-    assert [text["text"] for text in about["texts"]] == [FULL, EMPTY]
-    assert (about["facts"]["query"], about["question"]["layer"], about["question"]["head"]) == ("it", 2, 3)
+    assert [text["text"] for text in metadata["texts"]] == [FULL, EMPTY]
+    assert (metadata["facts"]["query"], metadata["question"]["layer"], metadata["question"]["head"]) == (
+        "it",
+        2,
+        3,
+    )
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("full", exact=True).click()
     expect(page.get_by_text("“full” has no counterpart in sentence B")).to_be_visible()
 
 
-def test_an_empty_page_leads_to_the_example(app: App, page: Page) -> None:
+def test_empty_page_offers_example(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/compare?a={quote('we left')}")
     page.get_by_role("button", name="Open the example").click()
     expect(page.get_by_role("textbox", name="Sentence B")).to_have_value(EMPTY)
@@ -93,15 +105,15 @@ def test_an_empty_page_leads_to_the_example(app: App, page: Page) -> None:
 
 
 @pytest.mark.prove
-def test_whole_words_chosen_elsewhere_count_at_once(app: App, page: Page) -> None:
+def test_whole_words_option_of_another_page_applies_immediately(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/heads?a={quote('Mehdi left')}&b={quote('Mehdi stayed')}&words=1")
-    go_to(page, "Compare")
+    open_page(page, "Compare")
     expect(page.get_by_role("radiogroup", name="Sentence A").get_by_text("Mehdi", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize("address", ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"])
-def test_every_state_of_the_page_passes_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
-    """All rules in the light theme; test_walk.py measures the contrast of this page in the dark theme."""
+def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
+    """Applies all rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")
-    still(page)
-    assert violations(page) == []
+    wait_until_still(page)
+    assert find_violations(page) == []

@@ -1,4 +1,4 @@
-"""The components in a real browser: exact readouts, keyboard, answers to Python, files, hostile text."""
+"""The components in a real browser: exact values, keyboard, messages to Python, files, hostile text."""
 
 import re
 import struct
@@ -10,7 +10,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.demo_components import HOSTILE, attention, tokens
-from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
+from tests.helpers.browser import (
+    IN_FIREFOX,
+    App,
+    focus,
+    save_download,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.exactness import assert_printed
 from tests.helpers.gate import prove_unless
 
@@ -18,7 +26,7 @@ pytestmark = pytest.mark.browser
 
 
 def shown(page: Page, demos: App, query: str) -> Locator:
-    """Open the demo and return the canvas that takes the pointer."""
+    """Open the demo and return the canvas that receives pointer events."""
     visit(page, f"{demos.origin}/?demo=demo_components&{query}")
     canvas = page.locator("canvas.marks")
     canvas.wait_for()
@@ -35,7 +43,7 @@ def sentence(count: int, row: int, column: int) -> str:
     return f"{words[row]} ({row}) → {words[column]} ({column}): {attention(count)[row, column]:.4f}"
 
 
-def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demos: App) -> None:
+def test_arrow_keys_move_cursor_and_readout_shows_exact_value(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     focus(canvas)
     assert readout(page) == sentence(20, 0, 0)
@@ -46,13 +54,13 @@ def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demos: App)
     page.keyboard.press("End")
     assert readout(page) == sentence(20, 1, 19)
     page.keyboard.press("ArrowRight")
-    assert readout(page) == sentence(20, 1, 19), "there is nothing beyond the last column"
+    assert readout(page) == sentence(20, 1, 19), "the last column is the limit"
     page.keyboard.press("PageDown")
     page.keyboard.press("Home")
     assert readout(page) == sentence(20, 19, 0)
 
 
-def test_enter_pins_for_python_and_escape_lets_go(page: Page, demos: App) -> None:
+def test_enter_pins_cell_and_escape_unpins(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     focus(canvas)
     page.keyboard.press("ArrowDown")
@@ -60,12 +68,12 @@ def test_enter_pins_for_python_and_escape_lets_go(page: Page, demos: App) -> Non
     page.get_by_text("pinned: Cell(row=1, column=0)").wait_for()
     assert (page.locator(".pinned").text_content() or "").endswith(sentence(20, 1, 0))
     page.keyboard.press("ArrowDown")
-    assert sentence(20, 1, 0) in (page.locator(".pinned").text_content() or ""), "the pin stays where it is"
+    assert sentence(20, 1, 0) in (page.locator(".pinned").text_content() or ""), "the pin does not move"
     page.keyboard.press("Escape")
     page.get_by_text("pinned: None").wait_for()
 
 
-def test_hovering_reads_and_clicking_pins_and_unpins(page: Page, demos: App) -> None:
+def test_hover_shows_value_and_click_toggles_pin(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=5")
     box = canvas.bounding_box()
     assert box is not None
@@ -83,24 +91,24 @@ def test_hovering_reads_and_clicking_pins_and_unpins(page: Page, demos: App) -> 
     page.get_by_text("pinned: None").wait_for()
 
 
-def test_hovering_asks_nothing_of_the_server(page: Page, demos: App) -> None:
+def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
     canvas = shown(page, demos, "show=20")
     before = len(frames)
     if IN_FIREFOX and not before:
-        pytest.skip("what drives Firefox tells of no messages")
-    assert before, "the app's own start was seen"
+        pytest.skip("Playwright does not report messages in Firefox")
+    assert before, "the page's own start was recorded"
     box = canvas.bounding_box()
     assert box is not None
     for step in range(30):
         page.mouse.move(box["x"] + 90 + step * 12, box["y"] + 120 + step * 9)
-    still(page)
+    wait_until_still(page)
     assert len(frames) == before
 
 
-def test_what_lies_under_the_pointer_has_the_colour_of_its_value(page: Page, demos: App) -> None:
-    """The strongest cell of the drawn picture must be the strongest number of the matrix."""
+def test_cell_under_pointer_has_color_of_its_value(page: Page, demos: App) -> None:
+    """The strongest cell of the picture must be the strongest number of the matrix."""
     canvas = shown(page, demos, "show=40")
     darkest = page.locator(".sticky canvas").first.evaluate(
         """canvas => {
@@ -118,7 +126,7 @@ def test_what_lies_under_the_pointer_has_the_colour_of_its_value(page: Page, dem
 
 
 @pytest.mark.parametrize("count", prove_unless({200}, [200, 512]))
-def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demos: App, count: int) -> None:
+def test_large_matrix_scrolls_fits_and_stays_exact(page: Page, demos: App, count: int) -> None:
     canvas = shown(page, demos, f"show={count}")
     hint = page.locator(".pinned").text_content()
     assert hint == f"{count} × {count} cells: scroll, or press Fit to see them all"
@@ -129,7 +137,7 @@ def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demos: App, count:
     for _ in range(40):
         page.keyboard.press("PageDown")
     assert readout(page) == sentence(count, count - 1, count - 1)
-    assert scroll.evaluate("node => node.scrollLeft > 0 && node.scrollTop > 0"), "the cursor is in view"
+    assert scroll.evaluate("node => node.scrollLeft > 0 && node.scrollTop > 0"), "the cursor is visible"
     fit = page.get_by_role("button", name="Fit")
     fit.click()
     assert scroll.evaluate("node => node.scrollWidth <= node.clientWidth")
@@ -138,25 +146,25 @@ def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demos: App, count:
     assert scroll.evaluate("node => node.scrollWidth > node.clientWidth * 2")
 
 
-def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demos: App) -> None:
+def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     page.get_by_role("button", name="Zoom in").click()
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
-    still(page)
-    # In whole pixels: Firefox moves a scrolled picture by a fraction of one when it is drawn anew.
+    wait_until_still(page)
+    # Rounded to pixels, because Firefox redraws a scrolled picture with an offset of a fraction of a pixel.
     place = "node => [node.scrollLeft, node.scrollTop, node.scrollWidth].map(Math.round)"
     before = scroll.evaluate(place)
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.6})
     page.get_by_text("pinned: Cell").wait_for()
-    settled(page)
-    still(page)
+    wait_until_settled(page)
+    wait_until_still(page)
     assert scroll.evaluate(place) == before
 
 
-def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demos: App) -> None:
+def test_ctrl_wheel_zooms_around_pointer(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     box = canvas.bounding_box()
     assert box is not None
@@ -166,14 +174,14 @@ def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demos: App) -> None:
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     page.keyboard.up("Control")
-    still(page)
+    wait_until_still(page)
     page.mouse.move(x + 1, y)
     page.mouse.move(x, y)
     assert readout(page) == cell
     assert page.locator(".extent").evaluate("node => node.clientWidth") > 200 * 16 + 60
 
 
-def test_hostile_text_is_only_text(page: Page, demos: App) -> None:
+def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=hostile")
     focus(canvas)
     page.keyboard.press("ArrowRight")
@@ -183,13 +191,13 @@ def test_hostile_text_is_only_text(page: Page, demos: App) -> None:
     assert canvas.get_attribute("aria-label") == HOSTILE
     assert page.locator(".matrix img").count() == 0
     assert page.title() != "owned"
-    drawing = ElementTree.parse(saved(page, "SVG").path())
+    drawing = ElementTree.parse(save_download(page, "SVG").path())
     texts = [node.text for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
     assert HOSTILE in texts, "the caption"
     assert "−0.20" in texts
 
 
-def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App) -> None:
+def test_missing_value_is_labeled_and_not_shown_as_zero(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=difference")
     focus(canvas)
     for key in ["ArrowDown"] * 2 + ["ArrowRight"] * 3:
@@ -200,7 +208,7 @@ def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App)
     )
 
 
-def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demos: App) -> None:
+def test_legend_shows_range_and_places_ticks(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
     expect(page.locator(".legend-text")).to_have_text(
         "attention weight, fixed scale 0 to 1, square-root colors"
@@ -208,13 +216,13 @@ def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page
     ticks = page.locator(".ticks span")
     expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
     places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
-    # The browser gives a style back with six significant digits: with three decimals at least.
+    # The browser returns a style with six significant digits, so at least three decimals.
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 
-def test_png_is_the_whole_matrix(page: Page, demos: App) -> None:
+def test_png_contains_whole_matrix(page: Page, demos: App) -> None:
     shown(page, demos, "show=200")
-    download = saved(page, "PNG")
+    download = save_download(page, "PNG")
     assert download.suggested_filename == "attention-200.png"
     start = Path(download.path()).read_bytes()[:24]
     assert start[:8] == b"\x89PNG\r\n\x1a\n"
@@ -222,9 +230,9 @@ def test_png_is_the_whole_matrix(page: Page, demos: App) -> None:
     assert min(width, height) > 200 * 14
 
 
-def test_svg_has_a_rectangle_a_cell_and_its_number(page: Page, demos: App) -> None:
+def test_svg_has_rectangle_and_number_per_cell(page: Page, demos: App) -> None:
     shown(page, demos, "show=5")
-    download = saved(page, "SVG")
+    download = save_download(page, "SVG")
     assert download.suggested_filename == "attention-5.svg"
     drawing = ElementTree.parse(download.path())
     texts = [node.text or "" for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
@@ -234,7 +242,7 @@ def test_svg_has_a_rectangle_a_cell_and_its_number(page: Page, demos: App) -> No
     assert {"query ↓", "key →", "attention weight, fixed scale 0 to 1"} <= set(texts)
 
 
-def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
+def test_svg_of_large_matrix_is_refused_with_message(page: Page, demos: App) -> None:
     shown(page, demos, "show=512")
     page.get_by_role("button", name="SVG").click()
     assert readout(page) == (
@@ -242,7 +250,7 @@ def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demos: App) -> None:
     )
 
 
-def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demos: App) -> None:
+def test_picture_follows_theme(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):
         page = new_page(color_scheme=scheme)
@@ -252,19 +260,19 @@ def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demos: App
     assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]
 
 
-def test_nothing_jumps_or_spills_on_a_phone(new_page: Callable[..., Page], demos: App) -> None:
+def test_layout_is_stable_without_overflow_on_phone(new_page: Callable[..., Page], demos: App) -> None:
     page = new_page(viewport={"width": 360, "height": 740})
     canvas = shown(page, demos, "show=40")
     canvas.scroll_into_view_if_needed()
     top = canvas.evaluate("node => node.getBoundingClientRect().top")
     canvas.hover(position={"x": 200, "y": 200})
     after = canvas.evaluate("node => node.getBoundingClientRect().top")
-    assert abs(after - top) <= 1, "but for what the pointer scrolls"
+    assert abs(after - top) <= 1, "apart from elements that can be scrolled"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
-def test_vectors_fill_the_width_and_label_round_dimensions(page: Page, demos: App) -> None:
+def test_vectors_fill_width_and_label_round_dimensions(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=vectors")
     assert page.locator(".scroll").evaluate("node => node.scrollWidth <= node.clientWidth")
     focus(canvas)
@@ -272,7 +280,7 @@ def test_vectors_fill_the_width_and_label_round_dimensions(page: Page, demos: Ap
     assert re.fullmatch(r"\[CLS\] \(0\) → 384: −?\d\.\d{4}", readout(page))
 
 
-def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demos: App) -> None:
+def test_pill_is_selected_by_mouse_and_arrow_keys(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip")
     page.get_by_text("chosen: 3").wait_for()
     group = page.get_by_role("radiogroup", name="Tokens")
@@ -288,7 +296,7 @@ def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demos: App) -> None
     expect(group.locator('[tabindex="0"]')).to_have_count(1)
 
 
-def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
+def test_pill_tooltip_is_not_clipped(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     pill = page.get_by_role("radio").nth(2)
     pill.hover()
@@ -303,7 +311,7 @@ def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
     expect(tip).to_have_count(0)
 
 
-def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demos: App) -> None:
+def test_512_pills_scroll_and_hostile_labels_are_text(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=demo_components&show=strip&count=512")
     strip = page.get_by_role("radiogroup", name="Tokens")
     expect(strip.get_by_role("radio")).to_have_count(512)

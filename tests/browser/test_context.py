@@ -1,4 +1,4 @@
-"""A person compares words in context: adds sentences, clicks words, reads, downloads."""
+"""Words in context in a real browser: sentences are added, words clicked, files downloaded."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
+from tests.helpers.browser import App, download, matrix_of, open_page, visit, wait_until_settled
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Roundings between two runs of one model, in two processes with threads of their own."""
+"""Roundings between two runs of a model in two processes with separate threads."""
 
 pytestmark = pytest.mark.browser
 
 TEXTS = ["The bank of the river was steep", "He opened an account at the bank", "Money is kept in a bank"]
 
 
-def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, page: Page) -> None:
+def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/context")
     page.get_by_role("button", name="Clear all").click()
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()
     page.get_by_role("textbox", name="Add sentences, one per line").fill("\n".join(TEXTS[:2]))
     page.get_by_role("button", name="Add", exact=True).click()
-    # Until they are there, the field is still to be emptied.
+    # Until the sentences are added, the field is not yet empty.
     expect(page.get_by_role("radiogroup", name="Word of sentence 2")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("textbox", name="Add sentences, one per line").fill(TEXTS[2])
     page.get_by_role("button", name="Add", exact=True).click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("radiogroup", name="Word of sentence 1").get_by_role("radio", name="bank").click()
-    # The same word of the other sentences is proposed; another one can be chosen.
+    # The same word of the other sentences is preselected, and can be changed.
     second = page.get_by_role("radiogroup", name="Word of sentence 2").get_by_role("radio", name="bank")
     expect(second).to_be_checked()
     third = page.get_by_role("radiogroup", name="Word of sentence 3").get_by_role("radio", name="Money")
     third.click()
     expect(third).to_be_checked()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_label("Cosine of the words' vectors after layer 6").first).to_be_visible()
 
     checkpoint = bert_probe.load()
     traces = [checkpoint.trace(text) for text in TEXTS]
     words = ["bank", "bank", "Money"]
-    found = bert_probe.WordInContext(words).of(traces)
-    expected = found.table()
+    result = bert_probe.WordInContext(words).of(traces)
+    expected = result.table()
     name, content = download(page, "CSV")
     assert name == "context.csv"
     header, *rows = csv.reader(io.StringIO(content.decode()))
@@ -58,38 +58,38 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     _, content = download(page, "Matrix, CSV")
     rows_named, columns, values = matrix_of(content)
     assert rows_named == columns == ["1 bank", "2 bank", "3 Money"]
-    assert_rounded(values, found.cosine(-1), LIKE)
+    assert_rounded(values, result.cosine(-1), LIKE)
 
     picture = page.get_by_role("application", name="Cosine of the words' vectors after layer 6")
     picture.focus()
     picture.press("Home")
     picture.press("ArrowRight")
-    expect(page.get_by_text(f"1 bank → 2 bank: {found.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
+    expect(page.get_by_text(f"1 bank → 2 bank: {result.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
 
 
 @pytest.mark.prove
-def test_the_choice_outlives_another_page_and_opens_from_its_address(app: App, page: Page) -> None:
+def test_selection_survives_page_change_and_opens_from_url(app: App, page: Page) -> None:
     address = f"context={quote(chr(10).join(TEXTS[:2]))}&context_words=bank%0Aaccount"
     visit(page, f"{app.origin}/context?{address}")
     expect(page.get_by_role("radio", name="account")).to_be_checked(timeout=30_000)
     page.get_by_role("radio", name="opened").click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Corrected", exact=True).click()
-    settled(page)
+    wait_until_settled(page)
     draft = page.get_by_role("textbox", name="Add sentences, one per line")
     draft.fill("half a sen")
     draft.press("Tab")
-    settled(page)
-    go_to(page, "Tokens")
-    go_to(page, "Context")
+    wait_until_settled(page)
+    open_page(page, "Tokens")
+    open_page(page, "Context")
     expect(page.get_by_role("radio", name="opened")).to_be_checked()
     expect(page.get_by_role("textbox", name="Add sentences, one per line")).to_have_value("half a sen")
     expect(page.get_by_text("cosine − mean of unrelated")).to_be_visible()
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("radio", name="opened")).to_be_checked()
     expect(page.get_by_text("cosine − mean of unrelated")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("button", name="Remove")).to_have_count(2)
     page.get_by_role("button", name="Remove").first.click()
     expect(page.get_by_text("Select a word in at least two sentences")).to_be_visible()

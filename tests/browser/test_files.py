@@ -1,4 +1,4 @@
-"""A picture that Python draws is the one that a browser saves."""
+"""A picture drawn by Python equals the one saved by a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 TEXT = "Almost before we knew it, we had left the ground."
 MARGINS = 40
-"""Of the page around the view, both sides."""
+"""Horizontal padding of the page around the view, both sides."""
 NEAR = 2.0
 """CSS pixels by which two programs may measure a label of the same font differently."""
 
@@ -26,18 +26,18 @@ Shape = tuple[str, str, tuple[str, ...], tuple[float, ...]]
 
 
 def shapes(svg: str) -> list[Shape]:
-    """Each shape: its kind, its text, what is no number in it, and its numbers."""
-    found = []
-    for one in list(ElementTree.fromstring(svg).iter())[1:]:
-        attributes = " ".join(f"{name}={value}" for name, value in sorted(one.attrib.items()))
+    """Return each shape as its type, its text, its non-numeric attributes, and its numbers."""
+    result = []
+    for element in list(ElementTree.fromstring(svg).iter())[1:]:
+        attributes = " ".join(f"{name}={value}" for name, value in sorted(element.attrib.items()))
         numbers = tuple(float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", attributes))
         words = tuple(re.split(r"-?\d+(?:\.\d+)?", attributes))
-        found.append((one.tag, "".join(one.itertext()), words, numbers))
-    return found
+        result.append((element.tag, "".join(element.itertext()), words, numbers))
+    return result
 
 
-def kept(page: Page, tmp_path: Path) -> list[Shape]:
-    """What the page's own button saves."""
+def save_from_page(page: Page, tmp_path: Path) -> list[Shape]:
+    """Return the file that the page's own button saves."""
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the picture as SVG").click()
     download.value.save_as(tmp_path / "saved.svg")
@@ -45,9 +45,9 @@ def kept(page: Page, tmp_path: Path) -> list[Shape]:
 
 
 def assert_same(ours: list[Shape], saved: list[Shape]) -> None:
-    assert [our[:3] for our in ours] == [one[:3] for one in saved]
-    for one, other in zip(ours, saved, strict=True):
-        assert one[3] == pytest.approx(other[3], abs=NEAR), one[1]
+    assert [our[:3] for our in ours] == [shape[:3] for shape in saved]
+    for shape, other in zip(ours, saved, strict=True):
+        assert shape[3] == pytest.approx(other[3], abs=NEAR), shape[1]
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def assert_same(ours: list[Shape], saved: list[Shape]) -> None:
     ],
     ids=["pinned", "reading", "heatmap"],
 )
-def test_the_same_shapes(
+def test_browser_and_python_draw_same_shapes(
     minilm: Checkpoint,
     show: Callable[[bert_probe.Trace], Frame],
     width: int,
     new_page: Callable[..., Page],
     tmp_path: Path,
 ) -> None:
-    drawn = show(minilm.trace(TEXT)).page
+    page_of_view = show(minilm.trace(TEXT)).page
     page = new_page(viewport={"width": width + MARGINS, "height": 904})
-    page.set_content(drawn.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
-    assert_same(shapes(drawn.svg()), kept(page, tmp_path))
+    page.set_content(page_of_view.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
+    assert_same(shapes(page_of_view.svg()), save_from_page(page, tmp_path))
 
 
-def test_whole_words_are_a_click_away_with_python_s_numbers(
+def test_whole_words_button_shows_python_numbers(
     minilm: Checkpoint, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:
     trace = minilm.trace("Electroencephalographers left the ground.")
@@ -80,11 +80,11 @@ def test_whole_words_are_a_click_away_with_python_s_numbers(
     page = new_page(viewport={"width": 880 + MARGINS, "height": 904})
     page.set_content(pieces.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
     switch = page.get_by_role("button", name="Whole words")
-    for drawn, pressed in ((words, "true"), (pieces, "false")):
+    for view, pressed in ((words, "true"), (pieces, "false")):
         switch.click()
         expect(switch).to_have_attribute("aria-pressed", pressed)
-        assert_same(shapes(drawn.svg()), kept(page, tmp_path))
+        assert_same(shapes(view.svg()), save_from_page(page, tmp_path))
     switch.click()
     page.get_by_role("button", name="Next layer").click()
     expect(page.get_by_role("application")).to_have_attribute("aria-label", "Attention in layer 5, head 9")
-    assert_same(shapes(trace.head_view(4, 8, words=True).page.svg()), kept(page, tmp_path))
+    assert_same(shapes(trace.head_view(4, 8, words=True).page.svg()), save_from_page(page, tmp_path))

@@ -1,4 +1,4 @@
-"""The views in Firefox, where there is one: another engine draws them, and gives the same numbers."""
+"""The views in Firefox, if it is installed: another engine draws the same numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = "Electroencephalographers left the ground."
 def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     path = installed()
     if path is None:
-        # In CI too: what these tests hold is held in Chromium, and not every mirror has a Firefox.
+        # Also skipped in CI: Chromium covers the same behavior, and not every mirror has a Firefox.
         pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
     browser = launch(playwright, path, tmp_path_factory.mktemp("firefox"))
     yield browser
@@ -39,15 +39,13 @@ def page(firefox: Browser) -> Iterator[Page]:
 
 
 def numbers(page: Page, count: int) -> list[float]:
-    """The table of what is pinned."""
+    """Return the numbers of the table of pinned values."""
     cells = page.locator("table td")
     expect(cells).to_have_count(count)
     return [float(cell) for cell in cells.all_text_contents()]
 
 
-def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(
-    minilm: Checkpoint, page: Page
-) -> None:
+def test_head_view_of_tokens_and_words_matches_library(minilm: Checkpoint, page: Page) -> None:
     trace = minilm.trace(TEXT)
     page.set_content(trace.head_view(3, 8).page.html())
     stage = page.get_by_role("application")
@@ -64,20 +62,20 @@ def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(
     assert_printed(numbers(page, len(words)), words[1], 4)
 
 
-def test_a_heatmap_is_drawn_and_read(minilm: Checkpoint, page: Page) -> None:
-    found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
-    page.set_content(found.show().page.html())
+def test_heatmap_readout_matches_library(minilm: Checkpoint, page: Page) -> None:
+    result = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
+    page.set_content(result.show().page.html())
     stage = page.get_by_role("application")
     stage.press("Home")
-    expect(page.locator(".readout")).to_have_text(f"[CLS] (0) → [CLS] (0): {found.weights[0, 0]:.4f}")
+    expect(page.locator(".readout")).to_have_text(f"[CLS] (0) → [CLS] (0): {result.weights[0, 0]:.4f}")
     colours = page.locator(".sticky canvas").first.evaluate(
         "node => new Set(new Uint32Array("
         "node.getContext('2d').getImageData(0, 0, node.width, node.height).data.buffer)).size"
     )
-    assert colours > 20, "a scale of them"
+    assert colours > 20, "one for the color scale"
 
 
-def test_a_head_of_the_model_view_is_seen_larger(minilm: Checkpoint, page: Page) -> None:
+def test_head_of_model_view_is_enlarged(minilm: Checkpoint, page: Page) -> None:
     page.set_content(minilm.trace(TEXT).model_view().page.html())
     stage = page.get_by_role("application")
     stage.press("Home")

@@ -1,4 +1,4 @@
-"""The head view in a real browser: exact numbers, pins, filters, keys, and files that open elsewhere."""
+"""The head view in a real browser: exact numbers, pins, filters, keys, and saved files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.helpers.browser import (
     Watch,
     download,
     focus,
-    saved,
-    settled,
-    still,
-    turn_to,
+    save_download,
+    select_page,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 from tests.helpers.families import LONG
 from tests.helpers.gate import prove_unless
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.browser
 TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
-"""So many are written in the table; a share has one less, as it is in percent with one."""
-LONGER = " ".join([LONG, LONG, LONG])  # more tokens than weights are sent for
+"""Decimals in the table; the share has one less, because it is a percentage with one decimal."""
+LONGER = " ".join([LONG, LONG, LONG])  # too many tokens for sending weights
 
 
 def view(page: Page, app: App, query: str) -> Locator:
@@ -52,29 +52,29 @@ def drawn(page: Page) -> Locator:
     return canvas
 
 
-def begins_high(page: Page, picture: Locator) -> None:
-    """A reader sees the picture before anything else, on a phone too."""
-    usual = page.viewport_size
-    assert usual is not None
-    for width, height, most in ((390, 844, 300), (1440, 900, 220)):
+def assert_picture_near_top(page: Page, picture: Locator) -> None:
+    """Assert that the picture starts near the top of the screen, also on a phone."""
+    original_size = page.viewport_size
+    assert original_size is not None
+    for width, height, max_top in ((390, 844, 300), (1440, 900, 220)):
         page.set_viewport_size({"width": width, "height": height})
-        still(page)
+        wait_until_still(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         box = picture.bounding_box()
         assert box is not None
-        assert 0 < box["y"] <= most, f"at {width} × {height}"
-    page.set_viewport_size(usual)
-    still(page)
+        assert 0 < box["y"] <= max_top, f"at {width} × {height}"
+    page.set_viewport_size(original_size)
+    wait_until_still(page)
 
 
 def table(page: Page) -> tuple[list[str], Array]:
-    """The names and the numbers of the table beneath the picture."""
+    """Return the names and the numbers of the table below the picture."""
     details = page.locator(".head-view details")
     expect(details).to_be_visible()
     if details.get_attribute("open") is None:
         page.get_by_text("These weights as a table").click()
     expect(page.locator(".head-view tbody tr").first).to_be_visible()
-    # Not the rendered text: its tabs and line breaks are missing while the details open.
+    # Not the rendered text, which lacks tabs and line breaks while the details open.
     cells = details.locator("tbody").evaluate(
         "body => [...body.rows].map(row => [...row.cells].map(cell => cell.textContent))"
     )
@@ -86,97 +86,107 @@ def named(units: object) -> list[str]:
 
 
 def share(page: Page) -> float:
-    said = page.locator(".head-view .share").text_content() or ""
-    return float(re.search(r"carrying ([\d.]+) %", said)[1]) / 100  # type: ignore[index]
+    label = page.locator(".head-view .share").text_content() or ""
+    return float(re.search(r"carrying ([\d.]+) %", label)[1]) / 100  # type: ignore[index]
 
 
 @pytest.mark.parametrize("text", [TEXT, LONGER], ids=["weights sent", "vectors sent"])
-def test_rows_and_columns_are_the_library_s(app: App, page: Page, text: str, elsewhere: Elsewhere) -> None:
+def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_in_app: Elsewhere) -> None:
     trace = bert_probe.load().trace(text)
     view(page, app, f"a={quote(text)}&layer=4&heads=2.9&pins=query.5")
     names, numbers = table(page)
     assert names == named(trace.tokens)
 
-    def columns(one: Checkpoint) -> Array:
-        a, b = one.trace(text).attention(3)[[1, 8], 5]
+    def columns(checkpoint: Checkpoint) -> Array:
+        a, b = checkpoint.trace(text).attention(3)[[1, 8], 5]
         return np.stack([a, b, (a + b) / 2], axis=1)
 
-    elsewhere(columns).printed(numbers, DECIMALS)
+    expect_in_app(columns).printed(numbers, DECIMALS)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    still(page)  # the sums of all rows are gone through meanwhile
+    wait_until_still(page)  # meanwhile the sums of all rows have been displayed
     names, numbers = table(page)
-    pinned = elsewhere(lambda one: one.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
+    pinned = expect_in_app(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
     pinned.printed(numbers[:, 0], DECIMALS)
 
 
 @pytest.mark.parametrize("times", prove_unless({1}, [1, 9]), ids=["weights sent", "vectors sent"])
-def test_whole_words_and_their_mean_are_the_library_s(
-    app: App, page: Page, times: int, elsewhere: Elsewhere
+def test_whole_words_and_mean_head_match_library(
+    app: App, page: Page, times: int, expect_in_app: Elsewhere
 ) -> None:
     text = "Electroencephalographers left. " * times
-    asked = bert_probe.Attention(1, words=True)
-    shown = asked.of(bert_probe.load().trace(text))
+    question = bert_probe.Attention(1, words=True)
+    result = question.of(bert_probe.load().trace(text))
     view(page, app, f"a={quote(text)}&layer=2&words=1&pins=query.1")
     names, numbers = table(page)
-    assert names == named(shown.keys)
-    elsewhere(lambda one: asked.of(one.trace(text)).weights[1]).printed(numbers[:, 0], DECIMALS)
+    assert names == named(result.keys)
+    expect_in_app(lambda checkpoint: question.of(checkpoint.trace(text)).weights[1]).printed(
+        numbers[:, 0], DECIMALS
+    )
 
 
-def test_a_click_pins_and_several_add_up(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&head=3")
     box = canvas.bounding_box()
     assert box is not None
     for row in (2, 4):
         page.mouse.click(box["x"] + 60, box["y"] + 26 + 23 * (row + 0.5))
-        settled(page)
+        wait_until_settled(page)
     page.mouse.move(5, 5)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
     _, numbers = table(page)
-    both = elsewhere(lambda one: one.trace(TEXT).attention(5, 2)[[2, 4]].sum(axis=0))
+    both = expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(5, 2)[[2, 4]].sum(axis=0))
     both.printed(numbers[:, 0], DECIMALS)
     expect(page).to_have_url(re.compile(r"pins=query\.2\.4"))
     page.reload()
     drawn(page)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
-    settled(page)
+    wait_until_settled(page)
     page.go_back()
     expect(page.locator(".head-view .second")).to_have_text("Pinnedbefore")
 
 
-def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_filters_hide_lines_and_share_shows_remaining_weight(
+    app: App, page: Page, expect_in_app: Elsewhere
+) -> None:
     trace = bert_probe.load().trace(QUESTION, CONTEXT)
     segments = np.array([token.segment for token in trace.tokens])
     plain = ~np.array([token.special for token in trace.tokens])
 
-    def weights(one: Checkpoint) -> Array:
-        return one.trace(QUESTION, CONTEXT).attention(2, 0)
+    def weights(checkpoint: Checkpoint) -> Array:
+        return checkpoint.trace(QUESTION, CONTEXT).attention(2, 0)
 
     view(page, app, f"a={quote(QUESTION)}&b={quote(CONTEXT)}&relation=pair&layer=3&head=1&lines=0")
     assert share(page) == 1
     page.get_by_role("button", name="More").click()
     page.get_by_role("button", name="A→B").click()
-    across = elsewhere(lambda one: weights(one)[segments == 0][:, segments == 1].sum() / len(segments))
+    across = expect_in_app(
+        lambda checkpoint: weights(checkpoint)[segments == 0][:, segments == 1].sum() / len(segments)
+    )
     across.printed(share(page), 3)
     page.get_by_role("button", name="Any", exact=True).click()
     page.get_by_role("button", name="Show special tokens such as [CLS] and [SEP]").click()
-    elsewhere(lambda one: weights(one)[plain][:, plain].sum() / plain.sum()).printed(share(page), 3)
-    page.get_by_role("button", name="More").click()  # a click elsewhere closed it
+    expect_in_app(lambda checkpoint: weights(checkpoint)[plain][:, plain].sum() / plain.sum()).printed(
+        share(page), 3
+    )
+    page.get_by_role("button", name="More").click()  # the click has closed the menu
     step = STEPS.index(0.1)
     page.get_by_role("slider", name="Lines drawn from").fill(str(step))
     strong = trace.attention(2, 0) * np.outer(plain, plain) >= 0.1
-    elsewhere(lambda one: weights(one)[strong].sum() / plain.sum()).printed(share(page), 3)
+    expect_in_app(lambda checkpoint: weights(checkpoint)[strong].sum() / plain.sum()).printed(share(page), 3)
     expect(page.locator(".head-view .share")).to_contain_text(f"{strong.sum()} lines of at least 0.1")
 
 
-def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -> None:
+def test_keyboard_steps_through_tokens_sides_layers_and_heads(app: App, page: Page) -> None:
     trace = bert_probe.load().trace(TEXT)
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
     focus(canvas)
     readout = page.locator(".head-view .readout")
     page.keyboard.press("ArrowDown")
     best = int(trace.attention(2, 1)[1].argmax())
-    said = f"almost (1) attends to {trace.tokens[best].display} ({best}) {trace.attention(2, 1)[1, best]:.4f}"
-    expect(readout).to_contain_text(said)
+    announcement = (
+        f"almost (1) attends to {trace.tokens[best].display} ({best}) {trace.attention(2, 1)[1, best]:.4f}"
+    )
+    expect(readout).to_contain_text(announcement)
     page.keyboard.press("]")
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")
     best = int(trace.attention(3, 1)[1].argmax())
@@ -189,29 +199,29 @@ def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -
     best = int(column.argmax())
     expect(readout).to_contain_text(f"almost (1) is attended to by {trace.tokens[best].display} ({best})")
     expect(readout).to_contain_text(f"{column[best]:.4f}")
-    settled(page)
+    wait_until_settled(page)
     expect(page).to_have_url(re.compile(r"layer=4&head=3"))
     page.get_by_role("spinbutton", name="Layer").focus()
     page.keyboard.press("Home")
     expect(page.locator(".head-view canvas.marks")).to_have_attribute(
         "aria-label", "Attention in layer 1, head 3"
     )
-    settled(page)
+    wait_until_settled(page)
     expect(page).to_have_url(re.compile(r"layer=1&head=3"))
 
 
-def test_heads_chosen_elsewhere_are_shown_here_and_the_other_way_round(app: App, page: Page) -> None:
+def test_selected_heads_are_shared_with_other_views(app: App, page: Page) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=2")
-    begins_high(page, canvas)
+    assert_picture_near_top(page, canvas)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Heatmap", exact=True).click()
-    settled(page)
-    begins_high(page, page.get_by_label("Attention in layer 2, head 7"))
+    wait_until_settled(page)
+    assert_picture_near_top(page, page.get_by_label("Attention in layer 2, head 7"))
     expect(page.get_by_label("Attention in layer 2, head 7")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Head 11")).click()
     expect(page.get_by_label("Attention in layer 2, head 11")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Head view", exact=True).click()
     canvas = drawn(page)
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, head 11")
@@ -219,9 +229,9 @@ def test_heads_chosen_elsewhere_are_shown_here_and_the_other_way_round(app: App,
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, heads 4, 11")
 
 
-def test_the_svg_is_what_was_drawn(app: App, page: Page) -> None:
+def test_svg_matches_drawing(app: App, page: Page) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&lines=0.05")
-    root = ElementTree.parse(saved(page, "SVG").path()).getroot()
+    root = ElementTree.parse(save_download(page, "SVG").path()).getroot()
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "Attention in layer 4, head 9" in texts
     assert any(TEXT in (text or "") for text in texts)
@@ -229,12 +239,10 @@ def test_the_svg_is_what_was_drawn(app: App, page: Page) -> None:
     paths = [node.get("d") or "" for node in root.iter("{http://www.w3.org/2000/svg}path")]
     weights = bert_probe.load().trace(TEXT).attention(3, 8)
     assert sum(path.count("M") for path in paths) == (weights >= 0.05).sum()
-    assert Path(saved(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
+    assert Path(save_download(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_saved_page_opens_from_disk_and_steps_through_layers(
-    app: App, page: Page, tmp_path: Path, elsewhere: Elsewhere
-) -> None:
+def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
     file = tmp_path / "saved.html"
     file.write_bytes(download(page, "Interactive page, HTML")[1])
@@ -244,17 +252,21 @@ def test_the_saved_page_opens_from_disk_and_steps_through_layers(
     expect(page.get_by_role("button", name="Reading")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Escape")
     _, numbers = table(page)
-    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[2]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[2]).printed(
+        numbers[:, 0], DECIMALS
+    )
     focus(canvas)
     page.keyboard.press("]")
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 5, head 9")
     page.keyboard.press("Escape")
     page.keyboard.press("Home")
     _, numbers = table(page)
-    elsewhere(lambda one: one.trace(TEXT).attention(4, 8)[0]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(4, 8)[0]).printed(
+        numbers[:, 0], DECIMALS
+    )
 
 
-def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
+def test_512_tokens_scroll_and_fit_width(app: App, page: Page) -> None:
     text = "word " * 510
     canvas = view(page, app, f"a={quote(text)}&head=3")
     expect(page.locator(".head-view .share")).to_contain_text("tokens in view")
@@ -266,10 +278,10 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
 
 
-def test_a_head_of_the_model_view_opens_here(app: App, page: Page) -> None:
+def test_head_clicked_in_model_view_opens_in_head_view(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=model")
     heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
-    begins_high(page, heads)
+    assert_picture_near_top(page, heads)
     heads.focus()
     for key in ("Home", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         heads.press(key)
@@ -278,28 +290,32 @@ def test_a_head_of_the_model_view_opens_here(app: App, page: Page) -> None:
 
 
 @pytest.mark.prove
-def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_measures_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.5&drawn=value-norm")
     _, numbers = table(page)
     norms = bert_probe.Attention(3, 8, "value-norm")
-    elsewhere(lambda one: norms.of(one.trace(TEXT)).weights[5]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: norms.of(checkpoint.trace(TEXT)).weights[5]).printed(
+        numbers[:, 0], DECIMALS
+    )
     canvas = view(page, app, f"a={quote(TEXT)}&layer=4&pins=query.5&drawn=rollout&residual=0.2")
     expect(canvas).to_have_attribute("aria-label", "Rollout up to layer 4")
     _, numbers = table(page)
     rolled = bert_probe.Attention(3, measure="rollout", residual=0.2)
-    elsewhere(lambda one: rolled.of(one.trace(TEXT)).weights[5]).printed(numbers[:, 0], DECIMALS)
+    expect_in_app(lambda checkpoint: rolled.of(checkpoint.trace(TEXT)).weights[5]).printed(
+        numbers[:, 0], DECIMALS
+    )
 
 
-def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
+def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=reach&residual=0.3")
     tokens = page.get_by_role("radiogroup", name="Token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)
-    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays
+    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row is hidden, and the page stays in place
     page.get_by_role("radio", name=re.compile("^knew")).click()
-    settled(page)
+    wait_until_settled(page)
     picture = page.get_by_role("application", name="Share of knew (4) in each token, by layer")
-    begins_high(page, picture)
+    assert_picture_near_top(page, picture)
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)
@@ -307,27 +323,29 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
 
 
-def test_a_layer_that_cannot_be_fetched_is_sent(
-    app: App, page: Page, watch: Watch, elsewhere: Elsewhere
+def test_layer_that_cannot_be_fetched_is_sent_by_server(
+    app: App, page: Page, watch: Watch, expect_in_app: Elsewhere
 ) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2&pins=query.1")
     page.route("**/layers/**", lambda route: route.fulfill(status=404))
     page.get_by_role("button", name="Next layer").click()
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     _, numbers = table(page)
-    elsewhere(lambda one: one.trace(TEXT).attention(3, 1)[1]).printed(numbers[:, 0], DECIMALS)
-    assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console tells of none"
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 1)[1]).printed(
+        numbers[:, 0], DECIMALS
+    )
+    assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console does not report it"
     watch.errors.clear()
 
 
 @pytest.mark.prove
-def test_the_layer_stays_when_the_reader_comes_back(app: App, page: Page) -> None:
+def test_layer_is_kept_after_visit_to_another_page(app: App, page: Page) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
     page.get_by_role("button", name="Next layer").click()
     expect(page).to_have_url(re.compile("layer=4"))
-    settled(page)
+    wait_until_settled(page)
     for title in ("Tokens", "Attention"):
-        turn_to(page, title)
-        settled(page)
+        select_page(page, title)
+        wait_until_settled(page)
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")

@@ -1,4 +1,4 @@
-"""The heads page in a real browser: words clicked, heads switched off, many sentences run and cancelled."""
+"""The heads page in a real browser: words clicked, heads ablated, many sentences profiled and canceled."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
+    find_violations,
     rows_of,
-    settled,
-    still,
-    turn_to,
-    violations,
+    select_page,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 
 pytestmark = pytest.mark.browser
@@ -42,20 +42,17 @@ def best(*pairs: tuple[str, str]) -> HeadScore:
     return bert_probe.FindHeads(pairs).of(trace).ranked[0]
 
 
-def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
+def test_clicked_words_update_best_head(app: App, page: Page) -> None:
     part(page, app, "find")
-    found = best(("ground", "left"))
-    expect(page.get_by_text(f"has the largest weight: {found.weight:.4f}")).to_be_visible()
+    first_pair = best(("ground", "left"))
+    expect(page.get_by_text(f"has the largest weight: {first_pair.weight:.4f}")).to_be_visible()
     word(page, "From this word", "knew").click()
     word(page, "To this word", "it").click()
-    one = best(("knew", "it"))
-    expect(
-        page.get_by_text(
-            f"Layer {one.layer + 1}, head {one.head + 1} has the largest weight: {one.weight:.4f}"
-        )
-    ).to_be_visible()
+    second_pair = best(("knew", "it"))
+    head = f"Layer {second_pair.layer + 1}, head {second_pair.head + 1}"
+    expect(page.get_by_text(f"{head} has the largest weight: {second_pair.weight:.4f}")).to_be_visible()
     expect(page).to_have_url(re.compile("find_pairs=4-5"))
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Add a pair").click()
     expect(page.get_by_role("button", name="Remove this pair")).to_be_visible()
     word(page, "From this word", "left").click()
@@ -65,7 +62,7 @@ def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
         page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
     ).to_be_visible()
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
     expect(
         page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
@@ -73,19 +70,17 @@ def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
 
 
 @pytest.mark.prove
-def test_arrow_keys_walk_through_the_words_without_going_back(app: App, page: Page) -> None:
+def test_arrow_keys_move_through_words_without_jumping_back(app: App, page: Page) -> None:
     part(page, app, "find")
     word(page, "From this word", "ground").focus()
     for _ in range(7):
         page.keyboard.press("ArrowLeft")
-    one = best(("knew", "left"))
-    expect(page.get_by_text(f"has the largest weight: {one.weight:.4f}")).to_be_visible()
+    best_head = best(("knew", "left"))
+    expect(page.get_by_text(f"has the largest weight: {best_head.weight:.4f}")).to_be_visible()
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
 
 
-def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
-    app: App, page: Page, elsewhere: Elsewhere
-) -> None:
+def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     part(page, app, "ablation", off="")
     page.get_by_role("combobox", name="Heads to ablate together").click()
     page.keyboard.type("3.7")
@@ -95,20 +90,22 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
     page.keyboard.press("Escape")
     heads = [(2, 6), *((4, head) for head in range(12))]
     result = bert_probe.HeadAblation(heads).of(bert_probe.load().trace(TEXT))
-    shown = page.get_by_test_id("stMetricValue")
-    expect(shown.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
-    expect(shown.nth(1)).to_have_text(f"{result.cls_change:.4f}")
-    expect(shown.nth(2)).to_have_text(f"{result.pooler_change:.4f}")
+    metrics = page.get_by_test_id("stMetricValue")
+    expect(metrics.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
+    expect(metrics.nth(1)).to_have_text(f"{result.cls_change:.4f}")
+    expect(metrics.nth(2)).to_have_text(f"{result.pooler_change:.4f}")
     expect(page).to_have_url(re.compile("off=3.7%2C5"))
-    settled(page)
+    wait_until_settled(page)
     changes = [float(row["change"]) for row in rows_of(download(page, "CSV")[1])]
-    elsewhere(lambda one: bert_probe.HeadAblation(heads).of(one.trace(TEXT)).token_change).check(changes)
+    expect_in_app(
+        lambda checkpoint: bert_probe.HeadAblation(heads).of(checkpoint.trace(TEXT)).token_change
+    ).check(changes)
     for title in ("With the heads", "Without them", "Difference"):
         expect(page.get_by_role("application", name=title)).to_be_visible()
 
 
 @pytest.mark.prove
-def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
+def test_head_sweep_ranks_heads(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Ablate each head in turn").click()
     first = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table().iloc[0]
@@ -117,7 +114,9 @@ def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
-def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_profile_of_sentences_can_be_canceled_and_matches_library(
+    app: App, page: Page, expect_in_app: Elsewhere
+) -> None:
     part(page, app, "many", sentences="file")
     lines = [f"The ferry number {number} leaves the island shortly after dawn." for number in range(6000)]
     chooser = page.get_by_test_id("stMainBlockContainer").locator('input[type="file"]')
@@ -133,32 +132,34 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
     )
     page.get_by_role("button", name="Profile 3 sentences").click()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     highs = [float(row["next_high"]) for row in rows_of(download(page, "CSV")[1])]
-    elsewhere(lambda one: bert_probe.HeadMeans().of(one, lines[:3]).high["next"].ravel()).check(highs)
-    # The file is still there after a look at another page.
-    turn_to(page, "Tokens")
+    expect_in_app(
+        lambda checkpoint: bert_probe.HeadMeans().of(checkpoint, lines[:3]).high["next"].ravel()
+    ).check(highs)
+    # The file is still available after a visit to another page.
+    select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_text("few.txt, uploaded before.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 
 @pytest.mark.prove
-def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
+def test_job_continues_on_another_page(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
     lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))
     page.get_by_label("Sentences, one per line").fill(lines)
     page.get_by_label("Sentences, one per line").press("Control+Enter")
     page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    turn_to(page, "Tokens")
+    select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_text("Means over 150 sentences")).to_be_visible(timeout=60_000)
 
 
-def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
+def test_head_is_selected_by_keyboard_and_opened(app: App, page: Page) -> None:
     part(page, app, "profiles")
     picture = page.get_by_role("application", name="Previous token, by head")
     picture.focus()
@@ -171,22 +172,24 @@ def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
 
 
 @pytest.mark.prove
-def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page) -> None:
+def test_shared_option_is_same_on_two_pages(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
-    turn_to(page, "Heads")
+    select_page(page, "Heads")
     expect(page.get_by_role("heading", name="Heads", level=1)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("switch", name="Whole words")).to_be_checked()
 
 
-def test_every_part_passes_axe_in_both_themes(app: App, page: Page) -> None:
-    found = {}
+def test_all_views_pass_axe_in_both_themes(app: App, page: Page) -> None:
+    violations_by_view = {}
     for name, address in (("find", {"find_pairs": "4-5,11-9"}), ("ablation", {}), ("many", {})):
         part(page, app, name, **address)
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            still(page)
-            settled(page)
-            for violation in violations(page, OF_COLOUR if theme == "dark" else ()):
-                found[name, theme, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
-    assert found == {}
+            wait_until_still(page)
+            wait_until_settled(page)
+            for violation in find_violations(page, OF_COLOUR if theme == "dark" else ()):
+                violations_by_view[name, theme, violation["id"]] = [
+                    node["html"][:160] for node in violation["nodes"][:3]
+                ]
+    assert violations_by_view == {}

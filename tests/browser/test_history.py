@@ -1,4 +1,4 @@
-"""Going back and forward, and addresses that lead nowhere."""
+"""Back and forward in the browser history, and unknown URLs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.helpers.browser import App, Watch, settled, still, turn_to, visit
+from tests.helpers.browser import App, Watch, select_page, visit, wait_until_settled, wait_until_still
 
 pytestmark = pytest.mark.browser
 
 TEXT = "we had left the ground"
 
 
-def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: App) -> None:
+def test_back_and_forward_restore_layers_heads_and_views(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=6")
     layer, mean = (
         page.get_by_role("spinbutton", name="Layer"),
@@ -26,56 +26,56 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
     expect(layer).to_have_text("Layer 6 of 6")
     layer.press("ArrowLeft")
     expect(page).to_have_url(re.compile("layer=5"))
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name=re.compile("^Head 3")).click()
     expect(page).to_have_url(re.compile("head=3"))
-    settled(page)
+    wait_until_settled(page)
     page.get_by_text("Table", exact=True).click()
     expect(page).to_have_url(re.compile("show=table"))
-    settled(page)
+    wait_until_settled(page)
 
     page.go_back()
     expect(page).to_have_url(re.compile("show=heatmap"))
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("button", name=re.compile("^Head 3"))).to_have_attribute("aria-pressed", "true")
     page.go_back()
     expect(mean).to_have_attribute("aria-pressed", "true")
-    settled(page)
+    wait_until_settled(page)
     expect(layer).to_have_text("Layer 5 of 6")
     page.go_back()
     expect(layer).to_have_text("Layer 6 of 6")
     page.go_forward()
     expect(layer).to_have_text("Layer 5 of 6")
-    settled(page)
+    wait_until_settled(page)
     expect(page).to_have_url(re.compile("layer=5"))
 
 
-def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) -> None:
+def test_back_restores_previous_page_and_its_selection(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=2")
-    turn_to(page, "Tokens")
+    select_page(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.go_back()
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
 
 
-def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watch: Watch) -> None:
+def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch) -> None:
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")
     assert response is not None
     assert response.status == 404
-    assert len(watch.errors) == 1, "the status itself"
+    assert len(watch.errors) == 1, "the HTTP status"
     watch.errors.clear()
     expect(page.get_by_role("heading")).to_have_text("Page not found")
     expect(page.get_by_text("/attentoin")).to_be_visible()
     page.get_by_role("link", name="Heads").click()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("heading", name="Heads")).to_be_visible()
     expect(page.get_by_label("Sentence A")).to_have_value(TEXT)
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app: App, order: str) -> None:
-    """The browser reruns a fragment of the page that it leaves until the server has answered."""
+def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
+    """The browser reruns a fragment of the page that it leaves until the server has responded."""
     current, fragments, sent = "", set[str](), 0
 
     def connect(browser: WebSocketRoute) -> None:
@@ -103,17 +103,17 @@ def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app
                 late.rerun_script.is_auto_rerun = True
                 sent += 1
             both = [data, late.SerializeToString()] if late.WhichOneof("type") else [data]
-            for one in reversed(both) if order == "before" else both:
-                server.send(one)
+            for event in reversed(both) if order == "before" else both:
+                server.send(event)
 
         browser.on_message(to_server)
         server.on_message(to_browser)
 
     page.route_web_socket(re.compile("_stcore/stream"), connect)
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}")
-    turn_to(page, "Tokens")
+    select_page(page, "Tokens")
     expect(page.get_by_text("All tokens", exact=True)).to_be_visible()
-    settled(page)
-    still(page)
+    wait_until_settled(page)
+    wait_until_still(page)
     assert sent == 1
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()

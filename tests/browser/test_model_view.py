@@ -17,7 +17,15 @@ from playwright.sync_api import Locator, Page, expect
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.views import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
+from tests.helpers.browser import (
+    IN_FIREFOX,
+    App,
+    focus,
+    save_download,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -44,21 +52,21 @@ def values(measure: str) -> np.ndarray:
 
 
 def sentence(layer: int, head: int, measure: str = "") -> str:
-    """What is said about a head, layer and head from 0."""
+    """Return the description of a head; layer and head count from 0."""
     label = labels_of(LAYERS, HEADS)[layer][head] or "no label"
-    said = f"Layer {layer + 1}, head {head + 1} · {label}"
-    return f"{said} · {measure} {values(measure)[layer, head]:.4f}" if measure else said
+    sentence_text = f"Layer {layer + 1}, head {head + 1} · {label}"
+    return f"{sentence_text} · {measure} {values(measure)[layer, head]:.4f}" if measure else sentence_text
 
 
 def order(measure: str) -> list[tuple[int, list[int]]]:
-    """Layers from the top with their heads from the left, by a plain sort."""
-    found = values(measure)
-    rows = sorted(range(LAYERS), key=lambda layer: -found[layer].mean())
-    return [(layer, sorted(range(HEADS), key=lambda head: -found[layer, head])) for layer in rows]
+    """Return the expected order: layers from the top, and the heads of each from the left."""
+    measured = values(measure)
+    rows = sorted(range(LAYERS), key=lambda layer: -measured[layer].mean())
+    return [(layer, sorted(range(HEADS), key=lambda head: -measured[layer, head])) for layer in rows]
 
 
 def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[float, float]:
-    """The middle of a thumbnail, on the page; places are read off the picture's size."""
+    """Return the center of a thumbnail on the page, computed from the picture's size."""
     box = grid.bounding_box()
     assert box is not None
     top = 22 if own_numbers else 36
@@ -68,7 +76,7 @@ def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[flo
     return box["x"] + left + (column + 0.45) * width, box["y"] + top + (row + 0.5) * height
 
 
-def test_hovering_names_the_head_and_shows_it_larger(page: Page, demos: App) -> None:
+def test_hover_names_and_enlarges_head(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     assert readout(page).startswith("Attention of all heads · point at a head")
     top = grid.evaluate("node => node.getBoundingClientRect().top")
@@ -79,12 +87,12 @@ def test_hovering_names_the_head_and_shows_it_larger(page: Page, demos: App) -> 
         box = page.locator(".preview").bounding_box()
         assert box is not None
         assert 0 <= box["x"] <= 1280 - box["width"]
-    assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "nothing jumps"
+    assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "the layout does not move"
     page.mouse.move(5, 5)
     expect(page.locator(".preview:popover-open")).to_have_count(0)
 
 
-def test_a_click_is_told_once(page: Page, demos: App) -> None:
+def test_click_is_sent_once(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))
@@ -96,7 +104,7 @@ def test_a_click_is_told_once(page: Page, demos: App) -> None:
     page.get_by_text("opened: HeadThumbnail(layer=4, head=2)").wait_for()
 
 
-def test_sorted_heads_are_the_right_ones(page: Page, demos: App) -> None:
+def test_heads_are_sorted_by_measure(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
     expected = order("Previous")
@@ -107,13 +115,13 @@ def test_sorted_heads_are_the_right_ones(page: Page, demos: App) -> None:
     layer, heads = expected[1]
     page.mouse.click(*middle(grid, 1, 3, True))
     page.get_by_text(f"opened: HeadThumbnail(layer={layer}, head={heads[3]})").wait_for()
-    settled(page)
-    assert page.get_by_label("Sort by").input_value() == "Previous", "the order outlives a rerun"
+    wait_until_settled(page)
+    assert page.get_by_label("Sort by").input_value() == "Previous", "the order survives a rerun"
 
 
-def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demos: App) -> None:
+def test_layers_and_heads_are_sorted_independently(page: Page, demos: App) -> None:
     grid = shown(page, demos)
-    heads, layers = (page.get_by_role("button", name=f"Sort the {what}") for what in ("heads", "layers"))
+    heads, layers = (page.get_by_role("button", name=f"Sort the {axis}") for axis in ("heads", "layers"))
     assert heads.is_disabled()
     page.get_by_label("Sort by").select_option("Entropy")
     expected = order("Entropy")
@@ -129,22 +137,22 @@ def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demos: Ap
     )
 
 
-def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demos: App) -> None:
+def test_hover_and_sort_send_no_messages_to_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
     grid = shown(page, demos)
     before = len(frames)
     if IN_FIREFOX and not before:
-        pytest.skip("what drives Firefox tells of no messages")
-    assert before, "the app's own start was seen"
+        pytest.skip("Playwright does not report messages in Firefox")
+    assert before, "the page's own start was recorded"
     page.get_by_label("Sort by").select_option("Entropy")
     for column in range(HEADS):
         page.mouse.move(*middle(grid, 2, column, True))
-    still(page)
+    wait_until_still(page)
     assert len(frames) == before
 
 
-def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demos: App) -> None:
+def test_arrow_keys_follow_sorted_order_and_enter_opens_head(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     focus(grid)
     assert readout(page) == sentence(0, 0)
@@ -166,7 +174,7 @@ def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demos: App) 
     assert "6 layers, 12 heads each" in (grid.get_attribute("aria-label") or "")
 
 
-def test_the_cursor_stays_in_view(page: Page, demos: App) -> None:
+def test_cursor_stays_visible(page: Page, demos: App) -> None:
     grid = shown(page, demos, "layers=24&heads=16")
     focus(grid)
     page.keyboard.press("PageDown")
@@ -175,10 +183,10 @@ def test_the_cursor_stays_in_view(page: Page, demos: App) -> None:
     assert 0 <= box["y"] <= 900 - box["height"]
 
 
-def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demos: App) -> None:
+def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) -> None:
     shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
-    download = saved(page, "SVG")
+    download = save_download(page, "SVG")
     assert download.suggested_filename == "model-view.svg"
     drawing = ElementTree.parse(download.path())
     images = list(drawing.iter(f"{SVG}image"))
@@ -187,7 +195,7 @@ def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demos: App) -
     assert [image.findtext(f"{SVG}title") for image in images] == expected
     for image in images:
         data = base64.b64decode((image.get("href") or "").removeprefix("data:image/png;base64,"))
-        assert struct.unpack(">II", data[16:24]) == (TOKENS, TOKENS), "a pixel is a weight"
+        assert struct.unpack(">II", data[16:24]) == (TOKENS, TOKENS), "one pixel per weight"
     texts = [node.text or "" for node in drawing.iter(f"{SVG}text")]
     caption = " ".join(texts)
     for part in (
@@ -199,20 +207,20 @@ def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demos: App) -
         assert part in caption
     numbers = [int(text) for text in texts if text.isdigit()]
     assert sorted(numbers)[-1] == HEADS
-    assert texts.count(str(HEADS)) == LAYERS, "each thumbnail carries its own number"
+    assert texts.count(str(HEADS)) == LAYERS, "each thumbnail has its own number"
 
 
-def test_png_is_the_whole_picture(page: Page, demos: App) -> None:
+def test_png_contains_whole_picture(page: Page, demos: App) -> None:
     shown(page, demos, "layers=24&heads=16")
-    start = Path(saved(page, "PNG").path()).read_bytes()[:24]
+    start = Path(save_download(page, "PNG").path()).read_bytes()[:24]
     assert start[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", start[16:24])
     assert width > 1000
     assert height > width
 
 
-def test_the_colour_drawn_is_that_of_the_weight(page: Page, demos: App) -> None:
-    """The strongest weight of the first head, at 5 tokens, found again in its thumbnail."""
+def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
+    """The strongest weight of the first head, at 5 tokens, is looked up in its thumbnail."""
     grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))
@@ -220,32 +228,36 @@ def test_the_colour_drawn_is_that_of_the_weight(page: Page, demos: App) -> None:
     box = grid.bounding_box()
     assert box is not None
     side = (box["height"] - 36) / LAYERS - 7
-    at = [
+    point = [
         x - box["x"] - 0.45 * (side + 7) + (key + 0.5) * side / 5,
         36 + (query + 0.5) * side / 5,
     ]
-    found = grid.evaluate("(node, [x, y]) => [...node.getContext('2d').getImageData(x, y, 1, 1).data]", at)
+    result = grid.evaluate(
+        "(node, [x, y]) => [...node.getContext('2d').getImageData(x, y, 1, 1).data]", point
+    )
     entry = round(255 * float(np.sqrt(weights.max())))
-    assert "#{:02X}{:02X}{:02X}".format(*found[:3]) == palette.sequential(dark=False)[entry]
+    assert "#{:02X}{:02X}{:02X}".format(*result[:3]) == palette.sequential(dark=False)[entry]
 
 
-def test_a_long_text_says_what_a_cell_is(page: Page, demos: App) -> None:
+def test_long_text_explains_aggregated_cells(page: Page, demos: App) -> None:
     shown(page, demos, "tokens=102")
     page.get_by_text("102 tokens: each cell is the largest of 2 × 2 values").wait_for()
 
 
-def test_hostile_labels_are_only_text(page: Page, demos: App) -> None:
+def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.mouse.move(*middle(grid, LAYERS - 1, HEADS - 1, False))
     assert HOSTILE_TOKENS[0] in readout(page)
     assert HOSTILE_TOKENS[0] in (page.locator(".preview-detail").text_content() or "")
     assert page.locator(".model-view img").count() == 0
-    titles = [node.text for node in ElementTree.parse(saved(page, "SVG").path()).iter(f"{SVG}title")]
+    titles = [node.text for node in ElementTree.parse(save_download(page, "SVG").path()).iter(f"{SVG}title")]
     assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE_TOKENS[0]}" in titles
 
 
 @pytest.mark.parametrize(("width", "heads"), prove_unless({(360, 12)}, [(700, 12), (360, 12), (700, 16)]))
-def test_it_shrinks_to_the_width(new_page: Callable[..., Page], demos: App, width: int, heads: int) -> None:
+def test_view_shrinks_to_available_width(
+    new_page: Callable[..., Page], demos: App, width: int, heads: int
+) -> None:
     page = new_page(viewport={"width": width, "height": 800})
     shown(page, demos, f"heads={heads}&layers=24")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -253,15 +265,15 @@ def test_it_shrinks_to_the_width(new_page: Callable[..., Page], demos: App, widt
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_passes_axe(new_page: Callable[..., Page], demos: App, theme: str) -> None:
+def test_view_passes_axe(new_page: Callable[..., Page], demos: App, theme: str) -> None:
     page = new_page(color_scheme=theme, viewport={"width": 360, "height": 800})
     shown(page, demos, "heads=16")
     page.get_by_label("Sort by").select_option("Previous")
-    found = Axe().run(page)
-    assert {violation["id"] for violation in found.response["violations"]} == set()
+    result = Axe().run(page)
+    assert {violation["id"] for violation in result.response["violations"]} == set()
 
 
-def test_the_picture_follows_the_theme_and_the_screen(new_page: Callable[..., Page], demos: App) -> None:
+def test_picture_follows_theme_and_pixel_ratio(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):
         page = new_page(color_scheme=scheme, device_scale_factor=2)

@@ -1,4 +1,4 @@
-"""A notebook in a real JupyterLab, offline: its views answer, and again from the saved file."""
+"""A notebook in a real JupyterLab, offline: views respond in a cell and in the saved file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import FrameLocator, Locator, Page, expect
 
 from tests.helpers.browser import App, Elsewhere
 from tests.helpers.installed import free_port
-from tests.helpers.waiting import until_it_answers
+from tests.helpers.waiting import wait_for_server
 
 pytestmark = pytest.mark.browser
 
@@ -48,13 +48,13 @@ NOTEBOOK = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """JupyterLab in a folder of its own, with a notebook that was never run."""
+    """JupyterLab in its own folder, with a notebook that has not been run."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "files").mkdir()
     (folder / "files" / "views.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
     port = free_port()
     log = folder / "lab.log"
-    # Nothing of this machine's own settings, and nothing left behind in its home.
+    # No settings of the user, and nothing written to the home folder.
     own = {name: str(folder / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")}
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
@@ -71,7 +71,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         )
     origin = f"http://127.0.0.1:{port}"
     try:
-        until_it_answers(process, f"{origin}/api", log)
+        wait_for_server(process, f"{origin}/api", log)
         yield App(origin, log)
     finally:
         process.terminate()
@@ -89,21 +89,21 @@ def frame(page: Page, number: int) -> FrameLocator:
 
 
 @pytest.mark.prove
-def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
-    lab: App, new_page: Callable[..., Page], elsewhere: Elsewhere
+def test_views_work_in_cell_and_saved_notebook(
+    lab: App, new_page: Callable[..., Page], expect_in_app: Elsewhere
 ) -> None:
     page = opened(new_page(), lab)
     page.get_by_text("| Idle").wait_for(timeout=60_000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     frame(page, 1).get_by_role("application").wait_for(timeout=120_000)
-    # What a cell set is shown, and what is chosen there is read by another.
+    # The frame shows the state set by a cell, and another cell reads what is selected there.
     expect(frame(page, 0).get_by_role("application")).to_have_attribute(
         "aria-label", "Attention in layer 4, head 9"
     )
     expect(printed(page)).to_have_text(re.compile(r"^3 \(8,\) \(\)"))
-    expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")  # as the notebook is
-    answers(frame(page, 0), elsewhere)
+    expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")  # like the notebook
+    answers(frame(page, 0), expect_in_app)
     page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()
     page.keyboard.press("Control+Enter")
     expect(printed(page)).to_have_text(re.compile(r"^4 \(2,\) \(0,\)"))
@@ -113,16 +113,16 @@ def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
     expect(page.locator(".jp-mod-dirty")).to_have_count(0)
     assert len(json.loads(file.read_text(encoding="utf-8"))["cells"][1]["outputs"]) == 1
 
-    # With the kernel goes all that was set since.
+    # The kernel's state is lost with it.
     page.get_by_role("menuitem", name="Kernel", exact=True).click()
     page.get_by_role("menuitem", name="Shut Down Kernel", exact=True).click()
     page.get_by_text("| No Kernel").or_(page.get_by_text("| Unknown")).first.wait_for()
 
-    # Nothing is run this time: what is shown comes from the file.
+    # The notebook is not run again: its output comes from the file.
     saved = frame(opened(new_page(), lab), 0)
     for key in ("[", "[", *"." * 9):  # from the mean of the last layer
         saved.get_by_role("application").press(key)
-    answers(saved, elsewhere)
+    answers(saved, expect_in_app)
 
 
 def printed(page: Page) -> Locator:
@@ -130,8 +130,8 @@ def printed(page: Page) -> Locator:
     return page.locator(".jp-OutputArea-output pre").last
 
 
-def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
-    """To hovering, clicks and keys, with the library's numbers."""
+def answers(view: FrameLocator, expect_in_app: Elsewhere) -> None:
+    """Check the response to pointer, clicks and keys with the library's numbers."""
     stage = view.get_by_role("application")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 4, head 9")
     stage.press("Home")
@@ -139,7 +139,7 @@ def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
     view.get_by_text("These weights as a table").click()
     expect(view.locator("table td")).to_have_count(14)
     numbers = [float(cell) for cell in view.locator("table td").all_text_contents()]
-    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
+    expect_in_app(lambda checkpoint: checkpoint.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
     stage.press("]")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 9")
     view.get_by_role("button", name="Head 3").click()

@@ -1,4 +1,4 @@
-"""A person compares many sentences: pastes, uploads, reads the heatmap, selects on the map, downloads."""
+"""Many sentences in a real browser: paste, upload, heatmap, selection on the map, downloads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
-    go_to,
     matrix_of,
+    open_page,
     rows_of,
-    settled,
-    still,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 
 pytestmark = pytest.mark.browser
@@ -41,60 +41,62 @@ HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** %{x} =1+1"
 def paste(page: Page, texts: list[str]) -> None:
     page.get_by_role("textbox", name="Sentences, one per line").fill("\n".join(texts))
     page.get_by_role("button", name="Compare").click()
-    settled(page)
+    wait_until_settled(page)
 
 
-def computed(page: Page) -> Page:
-    """The same page, when the vectors are there and a picture of them is drawn."""
+def wait_until_computed(page: Page) -> Page:
+    """Wait until the vectors are computed and a picture of them is drawn; return the page."""
     expect(page.get_by_role("button", name="Export")).to_be_visible(timeout=60_000)
-    return settled(page)
+    return wait_until_settled(page)
 
 
 def show(page: Page, part: str) -> None:
-    """Choose another part, and wait for the end of the run that shows it, which changes the URL."""
+    """Choose another view, and wait for the end of the run that shows it, which changes the URL."""
     before = page.url
     page.get_by_text(part, exact=True).click()
     page.wait_for_url(lambda url: url != before)
-    settled(page)
+    wait_until_settled(page)
 
 
-def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences")
-    computed(page)
+    wait_until_computed(page)
     paste(page, TEXTS)
-    computed(page)
-    found = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
+    wait_until_computed(page)
+    result = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
     picture = page.get_by_role("application", name="Cosine of every two sentences")
     expect(picture).to_be_visible()
     picture.focus()
     for key in ("Home", "ArrowRight", "Enter"):
         picture.press(key)
-    settled(page)
-    first, second = found.order[:2]
-    expect(page.get_by_text(f"{found.compared.cosines[first, second]:.4f}").first).to_be_visible()
+    wait_until_settled(page)
+    first, second = result.order[:2]
+    expect(page.get_by_text(f"{result.compared.cosines[first, second]:.4f}").first).to_be_visible()
     expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
     name, content = download(page, "CSV")
     rows, columns, values = matrix_of(content)
     assert name == "sentences.csv"
-    assert rows == columns == [TEXTS[i] for i in found.order]
-    ours = found.order
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).cosines[np.ix_(ours, ours)]).check(values)
+    assert rows == columns == [TEXTS[i] for i in result.order]
+    ours = result.order
+    expect_in_app(
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).cosines[np.ix_(ours, ours)]
+    ).check(values)
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).vectors).check(values)
+    expect_in_app(lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).vectors).check(values)
     _, content = download(page, "sentences.txt, which the code below reads")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
     best = rows_of(content)[0]
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
-    elsewhere(lambda one: Sentences("model").of(one, TEXTS).compared.nearest(1)[0].cosine).check(
-        float(best["cosine"])
-    )
+    expect_in_app(
+        lambda checkpoint: Sentences("model").of(checkpoint, TEXTS).compared.nearest(1)[0].cosine
+    ).check(float(best["cosine"]))
 
 
-def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, tmp_path: Path) -> None:
+def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     rows = [["id", "said", "answered"], *(["1", text, f"No: {text}"] for text in TEXTS)]
     with file.open("w", newline="", encoding="utf-8") as stream:
@@ -103,13 +105,13 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     show(page, "A file")
     expect(page.get_by_text("Choose a file: one sentence per line")).to_be_visible()
     page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(file)
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("combobox", name=re.compile("^Column of")).click()
     page.get_by_role("option", name="answered").click()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_text(FOUND)).to_be_visible()
-    go_to(page, "Tokens")
-    go_to(page, "Sentences")
+    open_page(page, "Tokens")
+    open_page(page, "Sentences")
     expect(page.get_by_text(FOUND)).to_be_visible()
     _, content = download(page, "CSV")
     assert all(row["sentence_a"].startswith("No: ") for row in rows_of(content))
@@ -123,16 +125,16 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
-def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_points_selected_on_map_are_listed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
-    computed(page)
+    wait_until_computed(page)
     chart = page.locator(".js-plotly-plot .nsewdrag").first
     expect(chart).to_be_visible()
     chart.scroll_into_view_if_needed()
-    still(page)
+    wait_until_still(page)
     box = chart.bounding_box()
     assert box is not None
-    # A lasso around everything, then the table says how many.
+    # After a lasso around everything, the table shows the number of sentences.
     corners = [
         (2, 2),
         (box["width"] - 2, 2),
@@ -149,22 +151,24 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
     _, content = download(page, "CSV")
     rows = rows_of(content)
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    elsewhere(lambda one: SentenceMap("pca", "model").of(one, SENTENCES).layout.points).check(points)
+    expect_in_app(
+        lambda checkpoint: SentenceMap("pca", "model").of(checkpoint, SENTENCES).layout.points
+    ).check(points)
 
 
 @pytest.mark.prove
-def test_a_layout_is_made_and_downloaded(app: App, page: Page) -> None:
+def test_layout_is_computed_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
     expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
-    settled(page)
+    wait_until_settled(page)
     _, content = download(page, "CSV")
     rows = rows_of(content)
     assert [row["sentence"] for row in rows] == list(SENTENCES)
 
 
-def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> None:
+def test_hostile_sentences_are_shown_as_text(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
-    computed(page)
+    wait_until_computed(page)
     paste(page, [HOSTILE, f"{HOSTILE} again", "A third one"])
     for part in ("Table", "Nearest pairs", "Map", "Heatmap"):
         show(page, part)
@@ -178,7 +182,7 @@ def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> No
 
 
 @pytest.mark.prove
-def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, page: Page) -> None:
+def test_many_sentences_show_progress_and_can_be_canceled(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(700)])
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
@@ -188,4 +192,4 @@ def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, pag
     page.get_by_role("button", name="Compute the vectors").click()
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Most similar pairs")).to_be_visible(timeout=120_000)
-    assert "sentences_part=nearest" in page.url, "what was chosen outlives the wait"
+    assert "sentences_part=nearest" in page.url, "the selection survives the wait"

@@ -1,4 +1,4 @@
-"""What one reader's browser leaves behind, and what the names of a reader's files do, in a real browser."""
+"""Sessions in a real browser: what a session leaves behind, and hostile file names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, MADE, App, settled, visit
+from tests.helpers.browser import JOINER, MADE, App, visit, wait_until_settled
 from tests.helpers.families import TEXT
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
 
 def layers_of(page: Page, app: App) -> str:
-    """Where a reader's browser fetches a layer."""
+    """Return the URLs from which a browser session fetches a layer."""
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=3&head=2")
     with page.expect_response("**/layers/*/4") as waiting:
         page.get_by_role("button", name="Next layer").click()
     assert waiting.value.status == 200
-    settled(page)
+    wait_until_settled(page)
     return waiting.value.url
 
 
@@ -37,17 +37,17 @@ def status(url: str) -> int:
         return error.code
 
 
-def test_a_link_to_layers_ends_with_its_session_alone(app: App, new_page: Callable[..., Page]) -> None:
-    one, other = new_page(), new_page()
-    first, second = layers_of(one, app), layers_of(other, app)
-    assert first != second, "the same text, a name for each reader"
+def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[..., Page]) -> None:
+    first_page, other = new_page(), new_page()
+    first, second = layers_of(first_page, app), layers_of(other, app)
+    assert first != second, "the same text has a different URL for each session"
     assert (status(first), status(second)) == (200, 200)
-    one.goto("about:blank")
-    until(lambda: status(first) != 200, 60)
+    first_page.goto("about:blank")
+    wait_until(lambda: status(first) != 200, 60)
     assert (status(first), status(second)) == (404, 200)
 
 
-def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
+def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_from=file")
     name = ":red[x] **b** www.evil.com :material_home: $x$ a->b.csv"
     file = {"name": name, "mimeType": "text/csv", "buffer": b"text,x\nwe left,1\nthey left,2\n"}
@@ -56,4 +56,4 @@ def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
     expect(label).to_be_visible(timeout=60_000)
     assert (label.text_content() or "").replace(JOINER, "") == f"Column of {name}"
     assert label.locator(MADE).count() == 0
-    settled(page)
+    wait_until_settled(page)

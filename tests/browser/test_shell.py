@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, MADE, App, Watch, inject, saved, settled, visit
+from tests.helpers.browser import (
+    JOINER,
+    MADE,
+    App,
+    Watch,
+    inject_script,
+    save_download,
+    visit,
+    wait_until_settled,
+)
 from tests.helpers.pages import MARKDOWN
 
 pytestmark = pytest.mark.browser
 
 
-def test_every_kind_of_element_works_under_the_policy_in_both_themes(page: Page, demos: App) -> None:
+def test_all_elements_work_under_security_policy_in_both_themes(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=widgets_page")
     page.get_by_text("bytes 1 2 3").wait_for()
     page.locator(".js-plotly-plot .heatmaplayer").wait_for()
@@ -31,7 +40,7 @@ def test_every_kind_of_element_works_under_the_policy_in_both_themes(page: Page,
         expect(page.get_by_test_id("stApp")).to_have_css("background-color", background)
 
 
-def test_no_text_becomes_anything_but_text(page: Page, demos: App) -> None:
+def test_user_text_is_never_rendered_as_markup(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=widgets_page")
     for kind in ("stCaptionContainer", "stWidgetLabel"):
         places = page.locator(f'.st-key-plain [data-testid="{kind}"]')
@@ -40,22 +49,20 @@ def test_no_text_becomes_anything_but_text(page: Page, demos: App) -> None:
         assert places.locator(MADE).count() == 0
 
 
-def test_a_file_goes_up_and_another_comes_down(page: Page, demos: App) -> None:
+def test_upload_and_download_work(page: Page, demos: App) -> None:
     visit(page, f"{demos.origin}/?demo=widgets_page")
     file = {"name": "some.txt", "mimeType": "text/plain", "buffer": b"its content"}
     page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     page.get_by_text("Read its content").wait_for()
-    settled(page)
-    given = saved(page, "Download", exact=True)
-    assert Path(given.path()).read_text(encoding="utf-8") == "the file's text"
+    wait_until_settled(page)
+    saved_file = save_download(page, "Download", exact=True)
+    assert Path(saved_file.path()).read_text(encoding="utf-8") == "the file's text"
 
 
-def test_the_policy_blocks_injected_scripts_and_requests_to_other_hosts(
-    page: Page, demos: App, watch: Watch
-) -> None:
-    """The policy is the second line of defense: injected markup stays markup."""
+def test_policy_blocks_injected_scripts_and_foreign_requests(page: Page, demos: App, watch: Watch) -> None:
+    """Injected markup stays markup; the policy is the second line of defense."""
     visit(page, f"{demos.origin}/?demo=widgets_page")
-    inject(page)
+    inject_script(page)
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), {text: 'window.__pwned=1'}))"
     )

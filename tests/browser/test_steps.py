@@ -1,4 +1,4 @@
-"""The steps in a real browser: tokens chosen by clicking, numbers read, a long text."""
+"""The steps in a real browser: tokens selected by clicking, numbers, and a long text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from tests.helpers.browser import App, Elsewhere, download, rows_of, settled, visit
+from tests.helpers.browser import App, Elsewhere, download, rows_of, visit, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -24,9 +24,7 @@ def metric(page: Page, label: str) -> Locator:
     return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
 
 
-def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
-    app: App, page: Page, elsewhere: Elsewhere
-) -> None:
+def test_steps_of_clicked_tokens_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()
     expect(page.get_by_text("In layer 2, head 3,")).to_be_visible()
@@ -34,7 +32,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     expect(page.get_by_text("knew (4) attends to")).to_be_visible()
     strip(page, "Key token").get_by_role("radio", name="left").click()
     expect(page.get_by_text("knew (4) attends to left (9)")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
     steps = bert_probe.AttentionSteps(layer=1, head=2, query=4).of(trace)
@@ -64,29 +62,31 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     picture.focus()
     picture.press("Home")
     picture.press("ArrowDown")
-    said = f"k, the key → 0: {steps.keys[9, 0]:.4f}".replace("-", "−")
-    expect(page.get_by_text(said).first).to_be_visible()
+    key_label = f"k, the key → 0: {steps.keys[9, 0]:.4f}".replace("-", "−")
+    expect(page.get_by_text(key_label).first).to_be_visible()
 
     name, content = download(page, "CSV")
     assert name == "steps-layer2-head3-query4.csv"
     weights = [float(row["weight"]) for row in rows_of(content)]
-    elsewhere(lambda one: bert_probe.AttentionSteps(1, 2, 4).of(one.trace(TEXT)).weights).check(weights)
+    expect_in_app(lambda model: bert_probe.AttentionSteps(1, 2, 4).of(model.trace(TEXT)).weights).check(
+        weights
+    )
 
 
 @pytest.mark.prove
-def test_a_copied_link_opens_the_same_steps(app: App, page: Page) -> None:
+def test_copied_link_opens_same_steps(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2&head=3&query=4&key=9")
     expect(page.get_by_text("In layer 2, head 3, knew (4) attends to left (9)")).to_be_visible()
     expect(strip(page, "Key token").get_by_role("radio", checked=True)).to_have_text("left")
 
 
-def test_a_text_of_full_length_shows_the_chosen_token_and_every_step(app: App, page: Page) -> None:
+def test_text_of_maximum_length_shows_selected_token_and_all_steps(app: App, page: Page) -> None:
     long = " ".join([TEXT] * 50)
     visit(page, f"{app.origin}/steps?a={quote(long)}&truncate=1&query=400")
     expect(metric(page, "Largest absolute difference")).to_be_visible()
     box = strip(page, "Query token")
-    chosen = box.get_by_role("radio", checked=True)
-    outer, inner = (node.bounding_box() for node in (box, chosen))
+    selected = box.get_by_role("radio", checked=True)
+    outer, inner = (node.bounding_box() for node in (box, selected))
     assert outer is not None
     assert inner is not None
     assert outer["y"] <= inner["y"] <= outer["y"] + outer["height"]

@@ -1,4 +1,4 @@
-"""A finger on a phone: a tap pins, a drag scrolls, and nothing is wider than the screen."""
+"""Touch input on a phone: a tap pins, a drag scrolls, and the layout fits the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 
 def drag(page: Page, start: tuple[float, float], way: tuple[float, float]) -> None:
-    """One finger put down, moved and lifted, as the browser gets it from a screen."""
+    """Put one finger down, move it and lift it, with the events of a touch screen."""
     touch = page.context.new_cdp_session(page)
     for step in range(11):
         place = {"x": start[0] + way[0] * step / 10, "y": start[1] + way[1] * step / 10}
@@ -33,17 +33,17 @@ def corner(stage: Locator) -> tuple[float, float]:
 
 
 def opened(
-    new_page: Callable[..., Page], drawn: bert_probe.HeadView | bert_probe.Frame
+    new_page: Callable[..., Page], view: bert_probe.HeadView | bert_probe.Frame
 ) -> tuple[Page, Locator]:
     page = new_page(**PHONE)
-    page.set_content(drawn.page.html())
+    page.set_content(view.page.html())
     stage = page.get_by_role("application")
     stage.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     return page, stage
 
 
-def test_a_head_view_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
+def test_head_view_can_be_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
     page, stage = opened(new_page, minilm.trace(TEXT + TEXT).head_view(3, 8))
     stage.scroll_into_view_if_needed()
     x, y = corner(stage)
@@ -54,7 +54,7 @@ def test_a_head_view_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callab
     expect(page.locator(".second")).to_have_text("Pinnedwe")
 
 
-def test_several_heads_are_chosen_without_a_shift_key(
+def test_several_heads_can_be_selected_without_shift_key(
     minilm: Checkpoint, new_page: Callable[..., Page]
 ) -> None:
     page, _ = opened(new_page, minilm.trace(TEXT).head_view(3, 8))
@@ -68,7 +68,7 @@ def test_several_heads_are_chosen_without_a_shift_key(
     expect(page.locator(".readout")).to_contain_text("heads 4, 6, 9")
 
 
-def test_a_heatmap_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
+def test_heatmap_can_be_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
     page, stage = opened(new_page, bert_probe.Attention(2, 3).of(minilm.trace(TEXT)).show())
     x, y = corner(stage)
     drag(page, (x + 250, y + 200), (-150, 0))
@@ -78,7 +78,7 @@ def test_a_heatmap_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable
     expect(page.locator(".pinned .dot")).to_have_text("Pinned")
 
 
-def test_a_head_is_seen_larger(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
+def test_tapped_head_is_enlarged(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
     page, stage = opened(new_page, minilm.trace(TEXT).model_view())
     x, y = corner(stage)
     page.touchscreen.tap(x + 120, y + 47)

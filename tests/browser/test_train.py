@@ -1,4 +1,4 @@
-"""A first training: the example, its course, which texts went wrong, and one of them in Answer."""
+"""A first training in a real browser: the example, its progress, the errors, and a text on Answer."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from playwright.sync_api import Page, expect
 
 from bert_probe.text.sample_data import everyday_topics
 from tests.helpers import trained
-from tests.helpers.browser import App, settled, visit
+from tests.helpers.browser import App, visit, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
 
-def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
+def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
     page.get_by_role("button", name="Open it").click()
     page.get_by_role("button", name="Start training").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="Result", exact=True)).to_be_visible(timeout=120_000)
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_text(re.compile("Accuracy on 150 held-out texts"))).to_be_visible()
     matrix = page.get_by_role("application", name="Confusion matrix")
     matrix.focus()
     for key in ("Home", "Enter"):
         matrix.press(key)
     expect(page.get_by_text(re.compile("^food predicted as food"))).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Open in Answer").first.click()
     expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=trained"))
     expect(page.get_by_text("Single-label classification: the probabilities sum to 1.")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     food = [row.text for row in everyday_topics().rows if row.label == "food"]
     text_box = page.get_by_role("textbox", name="Sentence A")
     expect(text_box).to_have_value(re.compile("|".join(re.escape(text) for text in food)))

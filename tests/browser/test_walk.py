@@ -1,4 +1,4 @@
-"""A person's way through the app, in a real browser: every page, the address, downloads, the keyboard."""
+"""All pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.helpers.browser import (
     App,
     Elsewhere,
     download,
-    go_to,
+    find_violations,
     matrix_of,
+    open_page,
     rows_of,
-    settled,
-    still,
-    violations,
     visit,
+    wait_until_settled,
+    wait_until_still,
 )
 from tests.helpers.gate import PROVE
 
@@ -65,38 +65,39 @@ BEGINS = {
     "Probes": "Help for Training data, or data to select heads on",
     "Report": "Run",
 }
-"""What shows that a page is there, where nothing is computed before it is asked for."""
+"""Elements that show that a page is open if it computes only on request."""
 PAGES_OF_TEXT = [
     page for page in PAGES if page not in {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
 ]
-"""Pages that show something of the sentences."""
+"""Pages that show something about the sentences."""
 IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Compare", "Answer", "Train", "Report"}
-"""Pages whose contrast is measured in the dark theme too; together they use every block with own colors."""
+"""Pages whose contrast is also measured in the dark theme; together they use every block with its own colors.
+"""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
 
-def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., Page]) -> None:
+def test_text_view_and_url_stay_in_sync(app: App, new_page: Callable[..., Page]) -> None:
     page = visit(new_page(), f"{app.origin}/attention")
     page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
     page.get_by_role("textbox", name="Sentence B").fill("")
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
     expect(page).to_have_url(f"{app.origin}/attention?a=we+left+the+ground")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
     expect(page).to_have_url(SAME_VIEW)
-    go_to(page, "Tokens")
+    open_page(page, "Tokens")
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
     page.reload()
-    settled(page)
-    go_to(page, "Attention")
+    wait_until_settled(page)
+    open_page(page, "Attention")
     expect(page).to_have_url(SAME_VIEW)
-    elsewhere = visit(new_page(), page.url)
-    expect(elsewhere.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
-    expect(elsewhere.get_by_label("Attention in layer 1, head 7")).to_be_visible()
+    expect_in_app = visit(new_page(), page.url)
+    expect(expect_in_app.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
+    expect(expect_in_app.get_by_label("Attention in layer 1, head 7")).to_be_visible()
 
 
-def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: Elsewhere) -> None:
+def test_downloads_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(
         page, f"{app.origin}/attention?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap"
     )
@@ -106,7 +107,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: E
     rows, columns, values = matrix_of(content)
     assert name == "attention-layer4-head9.csv"
     assert rows == columns == [str(token) for token in trace.tokens]
-    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)).check(values)
+    expect_in_app(lambda model: model.trace(TEXT).attention(3, 8)).check(values)
 
     _, content = download(page, "CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -119,29 +120,31 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: E
         lines = rows_of(archive.read("attention.csv"))
     assert len(lines) == trace.layers * trace.heads * len(trace.tokens) ** 2
     weights = [float(line["weight"]) for line in lines]
-    elsewhere(lambda one: bert_probe.AttentionLong().of(one.trace(TEXT)).table()["weight"]).check(weights)
+    expect_in_app(lambda model: bert_probe.AttentionLong().of(model.trace(TEXT)).table()["weight"]).check(
+        weights
+    )
 
-    go_to(page, "Similarity")
+    open_page(page, "Similarity")
     _, content = download(page, "CSV")
     similarity = bert_probe.Similarity().of(trace, checkpoint.trace("Nobody saw it"))
     rows, columns, values = matrix_of(content)
     assert (rows, columns) == ([*map(str, similarity.rows)], [*map(str, similarity.columns)])
-    elsewhere(
-        lambda one: bert_probe.Similarity().of(one.trace(TEXT), one.trace("Nobody saw it")).cosines
+    expect_in_app(
+        lambda model: bert_probe.Similarity().of(model.trace(TEXT), model.trace("Nobody saw it")).cosines
     ).check(values)
 
-    go_to(page, "Tokens")
+    open_page(page, "Tokens")
     _, content = download(page, "CSV")
     assert content.decode() == bert_probe.Tokens().of(trace).table().to_csv(index=False, lineterminator="\n")
 
-    go_to(page, "Parameters")
+    open_page(page, "Parameters")
     _, content = download(page, "CSV")
     counts = [int(line["count"]) for line in rows_of(content)]
     assert sum(counts) == 22_713_216
 
 
 @pytest.mark.prove
-def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
+def test_keyboard_cursor_reads_exact_weights(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
     picture = page.get_by_role("application", name="Attention in layer 2, head 3")
     picture.focus()
@@ -153,31 +156,31 @@ def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) 
 
 
 @pytest.mark.prove
-def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> None:
+def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
-    go_to(page, "Embeddings")
+    open_page(page, "Embeddings")
     page.get_by_role("radio", name="ground").click()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_label("Sum of the embeddings of token 11")).to_be_visible()
     expect(page.get_by_text("exactly equal")).to_be_visible()
 
 
-def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
-    """One page for each way a text is drawn; tests/ui/test_pages.py covers the Markdown of all pages."""
+def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
+    """Covers one page for each way to draw a text; tests/ui/test_pages.py covers Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
-        go_to(page, title)
+        open_page(page, title)
         assert page.evaluate("window.__pwned") is None
         assert page.locator("img[src='x'], strong:text-is('bold'), .katex").count() == 0
-    go_to(page, "Attention")
+    open_page(page, "Attention")
     for view in ("Table", "BertViz head view", "BertViz model view"):
         page.get_by_text(view, exact=True).click()
-        settled(page)
+        wait_until_settled(page)
         assert page.evaluate("window.__pwned") is None
 
 
 @pytest.mark.prove
-def test_bad_input_is_a_sentence_and_loses_nothing(app: App, page: Page) -> None:
+def test_invalid_input_shows_message_and_is_kept(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("textbox", name="Sentence A").fill("word " * 600)
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
@@ -185,42 +188,42 @@ def test_bad_input_is_a_sentence_and_loses_nothing(app: App, page: Page) -> None
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("word " * 600)
 
 
-def test_an_example_is_one_click_away(app: App, page: Page) -> None:
+def test_example_opens_with_one_click(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("button", name="Examples").click()
     page.get_by_text("A question and its context, as a pair").click()
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(
         "Where do emperor penguins keep their egg?"
     )
-    settled(page)
-    go_to(page, "Similarity")
+    wait_until_settled(page)
+    open_page(page, "Similarity")
     expect(page.get_by_label("Cosine similarity of token vectors after layer 6")).to_be_visible()
 
 
-def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_themes(
-    app: App, page: Page
-) -> None:
+def test_all_pages_open_without_error_and_pass_axe_in_both_themes(app: App, page: Page) -> None:
     visit(page, app.origin)
-    found = {}
+    violations_by_page = {}
     papers = set()
     for title in PAGES:
-        go_to(page, title)
+        open_page(page, title)
         expect(page.get_by_role("button", name=BEGINS.get(title, "Export")).first).to_be_visible()
         expect(page).to_have_title(f"{title} · BERT Probe")
         assert page.locator('[data-testid="stException"]').count() == 0
         for theme in ("light", "dark") if title in IN_DARK else ("light",):
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            still(page)
-            settled(page)  # the server draws some pictures anew
+            wait_until_still(page)
+            wait_until_settled(page)  # the server redraws some pictures
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
-            for violation in violations(page, OF_COLOUR if theme == "dark" else ()):
-                found[title, theme, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
-    assert found == {}
+            for violation in find_violations(page, OF_COLOUR if theme == "dark" else ()):
+                violations_by_page[title, theme, violation["id"]] = [
+                    node["html"][:160] for node in violation["nodes"][:3]
+                ]
+    assert violations_by_page == {}
     assert len(papers) == 2, "the page follows the theme"
 
 
-def test_pictures_of_the_server_follow_the_theme_and_what_is_typed_stays(app: App, page: Page) -> None:
+def test_server_pictures_follow_theme_and_typed_text_is_kept(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
     picture = page.locator("[class*='st-key-finding_'] img").first
     light = picture.get_attribute("src") or ""
@@ -228,16 +231,16 @@ def test_pictures_of_the_server_follow_the_theme_and_what_is_typed_stays(app: Ap
     page.emulate_media(color_scheme="dark")
     expect(picture).not_to_have_attribute("src", light)
     expect(page.get_by_role("textbox", name="Sentence B")).to_have_value("typed, and not run")
-    assert "went=" not in page.url, "no step that back would go to"
+    assert "went=" not in page.url, "no additional history entry"
 
 
-def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
+def test_deep_link_opens_its_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/similarity?a={quote(TEXT)}")
     expect(page.get_by_role("heading", name="Similarity", level=1)).to_be_visible()
     assert page.get_by_text("Page not found").count() == 0
 
 
-def test_the_bertviz_view_of_the_page_shows_the_text(app: App, page: Page) -> None:
+def test_bertviz_view_shows_text_of_page(app: App, page: Page) -> None:
     query = "a=The cat sat.&b=Why?&relation=pair&layer=6&show=head-view"
     visit(page, f"{app.origin}/attention?{query}")
     frame = page.frame_locator('iframe[src*="/bertviz/"]')

@@ -1,4 +1,4 @@
-"""One of each element that loads code, images or files in the browser."""
+"""Every element that loads code, images or files in the browser."""
 
 import numpy as np
 import pandas as pd

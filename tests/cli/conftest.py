@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
     """Open each model once in this process; commands that run in a new process open their own."""
-    with opened_once():
+    with share_opened_models():
         yield

@@ -25,14 +25,14 @@ from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from tests.helpers import command_line, families
-from tests.helpers.command_line import ROOT, Ended, in_shell
-from tests.helpers.exactness import assert_alike
+from tests.helpers.command_line import ROOT, CommandResult, run_in_shell
+from tests.helpers.exactness import assert_repeatable
 
 TEXT = "Almost before we knew it, we had left the ground."
 PAIR = "The unknown holds its grounds."
 LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weight"
 
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_attention_prints_a_matrix_or_long_format(
     matrix = table("attention", TEXT, *options)
     assert matrix[0] == ["token", *names]
     assert [row[0] for row in matrix[1:]] == names
-    assert_alike(numbers([row[1:] for row in matrix[1:]]), expected)
+    assert_repeatable(numbers([row[1:] for row in matrix[1:]]), expected)
     assert table("attention", TEXT, "--layout", "matrix", *options) == matrix
     long = table("attention", TEXT, "--layout", "long", *options)
     assert ",".join(long[0]) == LONG_HEADER
@@ -98,7 +98,7 @@ def test_attention_prints_a_matrix_or_long_format(
     assert [row[:6] for row in long[1:]] == [
         [str(layer + 1), head_name, str(query), names[query], str(key), names[key]] for query, key in pairs
     ]
-    assert_alike(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
+    assert_repeatable(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_embeddings_count_the_embeddings_as_layer_0(
     rows = table("embeddings", TEXT, "--pair", PAIR, *options)
     assert rows[0] == ["token", *map(str, range(384))]
     assert [row[0] for row in rows[1:]] == [str(token) for token in trace.tokens]
-    assert_alike(numbers([row[1:] for row in rows[1:]]), trace.states[layer])
+    assert_repeatable(numbers([row[1:] for row in rows[1:]]), trace.states[layer])
     rows = table("embeddings", TEXT, "--pair", PAIR, "--vectors", "cls", *options)
     assert [row[0] for row in rows] == ["token", "[CLS]"]
-    assert_alike(numbers([rows[1][1:]])[0], trace.states[layer][0])
+    assert_repeatable(numbers([rows[1][1:]])[0], trace.states[layer][0])
 
 
 def test_embeddings_of_the_pooler_are_one_vector(table: Table, minilm: Checkpoint) -> None:
     rows = table("embeddings", TEXT, "--vectors", "pooler")
     assert [row[0] for row in rows] == ["token", "pooler"]
-    assert_alike(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
+    assert_repeatable(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
     assert table("embeddings", TEXT, "--vectors", "pooler", "--layer", "6") == rows
 
 
@@ -146,7 +146,9 @@ def test_out_writes_the_file_and_prints_nothing(
     run: Run, minilm: Checkpoint, tmp_path: Path, form: str
 ) -> None:
     path = tmp_path / f"x.{form}"
-    assert run("attention", TEXT, "--layer", "2", "--head", "3", "--out", str(path)) == Ended(0, b"", "")
+    assert run("attention", TEXT, "--layer", "2", "--head", "3", "--out", str(path)) == CommandResult(
+        0, b"", ""
+    )
     expected = minilm.trace(TEXT).attention(1, 2)
     if form == "csv":
         values = pd.read_csv(path, dtype=str).iloc[:, 1:].map(np.float32).to_numpy(np.float32)
@@ -162,7 +164,7 @@ def test_out_writes_the_file_and_prints_nothing(
     else:
         with np.load(path, allow_pickle=False) as content:
             values, provenance = content["values"], json.loads(str(content["provenance"]))
-    assert_alike(values, expected)
+    assert_repeatable(values, expected)
     if provenance is not None:
         question = provenance["question"]
         assert (question["layer"], question["head"], provenance["text"]) == (2, 3, TEXT)
@@ -176,7 +178,7 @@ def test_existing_file_is_replaced_only_with_force(run: Run, tmp_path: Path) -> 
         load.assert_not_called()
     assert refusal.endswith("x.csv already exists. Choose another name, or replace it with --force.")
     assert path.read_text(encoding="utf-8") == "precious"
-    assert run("tokens", "a", "--out", str(path), "--force") == Ended(0, b"", "")
+    assert run("tokens", "a", "--out", str(path), "--force") == CommandResult(0, b"", "")
     assert path.read_text(encoding="utf-8") == run("tokens", "a").text
     assert run("tokens", "a", "--force").refusal == (
         "--force requires --out FILE. Add it, or leave out --force."
@@ -188,7 +190,7 @@ def test_csv_safe_escapes_formulas(run: Run, table: Table, tmp_path: Path) -> No
     assert [row[1] for row in exact[1:]] == ["[CLS]", "=", "1", "[SEP]"]
     assert [row[1] for row in safe[1:]] == ["[CLS]", "'=", "1", "[SEP]"]
     path = tmp_path / "x.csv"
-    assert run("tokens", "=1", "--csv-safe", "--out", str(path)) == Ended(0, b"", "")
+    assert run("tokens", "=1", "--csv-safe", "--out", str(path)) == CommandResult(0, b"", "")
     assert path.read_text(encoding="utf-8") == run("tokens", "=1", "--csv-safe").text
     assert json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))["csv_safe"] is True
     refusal = run("tokens", "=1", "--csv-safe", "--out", str(tmp_path / "x.json")).refusal
@@ -215,7 +217,7 @@ def test_every_command_with_a_table_has_the_output_options() -> None:
 def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str) -> None:
     path = tmp_path / "x.json"
     texts = [] if command == "parameters" else [TEXT]
-    assert run(command, *texts, "--out", str(path)) == Ended(0, b"", "")
+    assert run(command, *texts, "--out", str(path)) == CommandResult(0, b"", "")
     provenance = json.loads(path.read_text(encoding="utf-8"))["provenance"]
     assert provenance["weights_sha256"].startswith("53aa51172d142c89")
     assert provenance["question"]["analysis"] == {"embeddings": "vectors"}.get(command, command)
@@ -308,7 +310,7 @@ def test_model_option_opens_another_model(run: Run, family_folder: Callable[[str
     folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
     rows = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4").rows
     expected = bert_probe.load(folders["mpnet"]).trace(families.TEXT).attention(2, 3)
-    assert_alike(numbers([row[1:] for row in rows[1:]]), expected)
+    assert_repeatable(numbers([row[1:] for row in rows[1:]]), expected)
     ended = run("embeddings", "a", "--model", folders["distilbert"], "--vectors", "pooler")
     assert "has no pooler" in ended.refusal
 
@@ -321,7 +323,7 @@ def test_help_exits_with_0(run: Run, arguments: tuple[str, ...]) -> None:
 
 
 def test_installed_script_prints_a_table() -> None:
-    done = in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
+    done = run_in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.splitlines()[1:3] == [b"0,[CLS],101,0,,,,True", b"1,a,1037,0,0,0,1,False"]
 
@@ -349,7 +351,7 @@ def test_sentences_of_a_file_are_a_matrix(table: Table, minilm: Checkpoint, tmp_
         assert rows[0] == ["sentence", *texts]
         assert [row[0] for row in rows[1:]] == texts
         result = bert_probe.Sentences(pooling).of(minilm, texts)
-        assert_alike(numbers([row[1:] for row in rows[1:]]), result.cosines)
+        assert_repeatable(numbers([row[1:] for row in rows[1:]]), result.cosines)
     assert table("sentences", str(columns), "--column", "statement") == table("sentences", str(plain))
 
 
@@ -363,14 +365,14 @@ def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path:
         *(texts[i] for i in result.order),
     ]
     vectors = table("sentences", str(file), "--show", "vectors")
-    assert_alike(numbers([row[1:] for row in vectors[1:]]), result.vectors)
+    assert_repeatable(numbers([row[1:] for row in vectors[1:]]), result.vectors)
     nearest = table("sentences", str(file), "--show", "nearest", "--count", "2")
     assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
     for method in ("pca", "tsne"):
         points = bert_probe.SentenceMap(method).of(minilm, texts).layout.points
         rows = table("sentence-map", str(file), "--method", method)
         assert rows[0] == ["number", "x", "y", "sentence"]
-        assert_alike(numbers([row[1:3] for row in rows[1:]]), points)
+        assert_repeatable(numbers([row[1:3] for row in rows[1:]]), points)
 
 
 @pytest.mark.parametrize(

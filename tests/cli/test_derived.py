@@ -31,7 +31,7 @@ from bert_probe.core.inputs import (
 from bert_probe.core.question import Question
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.changed import after
+from tests.helpers.changed import changed_checkpoint
 from tests.helpers.command_line import bert_probe as run
 
 Models = tuple[Checkpoint, Checkpoint]
@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
     """A tiny BERT before and after training."""
     before = trained_on("bert", "fill-mask")
-    return before, after(before)
+    return before, changed_checkpoint(before)
 
 
 def names_of_all_commands() -> set[str]:

@@ -19,8 +19,8 @@ from bert_probe import (
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.changed import after
-from tests.helpers.command_line import Ended, bert_probe
+from tests.helpers.changed import changed_checkpoint
+from tests.helpers.command_line import CommandResult, bert_probe
 
 Models = tuple[Checkpoint, Checkpoint]
 TEXT = "we left the river at night"
@@ -30,10 +30,10 @@ TEXT = "we left the river at night"
 def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
     """A tiny BERT with a head for masked words, before and after training."""
     before = trained_on("bert", "fill-mask")
-    return before, after(before)
+    return before, changed_checkpoint(before)
 
 
-def diff(models: Models, *words: str) -> Ended:
+def diff(models: Models, *words: str) -> CommandResult:
     by_name = {model.description.name: model for model in models}
     return bert_probe("diff", words[0], *by_name, *words[1:], there=by_name)
 

@@ -11,11 +11,11 @@ import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import CommandResult
 from tests.helpers.families import TEXT
 from tests.helpers.questions import SENTENCES
 
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from bert_probe.core import files
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.command_line import Ended, bert_probe, in_shell
+from tests.helpers.command_line import CommandResult, bert_probe, run_in_shell
 from tests.helpers.gate import prove_unless
 
 HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
@@ -65,13 +65,13 @@ def test_interruption_prints_one_line_and_exits_with_130(
 
     monkeypatch.setattr(files, "format_of", interrupted)
     ended = bert_probe("tokens", "a", "--out", "a.csv")
-    assert ended == Ended(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
+    assert ended == CommandResult(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
 
 
 @pytest.mark.parametrize("module", prove_unless({"click", "torch"}, ["click", "pandas", "torch"]))
 def test_interruption_of_an_import_prints_one_line(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
-    done = in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
+    done = run_in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
     assert (done.returncode, done.stdout) == (130, b"")
     assert done.stderr == b"bert-probe: Interrupted.\n"
 
@@ -84,7 +84,7 @@ def test_interruption_of_an_import_prints_one_line(module: str, tmp_path: Path) 
     ),
 )
 def test_full_output_prints_one_line(command: str) -> None:
-    done = in_shell(f"{command} >/dev/full")
+    done = run_in_shell(f"{command} >/dev/full")
     assert done.returncode == 2
     assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
 
@@ -98,11 +98,11 @@ def test_full_output_prints_one_line(command: str) -> None:
 )
 def test_closed_pipe_is_not_an_error(command: str) -> None:
     # `true` exits without reading, so even output that fits into the pipe's buffer may fail.
-    done = in_shell(f"{command} | true")
+    done = run_in_shell(f"{command} | true")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_closed_output_prints_one_line() -> None:
-    done = in_shell("probe tokens a >&-")
+    done = run_in_shell("probe tokens a >&-")
     assert done.returncode == 2
     assert done.stderr == b"bert-probe: Standard output is closed. Pass a file with --out.\n"

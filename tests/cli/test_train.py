@@ -19,7 +19,7 @@ import bert_probe
 from bert_probe import Train
 from bert_probe.training.saving import reserve_folder
 from bert_probe.training.training_loop import TrainingLoop
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import CommandResult
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family_folder: Calla
     return tmp_path
 
 
-def train(*words: str) -> Ended:
+def train(*words: str) -> CommandResult:
     return run("train", "data.csv", "--model", "bert", "--out", "taught", "--epochs", "2", *words)
 
 

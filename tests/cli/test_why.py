@@ -11,10 +11,10 @@ import pytest
 from bert_probe.analyses.attribution.methods import methods
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import CommandResult
 from tests.helpers.families import PAIR, TEXT
 
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 Folders = Callable[[str, str], Path]
 BOATS = ("A small boat", "--pair", "The little ship")
 

@@ -38,14 +38,14 @@ from bert_probe.reports.view_files import ViewFile, read
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import cache_key
 from tests.helpers.gate import prove_unless
-from tests.helpers.http import asking
-from tests.helpers.opening import opened_once
+from tests.helpers.http import api_client
+from tests.helpers.opening import share_opened_models
 from tests.helpers.questions import EXAMPLES, Example, covering
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All public names. This imports their modules, which fills `QUESTIONS`."""
 
-NAMES = [repr(example.asked) for example in EXAMPLES]
+NAMES = [repr(example.question) for example in EXAMPLES]
 RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
 """All examples; `make test` runs the snippets of those that cover the types of inputs and fields."""
 
@@ -71,14 +71,14 @@ def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     """A client on the same computer."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
     """Open each model once, not for every snippet."""
-    with opened_once():
+    with share_opened_models():
         yield
 
 
@@ -112,7 +112,7 @@ def assert_same_numbers(actual: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 
 def test_every_question_has_an_example() -> None:
-    assert {type(example.asked) for example in EXAMPLES} == set(QUESTIONS.values())
+    assert {type(example.question) for example in EXAMPLES} == set(QUESTIONS.values())
 
 
 @pytest.mark.usefixtures("folder")

@@ -44,7 +44,7 @@ def read(request: pytest.FixtureRequest, stores: Stores) -> Read:
     return store, [*zip((1, 2, 3, 4, 5, 7), sentences, loops(store, sentences), strict=True)]
 
 
-def looked(
+def loop_pairs(
     read: Read,
     head: tuple[int, int],
     fits: Callable[[TaggedSentence, int, int], bool],
@@ -70,7 +70,7 @@ def check(
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> int:
     """Assert that the answer equals the loop's; return the number of pairs."""
-    expected = looked(read, question.head, fits)
+    expected = loop_pairs(read, question.head, fits)
     table = question.of(read[0]).table()
     assert table["rank"].tolist() == [*range(1, len(expected) + 1)]
     if expected:

@@ -22,14 +22,14 @@ from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
     TABLES,
     WRONG,
-    asked_of,
-    cast,
-    described,
+    cast_column,
+    describe_store,
     edit,
-    flip,
-    members,
-    nulls,
+    error_messages,
+    flip_bytes,
+    member_paths,
     rewrite,
+    set_null,
 )
 from tests.helpers.command_line import bert_probe as command
 
@@ -49,10 +49,10 @@ def checkpoint(double_family: Callable[[str], bert_probe.Checkpoint]) -> bert_pr
 @pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
 def test_wrong_json_value_raises_no_traceback(name: str, store: Path) -> None:
     complete = (store / name).read_text()
-    for number, path in enumerate(members(json.loads(complete))):
+    for number, path in enumerate(member_paths(json.loads(complete))):
         edit(store / name, path, WRONG[number % len(WRONG)])
         with suppress(StoreError):
-            described(bert_probe.open_corpus(store))
+            describe_store(bert_probe.open_corpus(store))
         (store / name).write_text(complete)
 
 
@@ -78,11 +78,11 @@ def test_manifest_that_is_not_an_object_is_refused(content: bytes, store: Path) 
     [
         ("rows", lambda table: table.drop_columns("text"), "there is no text"),
         ("rows", lambda table: table.slice(1), "rows instead of"),
-        ("rows", cast("text", pa.int64()), "text is int64 instead of string"),
-        ("tokens", cast("word", pa.string()), "word is string instead of int32"),
-        ("profiles", cast("entropy_bits", pa.float64()), "entropy_bits is double instead of float"),
+        ("rows", cast_column("text", pa.int64()), "text is int64 instead of string"),
+        ("tokens", cast_column("word", pa.string()), "word is string instead of int32"),
+        ("profiles", cast_column("entropy_bits", pa.float64()), "entropy_bits is double instead of float"),
         ("profiles", lambda table: table.slice(3), "rows instead of"),
-        ("vectors", cast("vector", pa.list_(pa.float32(), 3)), "vector is fixed_size_list"),
+        ("vectors", cast_column("vector", pa.list_(pa.float32(), 3)), "vector is fixed_size_list"),
         ("vectors", lambda table: table.slice(0, 1), "rows instead of"),
         ("statistics", lambda table: pa.concat_tables([table, table]), "rows instead of"),
     ],
@@ -111,11 +111,11 @@ def test_table_of_another_schema_is_refused(
 def test_null_in_required_column_raises_readable_error(
     table: str, column: str, store: Path, checkpoint: bert_probe.Checkpoint
 ) -> None:
-    rewrite(store, table, nulls(column))
+    rewrite(store, table, set_null(column))
     (store / "statistics.parquet").unlink()
     refusals = [
         message
-        for message in asked_of(store, checkpoint)
+        for message in error_messages(store, checkpoint)
         if "contradict each other" in message or "missing" in message
     ]
     assert refusals
@@ -126,7 +126,7 @@ def test_null_in_required_column_raises_readable_error(
 def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     file = next((store / table).glob("00001.*"))
     assert bert_probe.verify_corpus(store).differences == ()
-    flip(file)
+    flip_bytes(file)
     result = bert_probe.verify_corpus(store)
     (difference,) = result.differences
     assert difference.file == file.relative_to(store).as_posix()
@@ -148,7 +148,7 @@ def test_verify_prints_differences_and_exits_with_1(store: Path) -> None:
     complete = command("corpus", "verify", str(store))
     assert (complete.status, complete.out) == (0, b"")
     assert "nothing differs" in complete.err
-    flip(store / "rows" / "00000.parquet")
+    flip_bytes(store / "rows" / "00000.parquet")
     (store / "tokens" / "00002.parquet").unlink()
     ended = command("corpus", "verify", str(store))
     assert ended.status == 1
@@ -176,7 +176,7 @@ def test_overlapping_shards_are_refused(store: Path) -> None:
         bert_probe.open_corpus(store)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are not available")
 @pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
 def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -> None:
     content = (store / name).read_bytes()
@@ -184,7 +184,7 @@ def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -
         bert_probe.open_corpus(store)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are not available")
 def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
     opened = bert_probe.open_corpus(store)
     with named_pipe(store / "statistics.parquet", b""):

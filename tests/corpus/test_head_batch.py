@@ -21,7 +21,7 @@ from bert_probe.model.capture import recording
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batch
 from bert_probe.text.words import word_lens
-from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.families import LONG, REPRESENTATIVE, SENTENCES, TEXT
 from tests.helpers.gate import examples, prove_unless
 
@@ -179,7 +179,7 @@ def test_float32_batch_is_as_exact_as_single_texts(
         alone = [measure_heads(checkpoint.trace(text), None) for checkpoint in (minilm, double_minilm)]
         for number, name in enumerate(MEASURES):
             assert_exact(double[number, row], alone[1][name], name)
-            as_raw(alone[0][name], alone[1][name]).check(single[number, row], name)
+            expect_raw(alone[0][name], alone[1][name]).check(single[number, row], name)
 
 
 def test_first_of_equal_weights_is_strongest() -> None:

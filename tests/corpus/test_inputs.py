@@ -67,7 +67,7 @@ def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
 
 
 @contextmanager
-def few_bytes(maximum: int) -> Iterator[None]:
+def assert_few_bytes(maximum: int) -> Iterator[None]:
     """Assert that the block never allocates more bytes than this."""
     tracemalloc.start()
     try:
@@ -365,7 +365,7 @@ def test_records_are_read_lazily(tmp_path: Path, name: str) -> None:
             yield line
 
     split_lines = lines._split_lines
-    with patch.object(lines, "_split_lines", counted), few_bytes(1_000_000):
+    with patch.object(lines, "_split_lines", counted), assert_few_bytes(1_000_000):
         every = records(find_inputs(file))
         handed = 0
         first = list(islice(every, 10))
@@ -379,7 +379,7 @@ def test_decompression_bomb_of_one_line_takes_little_memory(tmp_path: Path) -> N
     files = [tmp_path / "a.txt.gz", tmp_path / "a.jsonl.zst"]
     for file, pack in zip(files, (gzip.compress, zst), strict=True):
         file.write_bytes(pack(b" " * 20_000_000))
-    with few_bytes(4_000_000):
+    with assert_few_bytes(4_000_000):
         result = list(records(find_inputs(files)))
     assert [record.problem for record in result] == [TOO_LONG] * 2
 

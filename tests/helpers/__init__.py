@@ -1,1 +1,1 @@
-"""What several tests use."""
+"""Helpers shared by several test files."""

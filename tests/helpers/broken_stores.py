@@ -1,4 +1,4 @@
-"""Stores that a stranger could have made: each way to change one, with a name."""
+"""Ways to damage a store, as in one from an untrusted source, each with a name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbours", "
 Change = Callable[[Path], object]
 
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None], {"a": {}})
-"""Values of other types than those of a manifest, or beyond their bounds."""
+"""Values of types that a manifest does not have there, or out of bounds."""
 
 
 def edit(file: Path, path: str, *value: object) -> None:
-    """Set a member of a JSON file by its path, such as sizes.layers; without a value remove it."""
+    """Set a member of a JSON file by its path, such as sizes.layers; remove it if no value is given."""
     content = json.loads(file.read_text())
     *parents, name = path.split(".")
     place: Any = content
@@ -37,16 +37,16 @@ def edit(file: Path, path: str, *value: object) -> None:
     file.write_text(json.dumps(content))
 
 
-def members(content: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """Paths of all members of a JSON object."""
+def member_paths(content: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Yield the paths of all members of a JSON object."""
     for name, value in content.items():
         yield f"{within}{name}"
         if isinstance(value, dict):
-            yield from members(value, f"{within}{name}.")
+            yield from member_paths(value, f"{within}{name}.")
 
 
-def flip(file: Path, count: int = 200) -> None:
-    """Change bytes in the middle of a file, and neither its size nor its time of modification."""
+def flip_bytes(file: Path, count: int = 200) -> None:
+    """Change bytes in the middle of a file, but not its size or modification time."""
     status = file.stat()
     content = bytearray(file.read_bytes())
     middle = len(content) // 2
@@ -57,7 +57,7 @@ def flip(file: Path, count: int = 200) -> None:
 
 
 def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Write a table of the first shard anew, with a shard's file that states its size and digest."""
+    """Rewrite a table of the first shard, and update its size and digest in the shard's file."""
     file = next((folder / table).glob("00000.*"))
     if file.suffix == ".arrow":
         with pa.OSFile(str(file)) as source:
@@ -73,8 +73,8 @@ def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) ->
     edit(shard, f"files.{table}.sha256", hashlib.sha256(content).hexdigest())
 
 
-def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
-    """Return a change by which a column holds nothing in its first row."""
+def set_null(name: str) -> Callable[[pa.Table], pa.Table]:
+    """Return a change that sets the first cell of a column to null."""
 
     def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(name)
@@ -87,8 +87,8 @@ def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
-    """Return a change by which a column has another type."""
+def cast_column(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
+    """Return a change that casts a column to another type."""
 
     def change(table: pa.Table) -> pa.Table:
         place = table.schema.get_field_index(name)
@@ -97,16 +97,16 @@ def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def described(store: bert_probe.Store) -> tuple[object, ...]:
-    """Return what pages and commands read of a store's JSON files."""
+def describe_store(store: bert_probe.Store) -> tuple[object, ...]:
+    """Return all that pages and commands read from a store's JSON files."""
     return store.inputs, store.finished, store.tokens, store.digest, store.named_model, store.max_tokens
 
 
-def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
-    """Ask everything that can be asked of a store; yield the message of each error of BERT Probe."""
+def error_messages(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
+    """Run every kind of request on a store; yield the message of each error that BERT Probe raises."""
     try:
         store = bert_probe.open_corpus(folder)
-        described(store)
+        describe_store(store)
     except ProbeError as error:
         yield str(error)
         return

@@ -1,4 +1,4 @@
-"""Finding one's way through the app in a real browser."""
+"""Navigation and checks of the app in a real browser."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server.asgi import SECTIONS
 from tests.helpers.exactness import Expected
 
-# Stock Streamlit fails these by itself; the last with every field for files.
+# Stock Streamlit violates these rules; the last one in every file uploader.
 KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header", "presentation-role-conflict"}
 
 
 IN_FIREFOX = os.environ.get("BERT_PROBE_BROWSER") == "firefox"
-"""As `make prove` runs the tests of the components once more."""
+"""True if `make prove` repeats the tests of the components in Firefox."""
 
 Elsewhere = Callable[[Callable[[Checkpoint], Any]], Expected]
-"""An answer of the built-in model → its numbers, as near as another process must have them."""
+"""Computation on the built-in model → its expected numbers, within the tolerance for another process."""
 
 
 @dataclass
 class Watch:
-    """What a page did that it should not. A test that provokes an error clears it."""
+    """Unexpected events of a page. A test that provokes an error clears it."""
 
     foreign: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -41,33 +41,33 @@ class Watch:
 
 @dataclass(frozen=True)
 class App:
-    """A running app: where it is, and what it wrote."""
+    """A running app: its origin and its log."""
 
     origin: str
     log: Path
 
 
 JOINER = "\u2060"
-"""Stands, unseen, where Streamlit would make a link or an icon of a text."""
+"""Invisible character that prevents Streamlit from turning a text into a link or an icon."""
 
 MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=img], span[style]"
-"""Elements that Markdown, or Streamlit after it, could make from a text."""
+"""Elements that Markdown, or Streamlit's extensions of it, could create from a text."""
 
 
 def visit(page: Page, url: str) -> Page:
     """Open an app's page and wait until its script has run."""
     page.goto(url)
-    return settled(page)
+    return wait_until_settled(page)
 
 
-def settled(page: Page, timeout: float = 60_000) -> Page:
-    """The same page, when Streamlit's script is not running any more."""
+def wait_until_settled(page: Page, timeout: float = 60_000) -> Page:
+    """Wait until Streamlit's script has stopped running; return the page."""
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
     return page
 
 
-def still(place: Page | Frame) -> None:
-    """Wait until nothing has changed or moved for ten of the browser's frames."""
+def wait_until_still(place: Page | Frame) -> None:
+    """Wait until nothing has changed or moved for ten animation frames."""
     place.evaluate(_UNTIL_STILL)
 
 
@@ -86,8 +86,8 @@ _UNTIL_STILL = """() => new Promise(done => {
 })"""
 
 
-def inject(place: Page | Frame) -> None:
-    """Put an image into the page that runs a script when it cannot be had, and wait until it could have."""
+def inject_script(place: Page | Frame) -> None:
+    """Add an image whose error handler runs a script, and wait until it could have run."""
     place.evaluate(
         """() => new Promise(done => {
           const image = '<img src=x onerror="window.__pwned=1">';
@@ -97,22 +97,22 @@ def inject(place: Page | Frame) -> None:
     )
 
 
-def violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """What axe finds, by these rules or all of them, but for what stock Streamlit fails by itself."""
-    # On a narrow screen it puts the sections of its navigation into a list as no items of one.
-    # To list what passes as well takes axe longer than to find what does not.
+def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the violations that axe finds by these rules, or by all, except those of stock Streamlit."""
+    # On a narrow screen Streamlit puts the sections of its navigation into a list without list items.
+    # Listing the passed rules takes axe longer than finding the violations.
     options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
-    found = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
-    return [one for one in found.response["violations"] if one["id"] not in KNOWN_RULES]
+    result = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
+    return [violation for violation in result.response["violations"] if violation["id"] not in KNOWN_RULES]
 
 
 OF_COLOUR = ("color-contrast",)
-"""What a theme changes for axe, so that a page in another theme is asked for nothing else."""
+"""The rules that a theme can affect; a page in a second theme is checked by these only."""
 
 
-def turn_to(page: Page, title: str) -> None:
-    """Choose a page in the navigation, which is two clicks, or one for an entry by itself."""
-    section = next(one for one, names in SECTIONS.items() if title.lower() in names)
+def select_page(page: Page, title: str) -> None:
+    """Choose a page in the navigation: two clicks, or one for an entry outside a section."""
+    section = next(title_of_section for title_of_section, names in SECTIONS.items() if title.lower() in names)
     bar = page.get_by_test_id("stTopNav")
     if not section:
         bar.get_by_role("link", name=title, exact=True).click()
@@ -121,51 +121,51 @@ def turn_to(page: Page, title: str) -> None:
     page.get_by_role("menuitem", name=title, exact=True).click()
 
 
-def go_to(page: Page, title: str) -> None:
+def open_page(page: Page, title: str) -> None:
     """Choose a page, and wait until it is drawn."""
-    turn_to(page, title)
+    select_page(page, title)
     expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
 
 
 def focus(picture: Locator) -> None:
-    """By the keyboard, as focus by script would not count as visible."""
+    """Focus an element by keyboard, because focus set by a script is not visible focus."""
     picture.page.get_by_role("button", name="SVG").focus()
     picture.page.keyboard.press("Tab")
     assert picture.evaluate("node => node.getRootNode().activeElement === node")
 
 
-def saved(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
-    """The file that a button gives."""
+def save_download(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
+    """Return the download that a button starts."""
     if IN_FIREFOX:
-        pytest.skip("no file that Firefox saves is told of by what drives it")
+        pytest.skip("Playwright does not report downloads in Firefox")
     with page.expect_download() as waiting:
         page.get_by_role("button", name=label, exact=exact).click(timeout=timeout)
     return waiting.value
 
 
 def download(page: Page, label: str) -> tuple[str, bytes]:
-    """Name and bytes of a file from the export menu."""
+    """Return the name and content of a file from the export menu."""
     exports = page.get_by_role("button", name="Export").filter(has_not_text="this part")
-    expect(exports).to_have_count(1)  # no more that of the part before
+    expect(exports).to_have_count(1)  # not the menu of the previous view
     exports.click()
     try:
-        file = saved(page, label, exact=True, timeout=5_000)
-    except PlaywrightTimeout:  # a run that came just then has closed the menu
-        settled(page)
+        file = save_download(page, label, exact=True, timeout=5_000)
+    except PlaywrightTimeout:  # a rerun at that moment has closed the menu
+        wait_until_settled(page)
         if not page.get_by_role("button", name=label, exact=True).is_visible():
             exports.click()
-        file = saved(page, label, exact=True)
+        file = save_download(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()
 
 
 def rows_of(content: bytes) -> list[dict[str, str]]:
-    """The rows of a CSV table."""
+    """Return the rows of a CSV table."""
     return list(csv.DictReader(io.StringIO(content.decode())))
 
 
 def matrix_of(content: bytes) -> tuple[list[str], list[str], np.ndarray]:
-    """Row names, column names and float32 values of a CSV matrix."""
+    """Return the row names, column names and float32 values of a CSV matrix."""
     header, *rows = csv.reader(io.StringIO(content.decode()))
     return [row[0] for row in rows], header[1:], np.array([row[1:] for row in rows], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The same model after some training: a copy of its folder with other weights."""
+"""A copy of a checkpoint with changed weights, as after some training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.folders import Weights, change_weights, copy
 
 
-def changed(folder: Path, target: Path, share: float = 0.1) -> Path:
-    """A copy in which every number is moved by about a share of what its tensor spreads over."""
+def save_changed_copy(folder: Path, target: Path, share: float = 0.1) -> Path:
+    """Save a copy whose weights are moved by noise of about `share` of each tensor's standard deviation."""
 
     def moved(weights: Weights) -> Weights:
         generator = torch.Generator().manual_seed(1)
@@ -25,9 +25,9 @@ def changed(folder: Path, target: Path, share: float = 0.1) -> Path:
 
 
 @cache
-def folder_after(folder: Path) -> Path:
-    """`changed`, once for each folder, beside it."""
-    return changed(folder, folder.with_name(f"{folder.name}-after"))
+def changed_folder(folder: Path) -> Path:
+    """Return the folder of the changed copy, which is saved next to the original on first use."""
+    return save_changed_copy(folder, folder.with_name(f"{folder.name}-after"))
 
 
 @cache
@@ -35,7 +35,7 @@ def _opened(folder: Path, dtype: str) -> Checkpoint:
     return bert_probe.load(folder, dtype=dtype)
 
 
-def after(checkpoint: Checkpoint) -> Checkpoint:
-    """What a checkpoint became, opened once."""
+def changed_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the changed copy of a checkpoint, opened once."""
     assert checkpoint.folder is not None
-    return _opened(folder_after(checkpoint.folder), checkpoint.description.dtype)
+    return _opened(changed_folder(checkpoint.folder), checkpoint.description.dtype)

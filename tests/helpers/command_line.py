@@ -1,4 +1,4 @@
-"""The command line, in this process and in a shell: what a command writes, and how it ends."""
+"""Runs commands in this process or in a shell, and reads their output."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a command ended.
+class CommandResult:
+    """The outcome of a command.
 
     Attributes:
-        status: 0 where all went well.
-        out: the bytes on standard output.
-        err: the text on standard error.
+        status: exit status, 0 for success.
+        out: bytes of standard output.
+        err: text of standard error.
     """
 
     status: int
@@ -36,26 +36,26 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """Standard output as UTF-8."""
+        """Return standard output as UTF-8."""
         return self.out.decode()
 
     @property
     def rows(self) -> list[list[str]]:
-        """The table that the command printed, header first; it must have printed nothing else."""
+        """Return the printed table, header first, and assert that nothing else was printed."""
         assert (self.status, self.err) == (0, "")
-        found = list(csv.reader(io.StringIO(self.text, newline="")))
-        assert len({len(row) for row in found}) == 1, "each line has as many cells as the header"
-        return found
+        table = list(csv.reader(io.StringIO(self.text, newline="")))
+        assert len({len(row) for row in table}) == 1, "each line has as many cells as the header"
+        return table
 
     @property
     def records(self) -> list[dict[str, str]]:
-        """The table, a dict a line."""
+        """Return the printed table as one dict per row."""
         header, *lines = self.rows
         return [dict(zip(header, line, strict=True)) for line in lines]
 
     @property
     def refusal(self) -> str:
-        """The one line with which the command refused; it must have printed nothing else."""
+        """Return the one-line error message, and assert that nothing else was printed."""
         assert (self.status, self.out) == (2, b"")
         assert self.err.startswith("bert-probe: ")
         assert self.err.count("\n") == 1
@@ -64,20 +64,20 @@ class Ended:
 
 
 def bert_probe(
-    *arguments: str, built_in: Checkpoint | None = None, there: Mapping[str, Checkpoint] = {}
-) -> Ended:
-    """Run a command as ``bert-probe`` would.
+    *arguments: str, built_in: Checkpoint | None = None, checkpoints: Mapping[str, Checkpoint] = {}
+) -> CommandResult:
+    """Run a command like ``bert-probe``.
 
     Args:
-        built_in: stands for the built-in model in float32, which else is opened anew.
-        there: folder → its checkpoint, likewise.
+        built_in: replaces the built-in model in float32, which is otherwise opened again.
+        checkpoints: folder → the checkpoint that replaces it, likewise.
     """
 
     def opened(model: str | None, revision: str | None, **more: str) -> Checkpoint:
-        usual = model is None and more.get("dtype", "auto") == "auto"
-        if model in there:
-            return there[model]
-        return built_in if built_in and usual else load(model, revision, **more)
+        is_default = model is None and more.get("dtype", "auto") == "auto"
+        if model in checkpoints:
+            return checkpoints[model]
+        return built_in if built_in and is_default else load(model, revision, **more)
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
     err = io.StringIO()
@@ -90,10 +90,10 @@ def bert_probe(
         except SystemExit as ended:
             status = ended.code
     assert isinstance(out.buffer, io.BytesIO)
-    return Ended(int(status or 0), out.buffer.getvalue(), err.getvalue())
+    return CommandResult(int(status or 0), out.buffer.getvalue(), err.getvalue())
 
 
-def in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
-    """Run a command line as people do, in bash, where ``probe`` is the program."""
+def run_in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
+    """Run a command line in bash, where ``probe`` stands for the program."""
     prepared = f'probe() {{ "{sys.executable}" {program} "$@"; }}; set -o pipefail; {command}'
     return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)

@@ -1,6 +1,6 @@
 """Tiny checkpoints of many families, built with seeded random weights and tokenizers trained here.
 
-Random weights of the usual size give attention that is nearly uniform, which would hide errors.
+Random weights of the default size give nearly uniform attention, which would hide errors.
 So all matrices are drawn larger, and every vector (bias, LayerNorm) differs from its initial value.
 """
 
@@ -35,7 +35,7 @@ LONG = " ".join(SENTENCES)
 
 @dataclass(frozen=True)
 class Special:
-    """Special tokens of a family, and how it writes a text and a pair."""
+    """Special tokens of a family, and the templates of its single texts and pairs."""
 
     cls: str
     sep: str
@@ -47,13 +47,13 @@ class Special:
 
     @property
     def ordered(self) -> list[str]:
-        """In the order of their ids; [PAD] first, or <s> first as in RoBERTa."""
+        """Return the special tokens in the order of their ids: [PAD] first, or <s> first as in RoBERTa."""
         if self.cls == "<s>":
             return [self.cls, self.pad, self.sep, self.unk, self.mask]
         return [self.pad, self.unk, self.cls, self.sep, self.mask]
 
     def processor(self, tokenizer: Tokenizer) -> Any:
-        """Adds the special tokens around one text and between two."""
+        """Return a processor that adds the special tokens around one text and between two."""
         middle = self.middle.format(sep=f"{self.sep}:0")
         second = self.second_segment
         return processors.TemplateProcessing(
@@ -69,9 +69,9 @@ MODERN = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", second_segment=0)
 
 
 def wordpiece(special: Special) -> Tokenizer:
-    """Like BERT's: lower case without accents, words cut at spaces and punctuation, ## pieces.
+    """Build a tokenizer like BERT's: lower case, no accents, split at spaces and punctuation, ## tokens.
 
-    Its vocabulary is written down, because the trainer breaks ties at random.
+    Its vocabulary is listed here, because the trainer breaks ties at random.
     """
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     marks = [".", ",", "!", "?", "'", "–", "-", "[", "]", "東", "ß", "é"]
@@ -90,12 +90,12 @@ def wordpiece(special: Special) -> Tokenizer:
 
 
 def byte_level(special: Special) -> Tokenizer:
-    """Like RoBERTa's: pieces of bytes, a leading space belongs to the word."""
+    """Train a tokenizer like RoBERTa's: tokens of bytes; a leading space belongs to the word."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        # Room for every word of the sentences as a whole, lest ties among the pieces are drawn by lot.
+        # Room for every whole word of the sentences, because the trainer breaks ties at random.
         vocab_size=1000,
         special_tokens=special.ordered,
         show_progress=False,
@@ -105,7 +105,7 @@ def byte_level(special: Special) -> Tokenizer:
 
 
 def metaspace(special: Special) -> Tokenizer:
-    """Like SentencePiece's unigram model: a word starts with ▁."""
+    """Train a unigram tokenizer like SentencePiece's: a word starts with ▁."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -130,7 +130,7 @@ def _finish(tokenizer: Tokenizer, special: Special) -> Tokenizer:
 
 
 def fast(tokenizer: Tokenizer, special: Special, **options: Any) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers saves it."""
+    """Wrap a tokenizer like transformers saves it."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         cls_token=special.cls,
@@ -144,11 +144,11 @@ def fast(tokenizer: Tokenizer, special: Special, **options: Any) -> PreTrainedTo
 
 @dataclass(frozen=True)
 class Family:
-    """How a tiny model of a family is made.
+    """The recipe for a tiny model of a family.
 
     Attributes:
         config: name of transformers' config class.
-        tokenizer: trains the kind of tokenizer that the family uses.
+        tokenizer: trains a tokenizer of the family's type.
         special: its special tokens.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its attention goes through transformers' attention interface.
@@ -190,7 +190,7 @@ FAMILIES: dict[str, Family] = {
         "ModernBertConfig",
         byte_level,
         MODERN,
-        # Layer 1 of 3 sees everything, the others eight tokens to each side.
+        # Layer 1 of 3 attends globally, the others to eight tokens on each side.
         {"local_attention": 16, "global_attn_every_n_layers": 3},
     ),
     "nomic_bert": Family("NomicBertConfig", wordpiece, BERT, {"head_dim": 8}),
@@ -240,7 +240,7 @@ def representative(names: Iterable[str]) -> list[Any]:
 
 
 def config(name: str, **changes: Any) -> Any:
-    """The config of a tiny model; ``changes`` win over the family's own settings."""
+    """Return the config of a tiny model; ``changes`` override the family's own settings."""
     family = FAMILIES[name]
     tokenizer = family.tokenizer(family.special)
     common = {} if name == "distilbert" else COMMON
@@ -259,7 +259,7 @@ def config(name: str, **changes: Any) -> Any:
 
 
 def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
-    """Save a tiny model and its tokenizer into a folder; the model comes back."""
+    """Save a tiny model and its tokenizer into a folder; return the model."""
     settings = config(name, **changes)
     torch.manual_seed(seed)
     model = AutoModel.from_config(settings)
@@ -280,9 +280,9 @@ def save_tokenizer(name: str, folder: Path) -> None:
 
 
 def randomize(model: torch.nn.Module, seed: int = 0) -> None:
-    """Weights that make a difference: sharp attention, biases and norms off their initial values."""
+    """Draw weights that reveal errors: sharp attention, and biases and norms off their initial values."""
     generator = torch.Generator().manual_seed(seed)
-    # MobileBERT's NoNorm does not bound its states, which would grow past what float32 compares.
+    # MobileBERT's NoNorm does not bound its states, which would grow beyond float32 precision.
     gain = 1.0 if isinstance(getattr(model, "base_model", model), transformers.MobileBertModel) else 1.5
     with torch.no_grad():
         for parameter in model.parameters():

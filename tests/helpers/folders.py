@@ -1,4 +1,4 @@
-"""Checkpoint folders that tests change, and a check of the error when loading them."""
+"""Checkpoint folders for tests to change, and a check of loading errors."""
 
 import json
 import shutil
@@ -66,8 +66,8 @@ def write_index(folder: Path, where: Any) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
-    """Check that loading raises exactly this error: one line, with these words and a remedy; return the
+def assert_refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
+    """Assert that loading raises exactly this error, in one line with these words and a remedy; return the
     message.
     """
     with pytest.raises(ProbeError) as caught:

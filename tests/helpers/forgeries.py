@@ -1,4 +1,4 @@
-"""Reports that somebody forged who knows how they are made: each digest fits what was forged."""
+"""Forged reports, by somebody who knows the format: every digest matches the forged content."""
 
 from __future__ import annotations
 
@@ -28,119 +28,121 @@ OWN_STATEMENTS = (
     r"views\.\d+\.view\.(page|address\b.*)$",
     r"views\.\d+\.(sha256|marks)\b",
 )
-"""Leaves of a report that nobody can compute, or that `sign` makes again."""
+"""Leaves of a report that cannot be recomputed, or that `sign` updates."""
 
 
 @dataclass
 class RememberedModels(NamedModels):
     """Computes each view once for all forgeries of a report."""
 
-    known: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
+    numbers_by_view: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
 
     def computed(self, view: ViewFile, *_: Any) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes() + bytes([self.as_named])
-        if key not in self.known:
-            self.known[key] = NamedModels.computed(self, view)
-        return self.known[key]
+        if key not in self.numbers_by_view:
+            self.numbers_by_view[key] = NamedModels.computed(self, view)
+        return self.numbers_by_view[key]
 
 
-def opened_as(checkpoint: Any) -> Callable[[ModelReference], Any]:
-    """Return what opens a checkpoint under any name."""
+def opener_of(checkpoint: Any) -> Callable[[ModelReference], Any]:
+    """Return a function that opens a checkpoint under any name."""
     return lambda _: checkpoint
 
 
-def sealed(content: bytes) -> bytes:
-    """Return a page with the digest of what it holds now."""
+def reseal(content: bytes) -> bytes:
+    """Return a page with the digest of its current content."""
     body = _LAST_LINE.sub(b"", content)
     return body + f"<!-- SHA-256 of all above: {hashlib.sha256(body).hexdigest()} -->\n".encode()
 
 
 def sign(stated: dict[str, Any]) -> dict[str, Any]:
-    """Make the digests and marks of every view again, in place."""
+    """Update the digests and checksums of every view, in place."""
     for view in stated["views"]:
         view["sha256"] |= {name: digest(view[name]) for name in view["sha256"] if name != "payloads"}
         view["marks"] = ReportTable.from_json(view["table"]).marks()
     return stated
 
 
-def rendered(stated: dict[str, Any]) -> bytes:
+def render(stated: dict[str, Any]) -> bytes:
     """Return the page of forged data.
 
     Raises:
-        Exception: whatever the forger would see.
+        Exception: any error that the forger would see.
     """
     return page.written(sign(stated)).encode()
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
-    """Return a ZIP with a manifest of what it holds now."""
+def zip_files(files: Mapping[str, bytes]) -> bytes:
+    """Return a ZIP with a manifest of its current content."""
     manifest = json.loads(files["manifest.json"])
     listed = {name: digest(content) for name, content in files.items() if name != "manifest.json"}
     manifest["files"] = {name: listed[name] for name in [*manifest["files"], *listed] if name in listed}
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            written = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-            archive.writestr(name, written if name == "manifest.json" else content)
+            serialized = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+            archive.writestr(name, serialized if name == "manifest.json" else content)
     return target.getvalue()
 
 
-def unzipped(content: bytes) -> dict[str, bytes]:
+def unzip(content: bytes) -> dict[str, bytes]:
     """Return the files of a ZIP."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def mutated_bytes(content: bytes, lots: random.Random) -> bytes:
+def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
     """Return a file with a few bytes flipped, inserted or deleted at one place."""
-    at, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
-    new = lots.choice((lots.randbytes(size), content[at : at + size][::-1], b"<!--", b" ", b"9" * size))
+    position, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
+    new = lots.choice(
+        (lots.randbytes(size), content[position : position + size][::-1], b"<!--", b" ", b"9" * size)
+    )
     match lots.randrange(3):
         case 0:
-            return content[:at] + new + content[at + len(new) :]
+            return content[:position] + new + content[position + len(new) :]
         case 1:
-            return content[:at] + new + content[at:]
-    return content[:at] + content[at + size :]
+            return content[:position] + new + content[position:]
+    return content[:position] + content[position + size :]
 
 
-def mutated_elements(content: bytes, lots: random.Random) -> bytes:
+def mutate_elements(content: bytes, lots: random.Random) -> bytes:
     """Return a page with an element deleted, doubled, hidden, moved or filled with something else."""
     tokens = content.split(b"<")
-    at, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
-    token = tokens[at]
+    index, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
+    token = tokens[index]
     match lots.randrange(6):
         case 0:
-            tokens[at : at + 1] = []
+            tokens[index : index + 1] = []
         case 1:
-            tokens[at : at + 1] = [token, token]
+            tokens[index : index + 1] = [token, token]
         case 2:
-            tokens[at] = token.replace(b">", b" hidden>", 1)
+            tokens[index] = token.replace(b">", b" hidden>", 1)
         case 3:
-            tokens[at], tokens[other] = tokens[other], token
+            tokens[index], tokens[other] = tokens[other], token
         case 4:
-            tokens[at] = token.partition(b">")[0] + b">0.5000"
+            tokens[index] = token.partition(b">")[0] + b">0.5000"
         case 5:
-            tokens[at] = b"!--" + token.replace(b">", b"-->", 1)
+            tokens[index] = b"!--" + token.replace(b">", b"-->", 1)
     return b"<".join(tokens)
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of every text, number and truth in a JSON value."""
+def leaf_paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every string, number and boolean in a JSON value."""
     if isinstance(value, dict | list):
         for name, part in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(part, (*path, name))
+            yield from leaf_paths(part, (*path, name))
     else:
         yield path
 
 
-def forgeable(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
-    """Return the paths of all leaves that are not the author's own statements."""
+def forgeable_paths(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
+    """Return the paths of all leaves except the author's own statements."""
     own = re.compile("|".join(OWN_STATEMENTS))
-    return [path for path in leaves(stated) if not own.match(".".join(map(str, path)))]
+    return [path for path in leaf_paths(stated) if not own.match(".".join(map(str, path)))]
 
 
-def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
-    """Return a copy of what a report states with another value at a path."""
+def replace_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
+    """Return a copy of a report's data with another value at a path."""
     copy: dict[str, Any] = json.loads(json.dumps(stated))
     holder: Any = copy
     for name in path[:-1]:
@@ -150,7 +152,7 @@ def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Ra
 
 
 def other_value(value: Any, lots: random.Random) -> Any:
-    """Return a value of the same type that is another one beyond any rounding."""
+    """Return a value of the same type that differs by more than rounding."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -163,7 +165,7 @@ def other_value(value: Any, lots: random.Random) -> Any:
 
 
 def is_refused(verify: Callable[[bytes], Sequence[object]], content: bytes) -> bool:
-    """Return whether a report is refused in a sentence, or differences of it are reported."""
+    """Return whether a report is refused with a readable error, or its differences are reported."""
     try:
         return bool(verify(content))
     except ProbeError:

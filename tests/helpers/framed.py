@@ -1,4 +1,4 @@
-"""What a view holds that is a page of its own, alone or in a notebook's frame."""
+"""Reads the content of views that are complete pages, in files or in notebook frames."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ import numpy as np
 from bert_probe.notebook import Frame, HeadView
 
 
-def pages_in(written: str) -> list[str]:
-    """The pages inside the frames of a cell's output."""
-    return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', written)]
+def extract_pages(document: str) -> list[str]:
+    """Return the pages inside the frames of a cell's output."""
+    return [html.unescape(page) for page in re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', document)]
 
 
-def elements_of(written: str) -> list[str]:
-    """The elements that a browser finds."""
-    found: list[str] = []
+def find_elements(document: str) -> list[str]:
+    """Return the elements that a browser finds."""
+    elements: list[str] = []
 
     class Elements(HTMLParser):
         def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-            found.append(tag)
+            elements.append(tag)
 
-    Elements().feed(written)
-    return found
-
-
-def payloads_of(page: str) -> list[bytes]:
-    """What a page draws."""
-    held = re.search(r'id="payload">(.*?)</script>', page, re.S)
-    assert held is not None
-    return [untexted(*payload) for payload in json.loads(held[1])["payloads"]]
+    Elements().feed(document)
+    return elements
 
 
-def untexted(planes: int, length: int, text: str) -> bytes:
-    """What `as_text` made a text of."""
+def extract_payloads(page: str) -> list[bytes]:
+    """Return the payloads of a page."""
+    match = re.search(r'id="payload">(.*?)</script>', page, re.S)
+    assert match is not None
+    return [decode_text(*payload) for payload in json.loads(match[1])["payloads"]]
+
+
+def decode_text(planes: int, length: int, text: str) -> bytes:
+    """Return the bytes that `as_text` encoded."""
     deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
     content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
     return content.reshape(planes, -1).T.tobytes()
 
 
-def page_of(frame: Frame | HeadView) -> str:
-    """The page inside a frame."""
-    (page,) = pages_in(frame._repr_html_())
+def extract_page(frame: Frame | HeadView) -> str:
+    """Return the page inside a frame."""
+    (page,) = extract_pages(frame._repr_html_())
     return page

@@ -1,4 +1,4 @@
-"""The API asked what its OpenAPI file allows, and what it does not."""
+"""Fuzzes the API with requests that its OpenAPI document allows, and with invalid ones."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ Send = Callable[[str, str, bytes, dict[str, str]], Any]
 
 
 @dataclass
-class Fuzzed:
-    """What came of it.
+class FuzzResult:
+    """The outcome of fuzzing.
 
     Attributes:
-        statuses: how often each came.
-        faults: what did not hold.
+        statuses: number of responses by status.
+        faults: checks that failed.
     """
 
     statuses: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
 
-def fuzzed(
+def fuzz(
     document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
-) -> Fuzzed:
-    """Ask each question, or these, so many times what its schema allows, and as often what it does not; the
-    same in every run.
+) -> FuzzResult:
+    """Send `examples` valid and as many invalid requests for each question; the same in every run.
 
     Args:
-        left: time that there is; at its end no further question is asked.
+        only: names of the questions; all if there are none.
+        left: returns the remaining time; no further question starts when it is used up.
     """
-    found = Fuzzed()
+    outcome = FuzzResult()
     schema = schemathesis.openapi.from_dict(document)
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -62,11 +62,11 @@ def fuzzed(
         if operation.method.lower() != "post" or (only and operation.path.rpartition("/")[2] not in only):
             continue
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            _ask(operation.as_strategy(mode), send, examples, found)
-    return found
+            _ask(operation.as_strategy(mode), send, examples, outcome)
+    return outcome
 
 
-def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
+def _ask(cases: Any, send: Send, examples: int, outcome: FuzzResult) -> None:
     @seed(9)
     @settings(
         max_examples=examples,
@@ -79,11 +79,11 @@ def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
     def ask(case: Case[Any]) -> None:
         headers = {"Content-Type": case.media_type or "application/json"}
         response = send(case.method, case.path, _written(case.body), headers)
-        found.statuses[response.status_code] += 1
+        outcome.statuses[response.status_code] += 1
         try:
             case.validate_response(response, checks=CHECKS)
         except (Failure, FailureGroup) as failure:
-            found.faults.append(f"{case.method} {case.path} {_written(case.body)[:300]!r}: {failure}")
+            outcome.faults.append(f"{case.method} {case.path} {_written(case.body)[:300]!r}: {failure}")
 
     ask()
 

@@ -1,4 +1,4 @@
-"""Files that are meant to break a reader of reports."""
+"""Files made to break a reader of reports."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ START = b'<script type="application/json" id="stated">'
 END = b"</script>"
 
 
-def stating(content: bytes) -> bytes:
+def make_page(content: bytes) -> bytes:
     """Return a page that states this JSON."""
     return START + content + END
 
 
-def pages() -> Iterator[tuple[str, bytes]]:
-    """Yield what each page tries, and the page."""
-    yield "20,000 script tags", b"<script>" * 20_000 + stating(b'{"bert_probe_report": 1}')
+def hostile_pages() -> Iterator[tuple[str, bytes]]:
+    """Yield the purpose of each hostile page, and the page."""
+    yield "20,000 script tags", b"<script>" * 20_000 + make_page(b'{"bert_probe_report": 1}')
     yield "20,000 script tags that begin as the data do", START[:-1] * 20_000
     yield "the data 20,000 times", START * 20_000
     yield "100,000 comments that do not end", b"<!--" * 100_000
     yield (
         "a huge character reference",
-        stating(b'{"title": "&#99999999999999999999;"}') + b"&#" + b"9" * 5_000 + b";",
+        make_page(b'{"title": "&#99999999999999999999;"}') + b"&#" + b"9" * 5_000 + b";",
     )
-    yield "a null byte", b"\0" * 1_000 + stating(b"{}")
-    yield "invalid UTF-8", stating(b'{"title": "\xff\xfe"}')
-    yield "UTF-16", stating('{"title": "a"}'.encode("utf-16"))
+    yield "a null byte", b"\0" * 1_000 + make_page(b"{}")
+    yield "invalid UTF-8", make_page(b'{"title": "\xff\xfe"}')
+    yield "UTF-16", make_page('{"title": "a"}'.encode("utf-16"))
     report = b'{"bert_probe_report": 1, "title": %s, "made_with": {}, "views": [{}]}'
     values = {
         "NaN": b"NaN",
@@ -47,19 +47,22 @@ def pages() -> Iterator[tuple[str, bytes]]:
         "a long string": b'"' + b"x" * 1_000_000 + b'"',
     }
     for name, value in values.items():
-        yield name, stating(report % value)
+        yield name, make_page(report % value)
     form = b'{"bert_probe_report": %s, "title": "", "made_with": {}, "views": []}'
     for name, value in {
         "a format that is true": b"true",
         "1.0 as the format": b"1.0",
         "no format": b"null",
     }.items():
-        yield name, stating(form % value)
+        yield name, make_page(form % value)
     yield (
         "60 views",
-        stating(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[%s{}]}' % (b"{}," * 60)),
+        make_page(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[%s{}]}' % (b"{}," * 60)),
     )
-    yield "views that are numbers", stating(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[1]}')
+    yield (
+        "views that are numbers",
+        make_page(b'{"bert_probe_report":1,"title":"","made_with":{},"views":[1]}'),
+    )
 
 
 def _entry(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -70,7 +73,7 @@ def _entry(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> byt
 
 
 def _lying(size: int, claimed: int) -> bytes:
-    """Return a ZIP whose page has another size than it claims."""
+    """Return a ZIP whose page has another size than declared."""
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     block = b"\0" * 1_000_000
     data = b"".join(deflate.compress(block) for _ in range(size // len(block))) + deflate.flush()
@@ -95,7 +98,7 @@ def _several(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
 
 
 def _patched(content: bytes, local: int, listed: int, value: bytes) -> bytes:
-    """Return a ZIP of one entry with other bytes in its local header and in the directory."""
+    """Return a ZIP of one entry with changed bytes in its local header and in the directory."""
     directory = content.index(b"PK\1\2")
     changed = bytearray(content)
     changed[local : local + len(value)] = value
@@ -109,18 +112,18 @@ def _link() -> zipfile.ZipInfo:
     return info
 
 
-def zips(size: int = 100_000_000) -> Iterator[tuple[str, bytes]]:
-    """Yield what each ZIP tries, and the ZIP.
+def hostile_zips(size: int = 100_000_000) -> Iterator[tuple[str, bytes]]:
+    """Yield the purpose of each hostile ZIP, and the ZIP.
 
     Args:
-        size: bytes that the bombs unpack to.
+        size: unpacked size of the bombs in bytes.
     """
-    page = stating(b'{"bert_probe_report": 1}')
+    page = make_page(b'{"bert_probe_report": 1}')
     plain = _entry("report.html", page)
     yield "an entry that claims 10 bytes", _lying(size, 10)
     yield "an entry that claims a gigabyte", _lying(size, 1_000_000_000)
     yield "a page without a manifest", plain
-    yield "a manifest that is no JSON", _several(("report.html", page), ("manifest.json", b"\xff{"))
+    yield "a manifest that is not JSON", _several(("report.html", page), ("manifest.json", b"\xff{"))
     yield "LZMA", _entry("report.html", page, zipfile.ZIP_LZMA)
     yield "BZIP2", _entry("report.html", page, zipfile.ZIP_BZIP2)
     yield "an unknown compression", _patched(plain, 8, 10, struct.pack("<H", 99))
@@ -142,7 +145,7 @@ def zips(size: int = 100_000_000) -> Iterator[tuple[str, bytes]]:
     yield "two names of one entry", plain.replace(b"report.html", b"reports.htm", 1)
     with_warnings = io.BytesIO()
     with zipfile.ZipFile(with_warnings, "w") as archive:
-        for content in (page, stating(json.dumps({"bert_probe_report": 2}).encode())):
+        for content in (page, make_page(json.dumps({"bert_probe_report": 2}).encode())):
             archive.filelist = [*archive.filelist]
             archive.NameToInfo = {}
             archive.writestr("report.html", content)

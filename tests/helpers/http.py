@@ -1,4 +1,4 @@
-"""A test client for the app's own routes."""
+"""Sends API requests to the app's own routes, without a server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.server import asgi
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
-"""A body for questions about one text."""
+"""Request body of the question for tokens, and of others that need no more."""
 
 
 @contextmanager
-def asking(
+def api_client(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
-    """Yield a client at an address that uses a host name; all its requests share one event loop."""
+    """Return a client at an address that reaches the app by a host name, with a single event loop."""
     app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
@@ -30,15 +30,15 @@ def asking(
         yield client
 
 
-def problem(answer: Any, status: int, kind: str) -> str:
-    """Check a problem response and return its detail."""
+def problem_detail(answer: Any, status: int, kind: str) -> str:
+    """Return the detail of a problem document, and assert its type and status."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
-    record = answer.json()
-    jsonschema.Draft202012Validator(schema.PROBLEM).validate(record)
-    assert (record["type"], record["status"]) == (f"/api#{kind}", status)
-    detail: str = record["detail"]
+    problem_document = answer.json()
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(problem_document)
+    assert (problem_document["type"], problem_document["status"]) == (f"/api#{kind}", status)
+    detail: str = problem_document["detail"]
     assert "Traceback" not in detail
     return detail

@@ -18,20 +18,20 @@ REPOSITORY = "someone/tiny-bert"
 
 @dataclass
 class Hub:
-    """What the server serves, and what it was asked for.
+    """Content and behavior of the server, and a record of its requests.
 
     Attributes:
         files: path in the repository → content.
         fails: path → (status, error code of the hub), in place of the file.
         cuts: path → bytes after which the connection breaks; the file fails from then on, with status 503.
-        asked: paths of the files that were read.
-        ranges: what of a file was asked for, where it was a part: path and first byte.
+        requested_files: paths of the files that were read.
+        ranges: partial requests, as path and first byte.
     """
 
     files: dict[str, bytes]
     fails: dict[str, tuple[int, str]] = field(default_factory=dict)
     cuts: dict[str, int] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requested_files: list[str] = field(default_factory=list)
     ranges: list[tuple[str, int]] = field(default_factory=list)
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
@@ -51,7 +51,7 @@ class Hub:
             return _error(*self.fails[name])
         if name not in self.files:
             return _error(404, "EntryNotFound")
-        self.asked.append(name)
+        self.requested_files.append(name)
         etag = hashlib.sha256(self.files[name]).hexdigest()
         return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}, self.files[name]
 
@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[str]:
+def serve_hub(hub: Hub) -> Iterator[str]:
     """Yield the address of a hub server, which runs until the block ends."""
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

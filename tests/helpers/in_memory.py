@@ -1,4 +1,4 @@
-"""Models in memory, and checks that nothing in them changes."""
+"""Models in memory, and checks that a call does not change them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bert_probe.model.encoding import Encoding
 Folders = Callable[[str], Path]
 
 
-def opened(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
-    """Load a model as a user has it in the middle of training."""
+def load_for_training(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
+    """Load a model in the state that a user has in the middle of training."""
     options = {} if implementation is None else {"attn_implementation": implementation}
     return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
 
@@ -27,8 +27,8 @@ def tokenizer_of(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def step(model: Any, encoding: Encoding) -> None:
-    """Do one training step."""
+def train_step(model: Any, encoding: Encoding) -> None:
+    """Run one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
     output = model(**inputs)
@@ -41,7 +41,7 @@ def step(model: Any, encoding: Encoding) -> None:
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_hooks_with_kwargs")
 
 
-def everything(model: Any) -> dict[str, Any]:
+def take_snapshot(model: Any) -> dict[str, Any]:
     """Return everything observable about a model: modules, parameters, configs, and the random state."""
     state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
@@ -57,18 +57,18 @@ def everything(model: Any) -> dict[str, Any]:
     return state
 
 
-def refused(error: type[Exception], act: Callable[[], Any]) -> str:
-    """Return the message of the error that the call must raise."""
+def assert_refused(error: type[Exception], act: Callable[[], Any]) -> str:
+    """Assert that a call raises this error; return its message."""
     with pytest.raises(error) as caught:
         act()
     return str(caught.value)
 
 
-def left_alone(model: Any, act: Callable[[], Any]) -> None:
-    """Check that a call changes nothing about the model."""
-    before = everything(model)
+def assert_unchanged(model: Any, act: Callable[[], Any]) -> None:
+    """Assert that a call changes nothing about the model."""
+    before = take_snapshot(model)
     act()
-    after = everything(model)
+    after = take_snapshot(model)
     assert after.keys() == before.keys()
     for name, value in before.items():
         assert after[name] == value, name

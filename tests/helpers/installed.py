@@ -1,4 +1,4 @@
-"""BERT Probe as others get it: a wheel, installed into an environment that knows no clone of it."""
+"""BERT Probe as users install it: a wheel in an environment without access to the clone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# What a wheel is not made of. A build leaves folders behind, which would hide here that a file is missing.
+# Files that are not part of a wheel. A build leaves folders behind, which would hide a missing file here.
 _LEFT_OUT = (".git", ".venv", ".*cache", "__pycache__", "*.egg-info", "build", "dist", "docs", "tests")
 
 
-# What another project, or a person, might have set in the folder that the app is started from.
+# Settings that another project or user might have in the folder from which the app starts.
 _FOREIGN = """
 [server]
 address = "0.0.0.0"
@@ -40,27 +40,27 @@ primaryColor = "#FF0000"
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with BERT Probe in it, and an empty folder to use it from.
+    """An environment with BERT Probe, and an empty working folder.
 
-    The packages that BERT Probe needs are those of the running environment; it is not seen from there, not
-    even where it is installed as editable, as that is done by files that only their own environment reads.
+    The dependencies come from the running environment. An editable install in it is not visible, because
+    its path files are read only by their own environment.
     """
 
     environment: Path
     folder: Path
 
     def command(self, name: str) -> str:
-        """Path of a program of the environment."""
+        """Return the path of a program of the environment."""
         return str(self.environment / "bin" / name)
 
     def variables(self) -> dict[str, str]:
-        """Environment variables that lead neither to the clone nor to this person's settings."""
+        """Return environment variables that lead neither to the clone nor to the user's settings."""
         leading = ("PYTHON", "STREAMLIT")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
-        return kept | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
+        return inherited | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
 
     def run(self, *command: str) -> str:
-        """What a program of the environment writes to standard output; it must succeed."""
+        """Run a program of the environment, assert success, and return its standard output."""
         program, *arguments = command
         done = subprocess.run(
             [self.command(program), *arguments],
@@ -76,7 +76,7 @@ class Installed:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel, built within an empty folder from a copy of what it is made of."""
+    """Build the wheel in an empty folder from a copy of the sources."""
     source = folder / "source"
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
@@ -85,21 +85,21 @@ def build_wheel(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Installed:
-    """A wheel installed within an empty folder."""
+    """Install a wheel in an empty folder."""
     environment, empty = folder / "environment", folder / "empty"
     venv.create(environment, with_pip=False, symlinks=True)
     empty.mkdir()
     installed = Installed(environment, empty)
     _pip("--python", installed.command("python"), "install", "--no-deps", str(wheel))
     own = installed.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    others = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-    Path(own, "others.pth").write_text("".join(f"{path}\n" for path in others), encoding="utf-8")
+    site_folders = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    Path(own, "others.pth").write_text("".join(f"{path}\n" for path in site_folders), encoding="utf-8")
     return installed
 
 
 @contextmanager
 def foreign_settings(folder: Path) -> Iterator[None]:
-    """Settings of Streamlit that are not the app's, in a folder that it is started from."""
+    """Write Streamlit settings that are not the app's into the folder from which it starts."""
     path = folder / ".streamlit" / "config.toml"
     path.parent.mkdir()
     path.write_text(_FOREIGN, encoding="utf-8")
@@ -109,7 +109,7 @@ def foreign_settings(folder: Path) -> Iterator[None]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port of this machine's address that nobody listens at."""
+    """Return a free port."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
         free.bind((host, 0))
         return int(free.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Models that are opened once, where opening is not what a test is about."""
+"""Caches opened models for tests in which opening does not matter."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 
 @contextmanager
-def opened_once() -> Iterator[None]:
-    """Lines of Python and of the shell get a model that one before has opened, as that takes them longest."""
+def share_opened_models() -> Iterator[None]:
+    """Let snippets share opened models, because opening takes them longest."""
     really = loading.load
 
-    def load(*given: Any, **more: Any) -> Checkpoint:
-        asked = signature(really).bind(*given, **more)
-        asked.apply_defaults()
-        model, *others = (asked.arguments[name] for name in ("model", "revision", "device", "dtype"))
-        key = (Path(model).resolve() if model and Path(model).exists() else model, *others)
+    def load(*args: Any, **kwargs: Any) -> Checkpoint:
+        bound = signature(really).bind(*args, **kwargs)
+        bound.apply_defaults()
+        model, *options = (bound.arguments[name] for name in ("model", "revision", "device", "dtype"))
+        key = (Path(model).resolve() if model and Path(model).exists() else model, *options)
         if key not in _opened:
-            _opened[key] = really(*given, **more)
+            _opened[key] = really(*args, **kwargs)
         return _opened[key]
 
     with ExitStack() as patches:
-        # The package resolves `load` on first access: it must find the real one.
+        # The package resolves `load` on first access, so the real one must be resolved before it is replaced.
         for place in (bert_probe, loading):
             patches.enter_context(patch.object(place, "load", load))
         yield

@@ -1,4 +1,4 @@
-"""A page through Streamlit's own test runner: opening it, and reading what it says."""
+"""Opens pages in Streamlit's test runner, and reads their content."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server.asgi import FRONT_PAGE
 from bert_probe.ui.attention import view_state
 from bert_probe.views.view import View
-from tests.helpers.opening import opened_once
+from tests.helpers.opening import share_opened_models
 
 Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "ui" / "main.py"
 
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
-"""A text that breaks whatever takes it for HTML, Markdown, a formula or a spreadsheet's."""
+"""A text that breaks code which treats it as HTML, Markdown, a formula or a spreadsheet cell."""
 
 MARKDOWN = (
     ":red[no] :blue-badge[no] :smile: :streamlit: :material/home: :material_home:",
@@ -40,71 +40,73 @@ MARKDOWN = (
     "|a|b|",
     "<b>x</b> <img src=x onerror=alert(1)> &amp; &#65; <!-- -->",
 )
-"""Texts that Markdown, or what Streamlit adds to it, would make something else of; one line each."""
+"""Texts that Markdown or Streamlit's extensions would change, one per line."""
 
 
-def opened(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
+def open_page(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
     """Return a page after its first run.
 
     Args:
-        agrees: click on "Open it" where the page asks whether to open a model.
+        agrees: whether to click "Open it" if the page asks for consent to open a model.
     """
     app = AppTest.from_file(MAIN, default_timeout=120)
     for key, value in address.items():
         app.query_params[key] = value
     if page != FRONT_PAGE:
-        app._page_hash = calc_hash(page)  # `switch_page` can do it only after a run of the front page
+        app._page_hash = calc_hash(page)  # `switch_page` requires a run of the front page
     app.run()
-    while agrees and questions(app):
-        questions(app)[0].click().run()
+    while agrees and consent_buttons(app):
+        consent_buttons(app)[0].click().run()
     return app
 
 
-def questions(app: AppTest) -> list[Button]:
-    """Return the buttons that open a model which the reader has not agreed to."""
+def consent_buttons(app: AppTest) -> list[Button]:
+    """Return the buttons that ask for consent to open a model."""
     return [button for button in app.button if button.label == "Open it"]
 
 
-def choose(app: AppTest, **parameters: str) -> AppTest:
-    """The page after its address has changed: what the toolbar's browser does, which no test runner has."""
+def change_url(app: AppTest, **parameters: str) -> AppTest:
+    """Change the URL and rerun, like the toolbar's browser code, which the test runner does not have."""
     app.session_state["address"] = dict(app.session_state["address"]) | parameters
     return app.run()
 
 
-def looks_at(app: AppTest) -> View:
-    """What the views of attention show."""
+def displayed_view(app: AppTest) -> View:
+    """Return the state of the attention views."""
     view = app.session_state[view_state.KEY].view
     assert isinstance(view, View)
     return view
 
 
-def said(app: AppTest) -> str:
-    """All the text on the page."""
+def page_text(app: AppTest) -> str:
+    """Return all text of the page."""
     parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
     return "\n".join(element.value for part in parts for element in part)
 
 
-def refusal(app: AppTest) -> str:
-    """The sentence of a refusal; empty if there is none."""
+def error_text(app: AppTest) -> str:
+    """Return the error message of the page; empty if there is none."""
     return "\n".join(element.value for element in app.text)
 
 
-def address_of(app: AppTest) -> dict[str, str]:
-    """What stands in the address; the runner gives some of it as lists."""
+def url_params(app: AppTest) -> dict[str, str]:
+    """Return the URL parameters; the runner stores some of them as lists."""
     return {name: "".join(value) for name, value in app.query_params.items()}
 
 
-def asked_by(app: AppTest, kind: type[Asked]) -> Asked:
-    """The question that the page's address asks the built-in model."""
-    return kind.from_address(address_of(app), shared_cache.open_checkpoint("", "").description)
+def question_in_url(app: AppTest, kind: type[Asked]) -> Asked:
+    """Return the question in the page's URL for the built-in model."""
+    return kind.from_address(url_params(app), shared_cache.open_checkpoint("", "").description)
 
 
-def table_of_both_codes(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
-    """The table that the export menu's line of Python makes; its shell line must print the same."""
+def table_of_snippets(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    """Return the table of the export menu's Python snippet, and assert that the shell snippet prints the
+    same.
+    """
     python, shell = (code.value for code in app.get("code")[:2])
     before, _, last = python.rpartition("\n")
     scope: dict[str, Any] = {}
-    with opened_once():
+    with share_opened_models():
         exec(before, scope)
         frame = eval(last, scope)
         capfdbinary.readouterr()

@@ -1,4 +1,4 @@
-"""What a payload holds, as any reader of safetensors finds it."""
+"""Reads payloads like any reader of safetensors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from safetensors.numpy import load
 from bert_probe.views.payload import DESCRIPTION
 
 
-def opened(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Description and arrays of a payload."""
+def read_payload(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description and the arrays of a payload."""
     end = 8 + int.from_bytes(data[:8], "little")
-    assert end % 8 == 0, "the numbers begin at a multiple of their size"
+    assert end % 8 == 0, "data start at a multiple of the item size"
     arrays = load(data)
     return json.loads(arrays.pop(DESCRIPTION).tobytes()), arrays

@@ -28,10 +28,10 @@ def is_sign(token: Token) -> bool:
     return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
-def named(tokens: list[Token], one: Token) -> str:
+def quote(tokens: list[Token], distance: Token) -> str:
     """Return a token in quotation marks, with its position if several are written the same."""
-    many = sum(token.display == one.display for token in tokens) > 1
-    return f"“{one.display}” ({one.position})" if many else f"“{one.display}”"
+    many = sum(token.display == distance.display for token in tokens) > 1
+    return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
 
 
 TARGETS = {
@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 
 class Reference(NamedTuple):
-    """A number, its sentence, and whether it is worth the sentence."""
+    """A number, its sentence, and whether it is clear enough for the sentence."""
 
     value: float
     sentence: str
@@ -125,12 +125,12 @@ class Read:
             LABEL_SHARE <= value == of_head,
         )
 
-    def attention_sink(self, places: list[int], what: str) -> Reference:
+    def attention_sink(self, places: list[int], kind: str) -> Reference:
         means = self.shares(lambda _, j: j in places).mean(axis=1)
         even = len(places) / self.count
         return Reference(
             float(means.max() - even),
-            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {what} (mean over "
+            f"Layer {means.argmax() + 1} puts {percent(means.max())} of its attention on {kind} (mean over "
             f"heads and tokens; an equal share would be {percent(even)}).",
             bool(means.max() >= LABEL_SHARE),
         )
@@ -141,13 +141,13 @@ class Read:
         curves = [
             [cosine(self.states[0, t.position], state[t.position]) for state in self.states] for t in self.own
         ]
-        token, curve = min(zip(self.own, curves, strict=True), key=lambda one: one[1][-1])
+        token, curve = min(zip(self.own, curves, strict=True), key=lambda pair: pair[1][-1])
         last = len(curve) - 1
         step = max(range(1, last + 1), key=lambda layer: curve[layer - 1] - curve[layer])
         mean = sum(curve[-1] for curve in curves) / len(curves)
         return Reference(
             1 - curve[-1],
-            f"The vector of {named(self.own, token)} changes most: its cosine similarity to the input vector "
+            f"The vector of {quote(self.own, token)} changes most: its cosine similarity to the input vector "
             f"is {curve[-1]:.2f} after layer {last} (mean over the tokens of this text: {mean:.2f}). The "
             f"largest change is in layer {step}, from {curve[step - 1]:.2f} to {curve[step]:.2f}.",
         )
@@ -164,20 +164,20 @@ class Read:
         result = self.pairs(lambda a, b: a.id == b.id)
         if not result:
             return None
-        minimum, a, b = min(result, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in result) / len(result)
-        names = f"{named(self.own, a)} and {named(self.own, b)}"
+        minimum, a, b = min(result, key=lambda candidate: candidate[0])
+        mean = sum(distance for distance, _, _ in result) / len(result)
+        names = f"{quote(self.own, a)} and {quote(self.own, b)}"
         return Reference(1 - minimum, same_token(names, minimum, len(self.states) - 1, mean, len(result)))
 
     def similar_tokens(self) -> Reference | None:
         result = self.pairs(lambda a, b: a.id != b.id and (a.segment, a.word) != (b.segment, b.word))
         if not result:
             return None
-        maximum, a, b = max(result, key=lambda one: one[0])
-        mean = sum(one for one, _, _ in result) / len(result)
+        maximum, a, b = max(result, key=lambda candidate: candidate[0])
+        mean = sum(distance for distance, _, _ in result) / len(result)
         return Reference(
             maximum,
-            f"{named(self.own, a)} and {named(self.own, b)} are the most similar tokens: cosine similarity "
+            f"{quote(self.own, a)} and {quote(self.own, b)} are the most similar tokens: cosine similarity "
             f"{maximum:.2f} after layer {len(self.states) - 1} (mean over all pairs of different tokens: "
             f"{mean:.2f}).",
         )
@@ -243,7 +243,7 @@ class Read:
         if best[1] is None:
             return None
         layer, head, q, k, value, as_far, as_wanted = best[1]
-        names = [self.written(places) for places in words]
+        names = [self.quote_word(places) for places in words]
         asking, question = (
             f"“{names[n]}” ({words[n][0]})" if names.count(names[n]) > 1 else f"“{names[n]}”" for n in (q, k)
         )
@@ -254,7 +254,7 @@ class Read:
             f"{percent(as_wanted)} on {question}.",
         )
 
-    def written(self, places: list[int]) -> str:
+    def quote_word(self, places: list[int]) -> str:
         """Return a word as in the text; a special token by its name."""
         first, last = self.tokens[places[0]], self.tokens[places[-1]]
         texts = (self.encoding.text, self.encoding.pair or "")
@@ -268,7 +268,7 @@ class Read:
         split = [places for places in words if len(places) > 1]
         pieces = [self.tokens[i].display for i in maximum]
         more = f" and {len(pieces) - 5} more" if len(pieces) > 5 else ""
-        word = self.written(maximum)
+        word = self.quote_word(maximum)
         return Reference(
             len(maximum),
             f"{len(split)} of {len(words)} words {'is' if len(split) == 1 else 'are'} split into subword "
@@ -278,7 +278,7 @@ class Read:
 
     def unknown_tokens(self) -> Reference:
         result = [t for t in self.tokens if t.id == self.unknown and not t.special]
-        text_form = ", ".join(f"“{self.written([t.position])}”" for t in result[:5])
+        text_form = ", ".join(f"“{self.quote_word([t.position])}”" for t in result[:5])
         verb = "is" if len(result) == 1 else "are"
         return Reference(
             len(result),
@@ -324,7 +324,7 @@ def text_similarity(a: Read, b: Read) -> Reference:
         (float(a.states[-1, i.position] @ b.states[-1, j.position] / size), -m, -n)
         for (m, i), (n, j) in product(enumerate(own[0]), enumerate(own[1]))
     )
-    first, second = (named(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
+    first, second = (quote(tokens, tokens[-n]) for tokens, n in zip(own, (i, j), strict=True))
     return Reference(
         cosine(*means),
         f"The cosine similarity of A and B is {cosine(*means):.2f}. {first} of A and {second} of B "
@@ -351,7 +351,7 @@ def shared_token(a: Read, b: Read) -> Reference | None:
     ]
     if not result:
         return None
-    minimum, i, j = min(result, key=lambda one: one[0])
-    mean = sum(one for one, _, _ in result) / len(result)
-    names = f"{named(a.own, i)} of A and {named(b.own, j)} of B"
+    minimum, i, j = min(result, key=lambda candidate: candidate[0])
+    mean = sum(distance for distance, _, _ in result) / len(result)
+    names = f"{quote(a.own, i)} of A and {quote(b.own, j)} of B"
     return Reference(1 - minimum, same_token(names, minimum, len(a.states) - 1, mean, len(result)))

@@ -1,4 +1,4 @@
-"""An example of every question, with what it is asked of; tests of all questions go over these."""
+"""An example of every question with its inputs, for the tests that cover all questions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers import treebank
-from tests.helpers.changed import after
+from tests.helpers.changed import changed_checkpoint
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
@@ -109,7 +109,7 @@ def river_and_boat(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def two_pairs(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return tuple(checkpoint.trace(OTHER, one.encoding.text) for one in river_and_boat(checkpoint))
+    return tuple(checkpoint.trace(OTHER, trace.encoding.text) for trace in river_and_boat(checkpoint))
 
 
 def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -117,15 +117,15 @@ def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def before_and_after(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return checkpoint, after(checkpoint)
+    return checkpoint, changed_checkpoint(checkpoint)
 
 
 def one_text_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return tuple(one.trace(TEXT) for one in before_and_after(checkpoint))
+    return tuple(model.trace(TEXT) for model in before_and_after(checkpoint))
 
 
 def a_pair_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return tuple(one.trace(TEXT, f"--{OTHER}") for one in before_and_after(checkpoint))
+    return tuple(model.trace(TEXT, f"--{OTHER}") for model in before_and_after(checkpoint))
 
 
 def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -163,21 +163,21 @@ def tagged_words(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Example:
-    """A question, whom it is asked of, and for each of its fields another value that it could have.
+    """A question with the inputs that it is answered for, and another value for each of its fields.
 
     Attributes:
-        asked: the question.
-        subjects: makes what `of` gets.
-        others: field → another value; all fields must be there.
-        idle: fields that say nothing of this table, so that its provenance leaves them out.
-        trained: for a question to an output head, the task of the tiny BERT that is asked; else the built-in.
-        file: lines of the file that both lines read, where they read one.
-        files: other files that they read, by their names.
+        question: the question.
+        inputs: returns the positional arguments of `question.of` for a checkpoint.
+        other_values: field → a value that differs from the question's; contains every field.
+        idle: fields that do not affect this table and are therefore left out of its provenance.
+        trained: the task of the tiny BERT with an output head that answers; empty for the built-in model.
+        file: lines of the file that the Python and the shell snippet read, if they read one.
+        files: further files that they read, by name.
     """
 
-    asked: Question
-    subjects: Callable[[Checkpoint], tuple[Any, ...]]
-    others: dict[str, Any] = field(default_factory=dict)
+    question: Question
+    inputs: Callable[[Checkpoint], tuple[Any, ...]]
+    other_values: dict[str, Any] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     trained: str = ""
     file: tuple[str, ...] = SENTENCES
@@ -508,27 +508,27 @@ EXAMPLES = (
 
 
 def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
-    """Return examples that contain each kind of input with each type of field that it occurs with.
+    """Return examples that cover each kind of input with each type of field that occurs with it.
 
-    They are chosen greedily: the next one is that with the most combinations that are not yet contained.
+    The selection is greedy: the next example is the one that covers the most missing combinations.
     """
     combinations = [_combinations(example) for example in examples]
     missing = set[tuple[str, ...]]().union(*combinations)
-    chosen = []
+    selection = []
     while missing:
         best = max(range(len(examples)), key=lambda number: len(combinations[number] & missing))
         missing -= combinations[best]
-        chosen.append(examples[best])
-    return tuple(chosen)
+        selection.append(examples[best])
+    return tuple(selection)
 
 
 def _combinations(example: Example) -> set[tuple[str, ...]]:
-    inputs = example.subjects.__name__
-    written = [
-        field for field in fields(example.asked) if getattr(example.asked, field.name) != field.default
+    inputs = example.inputs.__name__
+    set_fields = [
+        field for field in fields(example.question) if getattr(example.question, field.name) != field.default
     ]
     return {
         (inputs, "head" if example.trained else "built-in model"),
         (inputs, *sorted(name.rpartition(".")[2] for name in example.files)),
-        *((inputs, str(one.type)) for one in written),
+        *((inputs, str(field.type)) for field in set_fields),
     }

@@ -1,4 +1,4 @@
-"""Two processes that start to write the same place at the same moment."""
+"""Two processes that write to the same place at the same moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.errors import ExportError
 
 
 def race(write: Callable[[str], object]) -> list[str]:
-    """Return what became of two writers, as "saved by NAME" or "refused", sorted.
+    """Return the outcomes of two writers, "saved by NAME" or "refused", sorted.
 
     Args:
         write: called with the writer's name, "a" or "b", in a process of its own.
@@ -20,10 +20,10 @@ def race(write: Callable[[str], object]) -> list[str]:
     processes = [context.Process(target=_run, args=(write, name, barrier, outcomes)) for name in "ab"]
     for process in processes:
         process.start()
-    told = sorted(outcomes.get() for _ in processes)
+    outcomes_by_process = sorted(outcomes.get() for _ in processes)
     for process in processes:
         process.join()
-    return told
+    return outcomes_by_process
 
 
 def _run(write: Callable[[str], object], name: str, barrier: Any, outcomes: Any) -> None:

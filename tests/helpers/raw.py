@@ -1,6 +1,6 @@
-"""The model as transformers opens it, with the code of the project out of the way.
+"""Reference numbers from transformers' own model, without the project's code.
 
-But for `keep_float64`, which both share: `tests/model/test_float64.py` tests it by hand.
+The exception is `keep_float64`, which both use; `tests/model/test_float64.py` tests it by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers import AutoModel
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.trace import Trace
-from tests.helpers.exactness import EXACT, Expected, allowed, own_error
+from tests.helpers.exactness import EXACT, Expected, own_error, tolerance
 
 _PROJECTIONS = (
     "attention.output.dense",
@@ -32,19 +32,20 @@ _PROJECTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """What a raw model gives for one text, and how far ours may be from it.
+    """The raw model's numbers for one text, with their tolerance.
 
     Attributes:
-        arrays: "attention 0", … [head, query, key]; "state 0", …, the first that of the embeddings,
-            [token, hidden]; "pooler" [hidden], where there is one.
-        share: of the largest value of an array, which ours may be off.
+        arrays: "attention 0", … [head, query, key]; "state 0", …, [token, hidden], where state 0 is the
+            embeddings;
+        "pooler" [hidden], if there is one.
+        share: tolerance relative to the largest value of an array.
     """
 
     arrays: dict[str, np.ndarray]
     share: float
 
     def check(self, trace: Trace) -> None:
-        """Fail unless the trace has these numbers, whole layers and each head by itself."""
+        """Assert that the trace has these numbers, as whole layers and as single heads."""
         layers = range(trace.layers)
         ours = {f"attention {layer}": trace.attention(layer) for layer in layers}
         ours |= {f"state {layer}": state for layer, state in enumerate(trace.hidden_states)}
@@ -57,13 +58,13 @@ class Numbers:
             for head, expected in enumerate(self.arrays[f"attention {layer}"]):
                 self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
 
-    def near(self, actual: Any, expected: np.ndarray, what: str) -> None:
-        """Fail unless numbers are as near as this text's may be."""
-        Expected(expected, self.share).check(actual, what)
+    def near(self, actual: Any, expected: np.ndarray, label: str) -> None:
+        """Assert that numbers are within this text's tolerance."""
+        Expected(expected, self.share).check(actual, label)
 
 
 class Raw:
-    """A model with eager attention, in float32 (with a twin in float64) or in float64."""
+    """A model with eager attention, in float32 (with a float64 twin) or in float64."""
 
     def __init__(self, folder: str | Path, dtype: str = "float32") -> None:
         self.folder = folder
@@ -77,65 +78,70 @@ class Raw:
 
     @cached_property
     def twin(self) -> Raw:
-        """The same weights in float64."""
+        """Return a model with the same weights in float64."""
         return Raw(self.folder, "float64")
 
     def run(self, encoding: Encoding) -> Any:
-        """transformers' own output for one text."""
+        """Return transformers' own output for one text."""
         inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
         with torch.inference_mode():
             return self.model(**inputs, output_attentions=True, output_hidden_states=True)
 
     def numbers(self, encoding: Encoding) -> Numbers:
-        """Its numbers for one text; the tolerance of float32 is its own error, worst over all of them."""
+        """Return the numbers for one text; in float32 the tolerance follows from the largest error over all
+        arrays.
+        """
         arrays = _arrays(self.run(encoding))
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
         return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding))))
 
     def expect(self, encoding: Encoding, formula: Callable[[Any], Any]) -> Expected:
-        """A formula of its output, computed in float64; its tolerance takes the formula's error in, too.
+        """Return a formula of the output, computed in float64, with a tolerance that includes the formula's
+        error.
 
         Args:
-            formula: gives an array for transformers' output of the text.
+            formula: returns an array for transformers' output of the text.
         """
         return self.expect_of([encoding], formula)
 
     def expect_of(self, encodings: Sequence[Encoding], formula: Callable[..., Any]) -> Expected:
-        """The same of several texts: the formula gets transformers' output for each."""
+        """Return the same for several texts; the formula receives transformers' output for each."""
         outputs = [self._known(encoding) for encoding in encodings]
-        mine = np.asarray(formula(*outputs), dtype=np.float64)
+        values = np.asarray(formula(*outputs), dtype=np.float64)
         if self.dtype == "float64":
-            return Expected(mine, EXACT)
+            return Expected(values, EXACT)
         twins = [self.twin._known(encoding) for encoding in encodings]
         theirs = np.asarray(formula(*twins), dtype=np.float64)
         shares = [_share(_arrays(output), _arrays(twin)) for output, twin in zip(outputs, twins, strict=True)]
-        return Expected(mine, max(*shares, allowed([own_error(mine, theirs)])))
+        return Expected(values, max(*shares, tolerance([own_error(values, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:
-        """Its output for one text; of the text asked about last, that is at hand."""
+        """Return the output for one text; that of the last text is cached."""
         if self._last is None or self._last[0] is not encoding:
             self._last = (encoding, self.run(encoding))
         return self._last[1]
 
     @contextmanager
     def projected(self) -> Iterator[list[torch.Tensor]]:
-        """What each layer's output projection is given: weights times values, heads side by side."""
-        seen: list[torch.Tensor] = []
+        """Return the input of each layer's output projection: attention-weighted values of all heads,
+        concatenated.
+        """
+        captured: list[torch.Tensor] = []
         handles = [
-            module.register_forward_pre_hook(lambda _module, args: seen.append(args[0].detach().clone()))
+            module.register_forward_pre_hook(lambda _module, args: captured.append(args[0].detach().clone()))
             for name, module in self.model.named_modules()
             if name.endswith(_PROJECTIONS) and "bottleneck" not in name
         ]
         try:
-            yield seen
+            yield captured
         finally:
             for handle in handles:
                 handle.remove()
 
 
 def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> float:
-    return allowed(own_error(arrays[name], doubles[name]) for name in arrays)
+    return tolerance(own_error(arrays[name], doubles[name]) for name in arrays)
 
 
 def _arrays(output: Any) -> dict[str, np.ndarray]:

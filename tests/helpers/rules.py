@@ -1,4 +1,4 @@
-"""Tiny models trained on rules whose right explanation is known; trained where a test asks for one."""
+"""Tiny models trained on rules with a known correct explanation; trained on first use."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ _STEPS, _BATCH, _ENOUGH = 800, 32, 0.05
 
 @dataclass(frozen=True)
 class Rule:
-    """What a model is taught.
+    """A training task with a known rule.
 
     Attributes:
-        task: with which head.
-        made: random numbers → a text, its pair or None, and what is right: a class, a label for each word,
-            the place of the answer among the words of the pair, or the word at the mask.
-        labels: of the head.
-        spread: of the first weights; where they are small as usual a question and its answer never meet.
+        task: task of the output head.
+        sample: random generator → a text, its pair or None, and the answer: a class, a label per word, the
+            position of
+        the answer among the words of the pair, or the word at the mask.
+        labels: labels of the head.
+        spread: standard deviation of the initial weights; with the small default, training never connects a
+            question
+        with its answer.
     """
 
     task: str
-    made: Callable[[torch.Generator], tuple[list[str], list[str] | None, Any]]
+    sample: Callable[[torch.Generator], tuple[list[str], list[str] | None, Any]]
     labels: tuple[str, ...] = ()
     spread: float = 0.02
 
@@ -44,10 +47,10 @@ def _some(random: torch.Generator, words: Sequence[str], count: int) -> list[str
 
 
 def _one_word_decides(random: torch.Generator) -> tuple[list[str], None, int]:
-    words, there = _some(random, OTHERS, 6), int(torch.randint(2, (), generator=random))
-    if there:
+    words, has_key = _some(random, OTHERS, 6), int(torch.randint(2, (), generator=random))
+    if has_key:
         words[int(torch.randint(6, (), generator=random))] = KEY
-    return words, None, there
+    return words, None, has_key
 
 
 def _the_neighbour_decides(random: torch.Generator) -> tuple[list[str], None, list[int]]:
@@ -56,14 +59,14 @@ def _the_neighbour_decides(random: torch.Generator) -> tuple[list[str], None, li
 
 
 def _the_question_decides(random: torch.Generator) -> tuple[list[str], list[str], int]:
-    asked = int(torch.randint(2, (), generator=random))
+    answer_class = int(torch.randint(2, (), generator=random))
     context = _some(random, OTHERS, 2)
-    right, wrong = ((NAMES, PLACES), (PLACES, NAMES))[asked]
+    right, wrong = ((NAMES, PLACES), (PLACES, NAMES))[answer_class]
     place = int(torch.randint(3, (), generator=random))
     context.insert(place, _some(random, right, 1)[0])
     other = int(torch.randint(4, (), generator=random))
     context.insert(other, _some(random, wrong, 1)[0])
-    return [("who", "where")[asked]], context, place + (other <= place)
+    return [("who", "where")[answer_class]], context, place + (other <= place)
 
 
 def _the_word_before_decides(random: torch.Generator) -> tuple[list[str], None, str]:
@@ -87,7 +90,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def teach(task: str, folder: Path) -> Path:
-    """Train a tiny model on the rule of a task and save it into a folder, which comes back."""
+    """Train a tiny model on the rule of a task, save it, and return the folder."""
     rule, tokenizer = RULES[task], _tokenizer()
     settings = {"id2label": dict(enumerate(rule.labels))} if rule.labels else {}
     torch.manual_seed(0)
@@ -104,7 +107,7 @@ def teach(task: str, folder: Path) -> Path:
             initializer_range=rule.spread,
             **settings,
         )
-    ).double()  # in which training goes the same way on every processor
+    ).double()  # in float64, training gives the same weights on every processor
     random = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     for _ in range(_STEPS):
@@ -112,7 +115,7 @@ def teach(task: str, folder: Path) -> Path:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if loss < _ENOUGH:  # further on attention would be all or nothing, and have no gradient
+        if loss < _ENOUGH:  # with a smaller loss, attention would saturate and have no gradient
             break
     else:
         raise AssertionError(f"the rule of {task} was not learned: loss {loss.item():.3f}")
@@ -133,21 +136,21 @@ def _tokenizer() -> Any:
 
 
 def _batch(rule: Rule, tokenizer: Any, random: torch.Generator) -> dict[str, Any]:
-    made = [rule.made(random) for _ in range(_BATCH)]
-    texts = [" ".join(words) for words, _, _ in made]
-    pairs = [" ".join(pair) for _, pair, _ in made if pair is not None]
-    given = dict(tokenizer(texts, *([pairs] if pairs else []), return_tensors="pt"))
-    right = [one for _, _, one in made]
+    examples = [rule.sample(random) for _ in range(_BATCH)]
+    texts = [" ".join(words) for words, _, _ in examples]
+    pairs = [" ".join(pair) for _, pair, _ in examples if pair is not None]
+    batch = dict(tokenizer(texts, *([pairs] if pairs else []), return_tensors="pt"))
+    answers = [answer for _, _, answer in examples]
     if rule.task == "question-answering":
-        # [CLS], the question's one word, [SEP].
-        places = torch.tensor(right) + 3
-        return given | {"start_positions": places, "end_positions": places}
+        # [CLS], the one word of the question, [SEP].
+        places = torch.tensor(answers) + 3
+        return batch | {"start_positions": places, "end_positions": places}
     if rule.task == "fill-mask":
-        labels = torch.full_like(given["input_ids"], -100)
-        labels[given["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
-            tokenizer.convert_tokens_to_ids(right)
+        labels = torch.full_like(batch["input_ids"], -100)
+        labels[batch["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
+            tokenizer.convert_tokens_to_ids(answers)
         )
-        return given | {"labels": labels}
+        return batch | {"labels": labels}
     if rule.task == "token-classification":
-        return given | {"labels": torch.tensor([[-100, *row, -100] for row in right])}
-    return given | {"labels": torch.tensor(right)}
+        return batch | {"labels": torch.tensor([[-100, *row, -100] for row in answers])}
+    return batch | {"labels": torch.tensor(answers)}

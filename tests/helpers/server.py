@@ -1,4 +1,4 @@
-"""What the server answers, without a server."""
+"""Responses of the server's applications, without a running server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOST: Headers = ((b"host", b"localhost:8501"),)
 
 
 def answer(path: str, query: bytes = b"", headers: Headers = HOST) -> Answer:
-    """Status, headers and body that the app's routes and middleware give, without Streamlit."""
+    """Return the status, headers and body from the app's routes and middleware, without Streamlit."""
 
     async def framed(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
@@ -39,7 +39,7 @@ def answer_of(
     method: str = "GET",
     sent: list[Message] | None = None,
 ) -> Answer:
-    """Status, headers and body that an application gives; ``sent`` takes its messages, should it fail."""
+    """Return the status, headers and body from an application; ``sent`` collects its messages if it fails."""
     sent = [] if sent is None else sent
 
     async def receive() -> Message:
@@ -49,14 +49,16 @@ def answer_of(
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
-    finish(app(scope, receive, send))
-    found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-    assert len(found) == len(dict(found)), "a header is sent twice"
-    return sent[0]["status"], dict(found), b"".join(part.get("body", b"") for part in sent[1:])
+    run_in_thread(app(scope, receive, send))
+    header_pairs = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    assert len(header_pairs) == len(dict(header_pairs)), "a header is sent twice"
+    return sent[0]["status"], dict(header_pairs), b"".join(part.get("body", b"") for part in sent[1:])
 
 
-def finish(work: Awaitable[None]) -> None:
-    """Wait until it is done, in a thread of its own: a browser test keeps a loop running in the main one."""
+def run_in_thread(work: Awaitable[None]) -> None:
+    """Run an awaitable to its end in a separate thread, because browser tests keep a loop running in the main
+    one.
+    """
 
     async def done() -> None:
         await work

@@ -1,4 +1,4 @@
-"""Reading source without running it: what a file imports, and whether a page computes."""
+"""Static analysis of sources: imports of a file, and computation in a page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import symtable
 from collections.abc import Callable, Iterator
 
 PLAIN = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
-"""What a page may take from the standard library: nothing that computes, and nothing that runs code."""
+"""Modules of the standard library that a page may import: none of them computes or runs code."""
 
 TABLES = {"DataFrame", "Index", "Series"}
-"""What a page may take from pandas: tables that it puts together and their types."""
+"""Names of pandas that a page may use: tables that it assembles, and their types."""
 
 REDUCING = frozenset(
     """
@@ -22,18 +22,19 @@ REDUCING = frozenset(
     transpose unique value_counts var vecdot where
     """.split()  # noqa: SIM905
 )
-"""Methods of arrays and tables that make other numbers of them."""
+"""Methods of arrays and tables that compute new numbers."""
 
 COMPUTING = {"abs", "divmod", "eval", "exec", "__import__", "max", "min", "pow", "round", "sum"}
-"""Builtins that compute, or that run what a reader of the source does not see."""
+"""Builtins that compute, or that run code invisible in the source."""
 
 LIBRARIES = {"np", "numpy", "scipy", "torch", "math"}
 
 
 def imported(source: str) -> Iterator[tuple[str, bool]]:
-    """Full names that a source imports, and whether only for types: ``from a.b import c`` gives ``a.b.c``.
+    """Yield the full names that a source imports, and whether only for types: ``from a.b import c`` gives
+    ``a.b.c``.
 
-    An import by a name that is computed comes as "a computed name".
+    An import by a computed name is yielded as "a computed name".
     """
     tree = ast.parse(source)
     guarded = {
@@ -55,10 +56,10 @@ def imported(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def page_faults(source: str) -> list[str]:
-    """What a page does that it must not, a sentence each: it may read controls, ask, and draw.
+    """Return a sentence for each violation of a page, which may read controls, ask questions and draw.
 
-    Numbers may be counted from 1 instead of 0, texts and lists joined, and sizes of pictures worked out from
-    how much there is to draw. Everything else is computing, which belongs into the package.
+    Allowed are counting from 1 instead of 0, joining strings and lists, and deriving picture sizes from the
+    number of elements. All other computation belongs in the package.
     """
     tree = ast.parse(source)
     types = _annotations(tree)
@@ -71,9 +72,9 @@ def page_faults(source: str) -> list[str]:
 
 
 def globals_read(source: str) -> list[str]:
-    """What functions of a script read although the script assigns it, ``function reads name``.
+    """Return the script globals that its functions read, as ``function reads name``.
 
-    Constants and types, which begin with a capital, may be read; anything else is to be given as an argument.
+    Constants and types, which begin with a capital letter, are allowed; other values must be arguments.
     """
     script = symtable.symtable(source, "page", "exec")
     variables = {
@@ -99,23 +100,25 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
 
 
 def _may_import(name: str) -> bool:
-    package, _, rest = name.partition(".")
+    package, _, submodule = name.partition(".")
     if package == "bert_probe":
-        return not rest.startswith("cli") and not any(part.startswith("_") for part in rest.split("."))
+        return not submodule.startswith("cli") and not any(
+            part.startswith("_") for part in submodule.split(".")
+        )
     return package in PLAIN | {"streamlit", "pandas"} and name != "functools.reduce"
 
 
 def _annotations(tree: ast.AST) -> set[int]:
-    """All nodes that are a part of a type."""
-    found: list[ast.AST | None] = []
+    """Return the ids of all nodes that are part of a type annotation."""
+    annotations: list[ast.AST | None] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign | ast.arg):
-            found.append(node.annotation)
+            annotations.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node.returns)
+            annotations.append(node.returns)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "cast"):
-            found += node.args
-    return {id(inner) for node in found if node is not None for inner in ast.walk(node)}
+            annotations += node.args
+    return {id(inner) for node in annotations if node is not None for inner in ast.walk(node)}
 
 
 def _calculates(node: ast.AST) -> bool:
@@ -128,7 +131,7 @@ def _calculates(node: ast.AST) -> bool:
 
 
 def _harmless(op: ast.operator, left: ast.expr, right: ast.expr) -> bool:
-    """Joining texts, lists and dicts; counting from 1; sizes of what is drawn."""
+    """Return whether an operation joins collections, counts from 1, or computes a picture size."""
     if isinstance(op, ast.Add | ast.Mult | ast.Mod) and (_is_text_or_list(left) or _is_text_or_list(right)):
         return True
     if isinstance(op, ast.BitOr):
@@ -151,7 +154,7 @@ def _is_text_or_list(node: ast.expr) -> bool:
 
 
 def _is_size(node: ast.expr) -> bool:
-    """A whole number that is written there, or how many of something there are."""
+    """Return whether a node is an integer literal or the length of a collection."""
     if isinstance(node, ast.BinOp):
         return _is_size(node.left) and _is_size(node.right) and _harmless(node.op, node.left, node.right)
     counted = isinstance(node, ast.Call) and ast.unparse(node.func) == "len"
@@ -168,7 +171,9 @@ def _calls_what_computes(node: ast.AST) -> bool:
 
 
 def _reaches_a_library(node: ast.AST) -> bool:
-    """``trace.np.exp``, ``np.exp`` however np came, and what of pandas is no table."""
+    """Return whether a node uses ``trace.np.exp``, any alias of ``np.exp``, or a part of pandas other than
+    tables.
+    """
     if isinstance(node, ast.Name):
         return node.id in LIBRARIES
     if not isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""What is computed of the sentences of a store by plain loops over the raw model."""
+"""Reference numbers for the sentences of a store, from loops over the raw model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ EXTRA = treebank.conllu(
 
 @dataclass(frozen=True, eq=False)
 class Loops:
-    """A sentence of a store as the raw model reads it, in float64.
+    """A sentence of a store as the raw model encodes it, in float64.
 
     Attributes:
-        weights: of the store's units, [layer, head, query, key]; words as the file has them.
-        words: of each unit the word of the file that it is, or is a piece of, from 0.
+        weights: attention over the store's units, [layer, head, query, key]; a unit may be a word of the
+            file.
+        words: for each unit, the index of the word of the file that contains it.
     """
 
     weights: np.ndarray
@@ -41,7 +42,7 @@ class Loops:
 
 
 def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
-    """Each of them."""
+    """Return the reference numbers of each sentence."""
     checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
     return [

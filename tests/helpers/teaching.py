@@ -1,4 +1,4 @@
-"""Small labelled texts whose rule is known, and tiny models without dropout to be taught them."""
+"""Small labeled texts with a known rule, and tiny models without dropout to train on them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.helpers import families
 WORDS = ["the", "river", "boat", "small", "bridge", "night", "map", "old", "engineers", "rain"]
 KEY = "river"
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-"""Settings of a model without dropout, which two loops can teach alike."""
+"""Settings of a model without dropout, so that two training loops give the same weights."""
 
 
 def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:
-    """Texts of three to six words, and whether, how often, or with which others, one of them is there."""
+    """Return texts of three to six words, labeled by the occurrences of a word."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -36,20 +36,22 @@ def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False)
     return LabeledTexts.of(kind, rows)
 
 
-def still(folder: Path, name: str = "bert", dtype: str = "float64", **changes: object) -> Checkpoint:
-    """A tiny checkpoint without dropout."""
+def without_dropout(
+    folder: Path, name: str = "bert", dtype: str = "float64", **changes: object
+) -> Checkpoint:
+    """Return a tiny checkpoint without dropout."""
     families.build(name, folder, **STILL | changes)
     return bert_probe.load(folder, dtype=dtype)
 
 
 def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
-    """All of a model with its head, as they are now."""
+    """Return the current weights of a model with its output head."""
     return copy.deepcopy(checkpoint.outputs[task].model.state_dict())
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    """Bit for bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def equal_states(state: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Return whether two states are identical bit for bit."""
+    return state.keys() == other.keys() and all(torch.equal(state[name], other[name]) for name in state)
 
 
 Folders = Callable[[str], Path]

@@ -1,4 +1,4 @@
-"""Traces without a model: given or random numbers, and arbitrary token strings."""
+"""Traces without a model: predefined or random numbers, and arbitrary token strings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTILE_TOKENS = (
     "null\x00byte\x1f",
     "half\ud800pair",
 )
-"""Tokens that have broken such pages, or would."""
+"""Tokens that have broken pages with tokens, or could."""
 
 
 def hand_trace(
@@ -42,10 +42,10 @@ def hand_trace(
     names: str = "[CLS] sun moon [SEP]",
     states: Sequence[np.ndarray] | None = None,
 ) -> Trace:
-    """A trace whose attention weights are given, one array [head, query, key] a layer.
+    """Return a trace with these attention weights, one array [head, query, key] per layer.
 
     Args:
-        states: vectors [token, hidden], one array a layer and one for the embeddings; zeros unless given.
+        states: vectors [token, hidden], one array per layer and one for the embeddings; zeros by default.
     """
     text = " ".join(name for name in names.split() if not name.startswith("["))
     tokens = tuple(
@@ -124,9 +124,9 @@ def numbered_tokens(count: int) -> Encoding:
 
 
 def two_token_trace(mask: Any = None, **changes: Any) -> Trace:
-    """One layer and one head over two tokens.
+    """Return a trace of one layer and one head over two tokens.
 
-    q = [[1, 0], [0, 2]], k = [[1, 0], [0, 1]], scaling ½, so that the scores are [[½, 0], [0, 1]].
+    q = [[1, 0], [0, 2]], k = [[1, 0], [0, 1]], scaling ½, so the scores are [[½, 0], [0, 1]].
     """
     settings: dict[str, Any] = {
         "encoding": numbered_tokens(2),

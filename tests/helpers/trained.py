@@ -29,21 +29,21 @@ def model_class(name: str, task: str) -> Any:
     return getattr(transformers, name_of_class) if name_of_class else None
 
 
-def with_heads(task: str) -> list[str]:
+def families_with_head(task: str) -> list[str]:
     """Return the names of the families that have a head for a task."""
     return [name for name in FAMILIES if model_class(name, task) is not None]
 
 
-def build(name: str, task: str, folder: Path, seed: int = 0, made: Any = None, **changes: Any) -> Path:
-    """Save a tiny model with a head, and its tokenizer, into a folder, which comes back.
+def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any) -> Path:
+    """Save a tiny model with an output head and its tokenizer; return the folder.
 
     Args:
-        made: another class than the task's own.
+        head_class: a class to use instead of the task's own.
     """
     labelled = task in ("text-classification", "token-classification")
     settings = ({"id2label": LABELS} if labelled else {}) | changes
     torch.manual_seed(seed)
-    model = (made or model_class(name, task))(config(name, **settings))
+    model = (head_class or model_class(name, task))(config(name, **settings))
     randomize(model, seed)
     model.save_pretrained(folder)
     save_tokenizer(name, folder)

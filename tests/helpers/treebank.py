@@ -1,15 +1,15 @@
-"""Small treebanks, written here."""
+"""Small treebanks."""
 
 from __future__ import annotations
 
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 Row = tuple[str, str, int, str]
-"""Form, tag, head (from 1, 0 for none), relation."""
+"""Form, tag, head (from 1; 0 for the root), relation."""
 
 
 def conllu(*sentences: tuple[Row, ...], genre: str = "log") -> str:
-    """A CoNLL-U file of sentences whose words have spaces between them."""
+    """Return a CoNLL-U file of sentences with spaces between all words."""
     return "".join(_sentence(rows, genre) for rows in sentences)
 
 
@@ -21,7 +21,7 @@ def _sentence(rows: tuple[Row, ...], genre: str) -> str:
 
 
 def read(text: str) -> tuple[TaggedSentence, ...]:
-    """Its sentences."""
+    """Return the sentences of a treebank."""
     return parse_tagged_sentences(text.encode(), "a.conllu")
 
 

@@ -1,4 +1,4 @@
-"""Work as a user whom the permissions of files bind, also where the tests run as root."""
+"""Runs code as a user without root's permissions, even if the tests run as root."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOBODY = 65534
 
 @contextmanager
 def read_only_folder() -> Iterator[Path]:
-    """A folder that only root can write, with a folder ``open`` in it that everyone can write."""
+    """Yield a folder that only root can write, with a subfolder ``open`` that everyone can write."""
     above = Path(tempfile.mkdtemp())
     folder = above / "folder"
     (folder / "open").mkdir(parents=True)

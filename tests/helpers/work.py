@@ -1,4 +1,4 @@
-"""Work for jobs that a test leads step by step."""
+"""Work for jobs that a test advances step by step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bert_probe.runtime import jobs
 
 
 class Steps:
-    """Work that reports and then waits for the test, step by step.
+    """Work that reports progress and then waits for the test, step by step.
 
     Attributes:
-        begun: how often it was started.
-        done: what it reported last.
-        ended: set when it is over, in whatever way.
+        begun: number of times it was started.
+        done: last reported progress.
+        ended: set when the work is over, whether it succeeded or not.
     """
 
     def __init__(self, total: int = 3) -> None:
@@ -38,5 +38,5 @@ class Steps:
 
 
 def all_jobs_ended() -> bool:
-    """Whether no thread is at a job any more."""
+    """Return whether no job thread is running."""
     return not jobs._working

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.folders import copy
-from tests.helpers.in_memory import opened, tokenizer_of
+from tests.helpers.in_memory import load_for_training, tokenizer_of
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def folder(tmp_path: Path, family_folder: Callable[[str], Path]) -> Path:
 @pytest.fixture
 def bert(family_folder: Callable[[str], Path]) -> Any:
     """A tiny BERT in memory that a test may change."""
-    return opened(family_folder("bert"))
+    return load_for_training(family_folder("bert"))
 
 
 @pytest.fixture

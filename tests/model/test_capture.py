@@ -47,12 +47,12 @@ def test_recorded_calls_reproduce_the_output(
 def test_recording_collects_only_calls_inside_its_context(minilm: Checkpoint) -> None:
     with recording() as outer:
         minilm.trace("one")
-        assert outer == [], "a trace keeps a recording of its own"
+        assert outer == [], "a trace has its own recording"
     minilm.trace("one")
     assert outer == []
 
 
-def test_a_model_that_calls_attention_twice_a_layer_is_refused(
+def test_model_with_two_attention_calls_per_layer_is_refused(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward = minilm.model.forward

@@ -27,7 +27,7 @@ from tests.helpers.families import (
     randomize,
     save_tokenizer,
 )
-from tests.helpers.folders import change_config, refused
+from tests.helpers.folders import assert_refused, change_config
 from tests.helpers.gate import prove_unless
 
 
@@ -40,15 +40,15 @@ from tests.helpers.gate import prove_unless
         ("BartConfig", "encoder-decoder"),
     ],
 )
-def test_decoders_and_encoder_decoders_are_refused_by_name(tmp_path: Path, kind: str, category: str) -> None:
+def test_decoders_and_encoder_decoders_are_refused(tmp_path: Path, kind: str, category: str) -> None:
     settings = getattr(transformers, kind)()
     settings.save_pretrained(tmp_path)
-    refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
+    assert_refused(ArchitectureError, tmp_path, settings.model_type, category, "Supported: BERT")
 
 
-def test_a_bert_set_up_as_decoder_is_refused(folder: Path) -> None:
+def test_bert_configured_as_decoder_is_refused(folder: Path) -> None:
     change_config(folder, is_decoder=True)
-    refused(ArchitectureError, folder, "set up as a decoder")
+    assert_refused(ArchitectureError, folder, "set up as a decoder")
 
 
 def build_like(kind: str, folder: Path, **settings: Any) -> None:
@@ -69,7 +69,7 @@ def build_like(kind: str, folder: Path, **settings: Any) -> None:
         ("TapasConfig", "TapasModel", {"model_type": "tapas", "type_vocab_sizes": [3, 4, 4, 2, 4, 4, 4]}),
     ],
 )
-def test_models_without_full_attention_over_a_text_are_refused_by_name(
+def test_models_without_full_attention_are_refused(
     tmp_path: Path, kind: str, name: str, settings: dict[str, Any]
 ) -> None:
     build_like(kind, tmp_path, **settings)
@@ -83,7 +83,7 @@ def test_model_with_uncaptured_attention_is_refused(folder: Path, monkeypatch: p
 
     assert len(bert_probe.load(folder).encode(checks.CHECK_TEXT)) == 21
     monkeypatch.setattr(capture, "_with_bias", unseen)
-    refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
+    assert_refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: 
     assert not checks.pads(checkpoint)
 
 
-def test_a_bigbird_never_shows_its_block_sparse_attention_as_full(tmp_path: Path) -> None:
+def test_block_sparse_bigbird_is_refused(tmp_path: Path) -> None:
     build_like("BigBirdConfig", tmp_path, model_type="big_bird", block_size=8, num_random_blocks=1)
     with pytest.raises(ArchitectureError, match="BigBirdModel"):
         bert_probe.load(tmp_path)
 
 
-def test_a_model_that_mixes_neighbours_is_traced_without_padding(tmp_path: Path) -> None:
+def test_model_that_mixes_neighbors_is_traced_without_padding(tmp_path: Path) -> None:
     build_like("ConvBertConfig", tmp_path, model_type="convbert", embedding_size=32)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     assert not checkpoint.pads
@@ -150,7 +150,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
         (folder / f"{module}.py").write_text(code)
     auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
     change_config(folder, model_type="evil", auto_map=auto_map)
-    refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
+    assert_refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
     # For a known architecture, transformers' code runs and not the folder's.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"
@@ -164,7 +164,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
     assert not marker.exists()
 
 
-def test_the_names_of_the_families_in_the_refusal_are_those_that_are_tested() -> None:
+def test_refusal_lists_tested_families() -> None:
     plain = SUPPORTED.lower().replace("-", "").replace("_", "")
     for name in (
         "bert",

@@ -36,7 +36,7 @@ def words(encoding: Encoding) -> list[str]:
 # ---------------------------------------------------------------- WordPiece, by hand
 
 
-def test_wordpiece_tokens_have_spans_of_the_original_text(minilm: Checkpoint) -> None:
+def test_wordpiece_tokens_have_spans_in_original_text(minilm: Checkpoint) -> None:
     encoding = minilm.encode("Mehdi loves   the Café!")
     assert list(encoding.tokens) == ["[CLS]", "me", "##hdi", "loves", "the", "cafe", "!", "[SEP]"]
     assert spans(encoding) == [None, "Me", "hdi", "loves", "the", "Café", "!", None]
@@ -49,7 +49,7 @@ def test_wordpiece_tokens_have_spans_of_the_original_text(minilm: Checkpoint) ->
     assert encoding.ids == [101, 2033, 22960, 7459, 1996, 7668, 999, 102]
 
 
-def test_a_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None:
+def test_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None:
     encoding = minilm.encode("I like cookies!", "Do you?")
     assert list(encoding.tokens) == ["[CLS]", "i", "like", "cookies", "!", "[SEP]", "do", "you", "?", "[SEP]"]
     assert [token.segment for token in encoding.tokens] == [0] * 6 + [1] * 4
@@ -65,7 +65,7 @@ def test_a_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None
     ]
 
 
-def test_a_character_of_two_tokens_and_a_token_of_two_characters_keep_their_spans(minilm: Checkpoint) -> None:
+def test_tokens_within_and_across_characters_keep_spans(minilm: Checkpoint) -> None:
     # NFD: e and a combining accent are two characters but one letter.
     encoding = minilm.encode("cafe\u0301 東京")
     assert list(encoding.tokens)[1:-1] == ["cafe", "東", "京"]
@@ -83,7 +83,7 @@ def test_unknown_word_is_one_token_with_its_complete_span(minilm: Checkpoint) ->
 
 
 @pytest.mark.parametrize("typed", ["[SEP]", "[MASK]", "[CLS]", "[PAD]", "[UNK]"])
-def test_a_special_token_typed_into_the_text_is_part_of_the_text(typed: str, minilm: Checkpoint) -> None:
+def test_typed_special_token_is_part_of_text(typed: str, minilm: Checkpoint) -> None:
     encoding = minilm.encode(f"a {typed} b", f"{typed} c")
     assert list(encoding.tokens) == ["[CLS]", "a", typed, "b", "[SEP]", typed, "c", "[SEP]"]
     assert spans(encoding) == [None, "a", typed, "b", None, typed, "c", None]
@@ -95,7 +95,7 @@ def test_a_special_token_typed_into_the_text_is_part_of_the_text(typed: str, min
 # ---------------------------------------------------------------- byte level and Metaspace
 
 
-def test_byte_level_pieces_leave_out_the_space_before_them(family: Checkpoints) -> None:
+def test_byte_level_spans_exclude_leading_space(family: Checkpoints) -> None:
     encoding = family("roberta").encode("Three had left")
     assert list(encoding.tokens) == ["<s>", "Three", "Ġhad", "Ġleft", "</s>"]
     assert [token.display for token in encoding.tokens] == ["<s>", "Three", "had", "left", "</s>"]
@@ -103,7 +103,7 @@ def test_byte_level_pieces_leave_out_the_space_before_them(family: Checkpoints) 
     assert words(encoding) == ["Three", "had", "left"]
 
 
-def test_the_bytes_of_one_character_share_its_span_and_are_shown_as_bytes(family: Checkpoints) -> None:
+def test_byte_tokens_share_span_and_are_shown_as_bytes(family: Checkpoints) -> None:
     encoding = family("roberta").encode("🙂")
     assert spans(encoding)[1:-1] == ["🙂"] * 4
     assert [token.display for token in encoding.tokens[1:-1]] == ["⟨F0⟩", "⟨9F⟩", "⟨99⟩", "⟨82⟩"]
@@ -111,7 +111,7 @@ def test_the_bytes_of_one_character_share_its_span_and_are_shown_as_bytes(family
     assert all(token.split_word for token in encoding.tokens[1:-1])
 
 
-def test_spaces_that_are_tokens_are_shown_as_open_boxes(family: Checkpoints) -> None:
+def test_space_tokens_are_shown_as_open_boxes(family: Checkpoints) -> None:
     encoding = family("roberta").encode("a   b\nc\td")
     displays = [token.display for token in encoding.tokens[1:-1]]
     assert "".join(displays).replace("␣", "") == "ab⏎c⇥d"
@@ -119,18 +119,16 @@ def test_spaces_that_are_tokens_are_shown_as_open_boxes(family: Checkpoints) -> 
     assert all(piece.strip() for piece in displays)
 
 
-def test_metaspace_pieces_are_shown_without_their_marker(family: Checkpoints) -> None:
+def test_metaspace_tokens_are_shown_without_marker(family: Checkpoints) -> None:
     encoding = family("camembert").encode("the  river")
     assert "".join(encoding.tokens[1:-1]).startswith("▁the")
     assert "".join(token.display.replace("␣", "") for token in encoding.tokens[1:-1]) == "theriver"
-    assert words(encoding) == ["the", "river"], "a piece that is only the space is no part of the word"
+    assert words(encoding) == ["the", "river"], "a token that is only the space is not part of the word"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("text", [TEXT, LONG[:200], "Straße, naïve café – 2024!", " leading and trailing "])
-def test_pieces_cover_their_words_in_every_kind_of_tokenizer(
-    name: str, text: str, family: Checkpoints
-) -> None:
+def test_tokens_cover_their_words_in_all_tokenizers(name: str, text: str, family: Checkpoints) -> None:
     encoding = family(name).encode(text)
     for word in encoding.words:
         pieces = [encoding.tokens[position] for position in word.positions]
@@ -147,9 +145,7 @@ def test_pieces_cover_their_words_in_every_kind_of_tokenizer(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_segments_of_a_pair_come_from_the_texts_even_without_token_type_ids(
-    name: str, family: Checkpoints
-) -> None:
+def test_segments_do_not_require_token_type_ids(name: str, family: Checkpoints) -> None:
     encoding = family(name).encode(TEXT, PAIR)
     segments = [token.segment for token in encoding.tokens]
     assert segments == sorted(segments)
@@ -183,7 +179,7 @@ def test_text_without_tokens_raises_error_with_reason(text: str, message: str, m
         minilm.encode(text)
 
 
-def test_an_empty_half_of_a_pair_is_named(minilm: Checkpoint) -> None:
+def test_empty_text_of_pair_is_named(minilm: Checkpoint) -> None:
     with pytest.raises(EmptyTextError, match=r"^Sentence A is empty"):
         minilm.encode("", "b")
     with pytest.raises(EmptyTextError, match=r"^Sentence B holds only spaces"):
@@ -205,7 +201,7 @@ def test_non_string_is_refused(text: Any, minilm: Checkpoint) -> None:
         minilm.encode(text)
 
 
-def test_a_nul_in_a_text_is_dropped_without_moving_the_spans(minilm: Checkpoint) -> None:
+def test_null_character_is_dropped_without_shifting_spans(minilm: Checkpoint) -> None:
     encoding = minilm.encode("be\x00fore \x00 we")
     assert list(encoding.tokens) == ["[CLS]", "before", "we", "[SEP]"]
     assert spans(encoding) == [None, "be\x00fore", "we", None]
@@ -214,7 +210,7 @@ def test_a_nul_in_a_text_is_dropped_without_moving_the_spans(minilm: Checkpoint)
 # ---------------------------------------------------------------- length
 
 
-def test_exactly_as_many_tokens_as_the_model_accepts_fit_and_one_more_does_not(minilm: Checkpoint) -> None:
+def test_maximum_length_fits_and_one_more_token_does_not(minilm: Checkpoint) -> None:
     fits = minilm.encode("the " * 510)
     assert len(fits) == fits.max_tokens == 512
     assert fits.dropped == 0
@@ -225,15 +221,15 @@ def test_exactly_as_many_tokens_as_the_model_accepts_fit_and_one_more_does_not(m
     assert minilm.encode("the " * 510, truncate=True).dropped == 0
 
 
-def test_truncation_says_how_many_tokens_it_dropped(minilm: Checkpoint) -> None:
+def test_truncation_counts_dropped_tokens(minilm: Checkpoint) -> None:
     cut = minilm.encode("the " * 600, truncate=True)
     assert (len(cut), cut.dropped) == (512, 90)
     assert cut.tokens[-1] == "[SEP]"
     after = minilm.encode("the " * 200)
-    assert len(after) == 202, "truncation is no setting that stays"
+    assert len(after) == 202, "truncation settings are not kept"
 
 
-def test_a_pair_is_truncated_at_its_longer_text(minilm: Checkpoint) -> None:
+def test_longer_text_of_pair_is_truncated(minilm: Checkpoint) -> None:
     cut = minilm.encode("the " * 600, "ground " * 20, truncate=True)
     assert (len(cut), cut.dropped) == (512, 600 + 20 + 3 - 512)
     assert list(cut.tokens).count("ground") == 20
@@ -251,7 +247,7 @@ def test_long_text_is_refused_or_truncated(minilm: Checkpoint) -> None:
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "camembert", "mpnet", "xlm-roberta-xl", "distilbert", "electra"]
 )
-def test_max_tokens_is_the_longest_input_that_the_model_really_runs(
+def test_max_tokens_is_longest_runnable_input(
     name: str, family: Checkpoints, family_folder: Callable[[str], Any]
 ) -> None:
     checkpoint = family(name)
@@ -279,7 +275,7 @@ def test_limit_without_room_for_text_raises_empty_text_error(minilm: Checkpoint)
         encoder.encode("one two three four", truncate=True)
 
 
-def test_an_id_beyond_the_vocabulary_is_refused(minilm: Checkpoint) -> None:
+def test_id_outside_vocabulary_is_refused(minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, 512, 2_000, frozenset({"input_ids"}))
     with pytest.raises(TokenizerError, match=r"gives id 7,459, but the model's vocabulary ends at 1,999"):
         encoder.encode("loves")
@@ -288,7 +284,7 @@ def test_an_id_beyond_the_vocabulary_is_refused(minilm: Checkpoint) -> None:
 # ---------------------------------------------------------------- records
 
 
-def test_tokens_are_strings_that_cannot_be_changed_and_survive_pickling(minilm: Checkpoint) -> None:
+def test_tokens_are_immutable_strings_that_pickle(minilm: Checkpoint) -> None:
     token = minilm.encode("Mehdi").tokens[2]
     assert token == token.token == "##hdi"
     assert type(token.token) is str
@@ -299,7 +295,7 @@ def test_tokens_are_strings_that_cannot_be_changed_and_survive_pickling(minilm: 
     assert (copy, copy.__dict__) == (token, token.__dict__)
 
 
-def test_inputs_cannot_be_changed(minilm: Checkpoint) -> None:
+def test_inputs_are_read_only(minilm: Checkpoint) -> None:
     inputs = minilm.encode("one").inputs
     with pytest.raises(ValueError, match="read-only"):
         inputs["input_ids"][0] = 5
@@ -341,7 +337,7 @@ anything = st.text(alphabet=st.characters(codec=None), max_size=60) | st.text(
 
 @settings(max_examples=examples(300), deadline=None)
 @given(text=anything, pair=st.none() | anything)
-def test_any_text_has_the_ids_of_the_raw_tokenizer(
+def test_any_text_has_ids_of_raw_tokenizer(
     text: str, pair: str | None, minilm: Checkpoint, raw_tokenizer: Any
 ) -> None:
     halves = any(0xD800 <= ord(character) < 0xE000 for character in text + (pair or ""))

@@ -27,7 +27,7 @@ from bert_probe.server.bertviz_frames import head_view as bertviz_head_view
 from bert_probe.views.head_view import HeadViewData, payload
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 
 WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
 
@@ -249,11 +249,16 @@ def test_rows_that_do_not_sum_to_1_have_a_caveat(tmp_path: Path) -> None:
 
 def test_color_range_includes_weights_above_1() -> None:
     trace = bert_probe.from_attention(WEIGHTS * 4, WORDS)
-    header = opened(payload(HeadViewData(trace), 1, key=""))[0]
+    header = read_payload(payload(HeadViewData(trace), 1, key=""))[0]
     assert header["full"] == pytest.approx(float(trace.attention(1).max()))
-    assert opened(payload(HeadViewData(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"] == 1
     assert (
-        opened(payload(HeadViewData(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0]["full"]
+        read_payload(payload(HeadViewData(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"]
+        == 1
+    )
+    assert (
+        read_payload(payload(HeadViewData(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0][
+            "full"
+        ]
         == 1
     )
 
@@ -262,7 +267,7 @@ def test_color_range_includes_weights_above_1() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")
-def test_attention_long_form_reach_and_thumbnails() -> None:
+def test_long_form_rollout_and_thumbnails_equal_trace() -> None:
     trace = bert_probe.from_attention(WEIGHTS, WORDS, sentence_b_start=6)
     table = bert_probe.Attention(1, 2).of(trace).table()
     np.testing.assert_array_equal(table.to_numpy(), WEIGHTS[1, 2])
@@ -272,7 +277,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     reached = bert_probe.TokenRollout(4, "into").of(trace)
     np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
     np.testing.assert_array_equal(make_thumbnails(trace).weights, WEIGHTS)
-    assert opened(payload(HeadViewData(trace), 2, key=""))[0]["texts"] == WORDS
+    assert read_payload(payload(HeadViewData(trace), 2, key=""))[0]["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
 
@@ -350,10 +355,10 @@ def test_decoder_attention_is_accepted() -> None:
         output = decoder(torch.arange(7)[None], output_attentions=True)
     trace = bert_probe.from_attention(output.attentions, list("abcdefg"), name="GPT-2")
     assert trace.caveat == ""
-    assert not np.triu(trace.attention(0), k=1).any(), "a decoder looks back alone"
+    assert not np.triu(trace.attention(0), k=1).any(), "a decoder attends only to earlier tokens"
     np.testing.assert_array_equal(trace.attention(1), output.attentions[1][0])
     reached = bert_probe.TokenRollout(0).of(trace)
-    assert (reached.values > 0).all(), "everything has seen the first token"
+    assert (reached.values > 0).all(), "every token attends to the first one"
     assert "GPT-2" in repr(reached)
 
 

@@ -40,27 +40,27 @@ def opened(
     return checkpoint, Raw(family_folder(request.param), dtype)
 
 
-def test_a_text_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
+def test_text_equals_raw_model(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(TEXT)
     raw.numbers(trace.encoding).check(trace)
 
 
-def test_a_pair_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
+def test_pair_equals_raw_model(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(TEXT, PAIR)
     assert {token.segment for token in trace.tokens} == {0, 1}
     raw.numbers(trace.encoding).check(trace)
 
 
-def test_the_longest_input_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
+def test_longest_input_equals_raw_model(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(f"{LONG} {LONG}", truncate=True)
     assert len(trace.tokens) == checkpoint.description.max_tokens == 160
     raw.numbers(trace.encoding).check(trace)
 
 
-def test_a_padded_batch_gives_each_texts_own_numbers(opened: tuple[Checkpoint, Raw]) -> None:
+def test_padded_batch_equals_single_texts(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     texts = [SENTENCES[0], (SENTENCES[2], PAIR), "the", SENTENCES[4]]
     traces = checkpoint.traces(texts)
@@ -70,7 +70,7 @@ def test_a_padded_batch_gives_each_texts_own_numbers(opened: tuple[Checkpoint, R
         raw.numbers(trace.encoding).check(trace)
 
 
-def test_values_weighted_by_attention_are_the_attention_output(opened: tuple[Checkpoint, Raw]) -> None:
+def test_attention_weighted_values_equal_attention_output(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(TEXT, PAIR)
     if trace.v is None:
@@ -103,7 +103,7 @@ def test_only_mpnet_and_deberta_hide_q_k_v(name: str, double_family: Checkpoints
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_description_states_the_sizes_of_the_model(name: str, double_family: Checkpoints) -> None:
+def test_description_has_model_sizes(name: str, double_family: Checkpoints) -> None:
     description = double_family(name).description
     raw_sizes = (description.layers, description.heads, description.hidden_size, description.max_tokens)
     assert raw_sizes == (3, 4, 32, 160)
@@ -113,7 +113,7 @@ def test_the_description_states_the_sizes_of_the_model(name: str, double_family:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_of_the_tiny_models_is_sharp_enough_to_tell_errors(
+def test_attention_of_tiny_models_is_sharp_enough_to_detect_errors(
     name: str, double_family: Checkpoints
 ) -> None:
     trace = double_family(name).trace(TEXT)
@@ -121,7 +121,7 @@ def test_attention_of_the_tiny_models_is_sharp_enough_to_tell_errors(
     assert min(float(trace.attention(layer).max()) for layer in range(3)) > 1.2 * uniform
 
 
-def test_modernbert_sees_nothing_outside_its_window(family: Checkpoints) -> None:
+def test_modernbert_ignores_tokens_outside_window(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
     positions = np.arange(len(trace.tokens))
     far = np.abs(positions[:, None] - positions[None]) > 8
@@ -133,7 +133,7 @@ def test_modernbert_sees_nothing_outside_its_window(family: Checkpoints) -> None
         assert (weights[:, ~far] > 0).all()
 
 
-def test_eurobert_repeats_each_grouped_key_for_its_heads(family: Checkpoints) -> None:
+def test_eurobert_repeats_grouped_keys(family: Checkpoints) -> None:
     trace = family("eurobert").trace(TEXT)
     assert trace.k is not None
     assert trace.v is not None
@@ -146,9 +146,7 @@ def test_eurobert_repeats_each_grouped_key_for_its_heads(family: Checkpoints) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_mobilebert_is_not_padded_because_its_trigrams_would_see_it(
-    name: str, double_family: Checkpoints
-) -> None:
+def test_only_mobilebert_is_not_padded(name: str, double_family: Checkpoints) -> None:
     assert double_family(name).pads == (name != "mobilebert")
 
 
@@ -159,9 +157,7 @@ def opened_minilm(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> 
 
 
 @pytest.mark.parametrize("length", prove_unless({5, 128}, [5, 20, 128, 512]))
-def test_minilm_gives_the_raw_models_numbers_at_every_length(
-    length: int, opened_minilm: tuple[Checkpoint, Raw]
-) -> None:
+def test_minilm_equals_raw_model_at_all_lengths(length: int, opened_minilm: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened_minilm
     words = " ".join(SENTENCES[number % 6] for number in range(60)).split()
     text = " ".join(words[: length * 2]) if length > 5 else "we left the ground"[:11]
@@ -179,13 +175,13 @@ def _cut(checkpoint: Checkpoint, text: str, length: int) -> Encoding:
     raise AssertionError(f"no start of the text has {length} tokens")
 
 
-def test_minilm_gives_the_raw_models_numbers_for_a_pair(opened_minilm: tuple[Checkpoint, Raw]) -> None:
+def test_minilm_pair_equals_raw_model(opened_minilm: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened_minilm
     trace = checkpoint.trace(TEXT, PAIR)
     raw.numbers(trace.encoding).check(trace)
 
 
-def test_minilm_in_a_padded_batch_gives_the_raw_models_numbers(opened_minilm: tuple[Checkpoint, Raw]) -> None:
+def test_minilm_padded_batch_equals_raw_model(opened_minilm: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened_minilm
     for trace in checkpoint.traces([*SENTENCES, (TEXT, PAIR)]):
         raw.numbers(trace.encoding).check(trace)

@@ -18,13 +18,13 @@ class Rounding(torch.nn.Module):
         return torch.nn.functional.softmax(values.float(), dim=-1, dtype=torch.float32)
 
 
-def test_float64_is_not_rounded_on_the_way() -> None:
+def test_float64_is_not_rounded_internally() -> None:
     with Float64Mode():
         assert THIRD.float() is THIRD
         assert THIRD.to(torch.float32) is THIRD
         assert torch.nn.functional.softmax(THIRD, dim=-1, dtype=torch.float32).dtype == torch.float64
-        assert THIRD.to(torch.float16).dtype == torch.float16, "asked for by somebody who means it"
-    assert THIRD.float().dtype == torch.float32, "the same as ever outside"
+        assert THIRD.to(torch.float16).dtype == torch.float16, "explicit casts are kept"
+    assert THIRD.float().dtype == torch.float32, "unchanged outside the context"
 
 
 def test_float32_is_not_affected() -> None:

@@ -17,7 +17,7 @@ from tests.helpers.gate import examples
 Checkpoints = Callable[[str], Checkpoint]
 
 
-def test_order_of_a_batch_does_not_change_the_traces(double_minilm: Checkpoint) -> None:
+def test_traces_do_not_depend_on_batch_order(double_minilm: Checkpoint) -> None:
     forward = double_minilm.traces(SENTENCES)
     backward = double_minilm.traces(SENTENCES[::-1])[::-1]
     for first, second, text in zip(forward, backward, SENTENCES, strict=True):
@@ -27,7 +27,7 @@ def test_order_of_a_batch_does_not_change_the_traces(double_minilm: Checkpoint) 
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "mpnet", "mobilebert", "layoutlm"])
-def test_padding_changes_nothing(name: str, double_family: Checkpoints) -> None:
+def test_traces_do_not_depend_on_padding(name: str, double_family: Checkpoints) -> None:
     checkpoint = double_family(name)
     short, long = checkpoint.traces([TEXT, LONG[:180]])
     alone = checkpoint.trace(TEXT)
@@ -39,7 +39,7 @@ def test_padding_changes_nothing(name: str, double_family: Checkpoints) -> None:
         assert_exact(short.pooler, alone.pooler)
 
 
-def test_more_texts_than_fit_one_batch_come_back_in_order(family: Checkpoints) -> None:
+def test_texts_of_several_batches_keep_order(family: Checkpoints) -> None:
     texts = [f"{'we ' * (number % 100)}{number}" for number in range(200)]
     traces = family("bert").traces(texts)
     assert sum(len(trace.tokens) for trace in traces) > BATCH_TOKENS

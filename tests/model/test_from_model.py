@@ -28,7 +28,7 @@ from tests.helpers.families import (
     representative,
 )
 from tests.helpers.gate import prove_unless
-from tests.helpers.in_memory import Folders, left_alone, opened, step, tokenizer_of
+from tests.helpers.in_memory import Folders, assert_unchanged, load_for_training, tokenizer_of, train_step
 from tests.helpers.raw import Raw
 
 NAMES = sorted(FAMILIES)
@@ -37,9 +37,9 @@ IMPLEMENTATIONS = (None, "eager", "sdpa")
 
 
 @pytest.mark.parametrize("name", representative(NAMES))
-def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: Folders) -> None:
+def test_wrapped_model_equals_raw_model(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
-    model = opened(folder, dtype="float64")
+    model = load_for_training(folder, dtype="float64")
     keep_float64(model)
     wrapped = bert_probe.wrap(model, tokenizer_of(folder))
     raw = Raw(folder, "float64")
@@ -60,10 +60,10 @@ def test_wrapped_model_equals_the_loaded_model(
     loaded, folder = family(name), family_folder(name)
     if implementation == "sdpa" and not FAMILIES[name].shows_qkv:
         pytest.skip("transformers itself refuses this")
-    model = opened(folder, implementation)
+    model = load_for_training(folder, implementation)
     model.requires_grad_(True)
     checkpoints: list[Checkpoint] = []
-    left_alone(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
+    assert_unchanged(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
     (wrapped,) = checkpoints
     ours, theirs = wrapped.description, loaded.description
     for same in ("architecture", "layers", "heads", "max_tokens", "parameter_count", "shows_qkv", "notes"):
@@ -78,7 +78,7 @@ def test_wrapped_model_equals_the_loaded_model(
     for layer in range(a.layers):
         np.testing.assert_array_equal(b.attention(layer), a.attention(layer))
     # The passes must not leave tensors that prevent training.
-    step(model, b.encoding)
+    train_step(model, b.encoding)
     assert wrapped.trace(TEXT, PAIR).provenance["weights_sha256"] != b.provenance["weights_sha256"]
 
 
@@ -93,7 +93,7 @@ def test_model_with_head_has_encoder_and_head(tokenizer: Any) -> None:
     assert wrapped.tasks == ("text-classification",)
     assert description.weights_sha256 == digest(model.bert)
     checkpoints = []
-    left_alone(model, lambda: checkpoints.append(wrapped.trace(TEXT)))
+    assert_unchanged(model, lambda: checkpoints.append(wrapped.trace(TEXT)))
     assert checkpoints[0].pooler is not None
     bare = bert_probe.wrap(model.bert, tokenizer)
     assert bare.description.notes == ()
@@ -101,7 +101,7 @@ def test_model_with_head_has_encoder_and_head(tokenizer: Any) -> None:
     with torch.no_grad():
         model.classifier.weight.add_(1)
     now = wrapped.description
-    assert now.weights_sha256 == description.weights_sha256, "the head is no part of the encoder"
+    assert now.weights_sha256 == description.weights_sha256, "the digest excludes the head"
     assert now.outputs_sha256 != description.outputs_sha256 != ""
 
 
@@ -166,10 +166,10 @@ def test_slow_tokenizer_is_refused(bert: Any) -> None:
         bert_probe.wrap(bert, object())
 
 
-def test_the_tokenizer_is_a_copy(tmp_path: Path) -> None:
+def test_tokenizer_is_copied(tmp_path: Path) -> None:
     build("bert", tmp_path)
     tokenizer = tokenizer_of(tmp_path)
-    wrapped = bert_probe.wrap(opened(tmp_path), tokenizer)
+    wrapped = bert_probe.wrap(load_for_training(tmp_path), tokenizer)
     tokenizer.backend_tokenizer.enable_truncation(3)
     assert len(wrapped.trace(TEXT).tokens) > 3
     assert tokenizer.backend_tokenizer.truncation["max_length"] == 3

@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import _progress_bar_class, locate
 from tests.helpers.families import TEXT
-from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
+from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serve_hub
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> 
         "onnx/model.onnx": b"y",
     }
     hub = Hub(files)
-    with serving(hub) as endpoint:
+    with serve_hub(hub) as endpoint:
         online(endpoint)
         yield hub
         huggingface_hub.close_session()
@@ -64,22 +64,27 @@ def test_downloaded_model_has_name_and_commit(hub: Hub, family: Callable[[str], 
     np.testing.assert_array_equal(
         checkpoint.trace(TEXT).hidden_states, family("bert").trace(TEXT).hidden_states
     )
-    assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(hub.requested_files) == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
 
 
 def test_downloaded_model_opens_again_offline(hub: Hub, online: Callable[[str], None]) -> None:
     first = bert_probe.load(REPOSITORY)
-    request_count = len(hub.asked)
+    request_count = len(hub.requested_files)
     online("http://127.0.0.1:9")
     again = bert_probe.load(REPOSITORY)
     assert again.description == first.description
-    assert len(hub.asked) == request_count
+    assert len(hub.requested_files) == request_count
 
 
 def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str], None]) -> None:
     first = open_config(f"{REPOSITORY}@v1")
     assert (first.name, first.origin, first.revision) == (REPOSITORY, "hub", COMMIT)
-    assert set(hub.asked) == {"config.json"}
+    assert set(hub.requested_files) == {"config.json"}
     online("http://127.0.0.1:9")
     assert open_config(f"{REPOSITORY}@{COMMIT}") == first
     sizes = ModelSizes().of(first)
@@ -89,19 +94,19 @@ def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str],
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("revision", ["main", "v1", COMMIT])
-def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
+def test_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
     assert bert_probe.load(REPOSITORY, revision=revision).description.revision == COMMIT
 
 
-def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_counts_all_bytes(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     reports: list[tuple[int, int]] = []
     locate(REPOSITORY, progress=lambda done, total: reports.append((done, total)))
-    size = sum(len(hub.files[name]) for name in set(hub.asked))
+    size = sum(len(hub.files[name]) for name in set(hub.requested_files))
     assert reports[-1] == (size, size)
     done = [step[0] for step in reports]
     assert done == sorted(done)
     assert all(0 < step <= total for step, total in reports)
-    assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
+    assert "Downloading bytes" not in capfd.readouterr().err, "the caller's progress replaces the bar"
 
 
 @pytest.mark.parametrize("command", ["tokens", "attention"])
@@ -125,18 +130,18 @@ def test_command_shows_a_progress_bar_for_downloads(
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["someone/else", "nobody/at-all", "no-such-model"])
-def test_a_model_that_the_hub_does_not_have_is_not_found(name: str) -> None:
+def test_unknown_hub_model_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError, match=f"The hub has no public model {name}. Check the spelling"):
         bert_probe.load(name)
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_revision_that_the_model_does_not_have_is_not_found() -> None:
+def test_unknown_revision_is_not_found() -> None:
     with pytest.raises(NotFoundError, match=f"{REPOSITORY} has no revision v9. Check the branch"):
         bert_probe.load(REPOSITORY, revision="v9")
 
 
-def test_a_gated_model_says_how_to_get_access(hub: Hub) -> None:
+def test_gated_model_error_explains_access(hub: Hub) -> None:
     hub.fails = dict.fromkeys(hub.files, (403, "GatedRepo"))
     with pytest.raises(NetworkError, match=f"{REPOSITORY} is gated. Ask for access"):
         bert_probe.load(REPOSITORY)
@@ -152,10 +157,10 @@ def test_model_with_only_a_pickle_is_not_downloaded(hub: Hub) -> None:
     del hub.files["model.safetensors"]
     with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         bert_probe.load(REPOSITORY)
-    assert "pytorch_model.bin" not in hub.asked
+    assert "pytorch_model.bin" not in hub.requested_files
 
 
-def test_a_hub_that_cannot_be_reached_is_a_network_error(online: Callable[[str], None]) -> None:
+def test_unreachable_hub_is_network_error(online: Callable[[str], None]) -> None:
     online("http://127.0.0.1:9")
     with pytest.raises(
         NetworkError, match=r"the hub cannot be reached\. Check the network, or give the path"
@@ -178,7 +183,7 @@ def test_interrupted_download_raises_error_and_resumes(hub: Hub, capfd: pytest.C
     assert bert_probe.load(REPOSITORY).description.revision == COMMIT
 
 
-def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_not_network_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: object, **_options: object) -> str:
         raise OSError(28, "No space left on device")
 

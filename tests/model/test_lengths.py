@@ -88,7 +88,7 @@ def test_longer_text_of_a_pair_is_truncated() -> None:
     assert kept_positions(texts, 6, "left") == [0, 3, 4, 5, 7, 8]
     assert kept_positions(texts, 7) == [0, 1, 2, 5, 6, 7, 8]
     assert kept_positions(texts, 9) == list(range(9))
-    assert kept_positions(texts, 1) == [0, 5, 8], "what the tokenizer added stays"
+    assert kept_positions(texts, 1) == [0, 5, 8], "special tokens are kept"
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -19,7 +19,7 @@ from bert_probe.model import loading, weights
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact, own_error
 from tests.helpers.families import LONG, PAIR, TEXT, build, config, representative, save_tokenizer
-from tests.helpers.folders import Weights, change_config, change_weights, copy, refused, shard
+from tests.helpers.folders import Weights, assert_refused, change_config, change_weights, copy, shard
 from tests.helpers.raw import Raw
 
 
@@ -35,13 +35,13 @@ from tests.helpers.raw import Raw
 )
 def test_impossible_sizes_are_refused_before_anything_is_built(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
-    refused(CheckpointError, folder, "config.json is not valid for bert")
+    assert_refused(CheckpointError, folder, "config.json is not valid for bert")
 
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 3}, {"hidden_act": "no such function"}])
-def test_a_config_that_no_model_can_be_built_from_says_why(folder: Path, changes: dict[str, Any]) -> None:
+def test_unbuildable_config_raises_error_with_reason(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
-    message = refused(CheckpointError, folder)
+    message = assert_refused(CheckpointError, folder)
     assert "multiple of the number of attention heads" in message or "no such function" in message
 
 
@@ -52,27 +52,29 @@ def test_shard_without_an_indexed_tensor_is_refused(folder: Path) -> None:
     weights = load_file(path)
     del weights[lost]
     save_file(weights, path, metadata={"format": "pt"})
-    refused(WeightsError, folder, f"lack {lost}")
+    assert_refused(WeightsError, folder, f"lack {lost}")
 
 
-def test_a_config_of_another_width_is_refused_with_both_sizes(folder: Path) -> None:
+def test_config_with_other_width_is_refused_with_both_sizes(folder: Path) -> None:
     change_config(folder, hidden_size=40)
-    refused(WeightsError, folder, "Config and weights disagree", "32 in the weights, 40 in the config")
+    assert_refused(WeightsError, folder, "Config and weights disagree", "32 in the weights, 40 in the config")
 
 
-def test_a_config_with_fewer_positions_is_refused(folder: Path) -> None:
+def test_config_with_fewer_positions_is_refused(folder: Path) -> None:
     change_config(folder, max_position_embeddings=80)
-    refused(WeightsError, folder, "position_embeddings.weight (160×32 in the weights, 80×32 in the config)")
+    assert_refused(
+        WeightsError, folder, "position_embeddings.weight (160×32 in the weights, 80×32 in the config)"
+    )
 
 
-def test_a_config_with_one_more_layer_is_refused_because_the_weights_lack_it(folder: Path) -> None:
+def test_config_with_extra_layer_is_refused(folder: Path) -> None:
     change_config(folder, num_hidden_layers=4)
-    refused(WeightsError, folder, "lack encoder.layer.3.")
+    assert_refused(WeightsError, folder, "lack encoder.layer.3.")
 
 
-def test_a_config_with_one_layer_less_is_refused_because_it_would_leave_weights_out(folder: Path) -> None:
+def test_config_with_missing_layer_is_refused(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2)
-    refused(
+    assert_refused(
         WeightsError, folder, "The weights contain encoder.layer.2.", "which the config does not describe"
     )
 
@@ -87,10 +89,10 @@ def test_unsupported_relative_positions_are_refused(folder: Path) -> None:
 
     change_config(folder, position_embedding_type="relative_key")
     change_weights(folder, with_distances)
-    refused(WeightsError, folder, "distance_embedding", "which the config does not describe")
+    assert_refused(WeightsError, folder, "distance_embedding", "which the config does not describe")
 
 
-def test_large_weights_are_finite_though_their_sum_is_not() -> None:
+def test_large_weights_with_infinite_sum_are_accepted() -> None:
     large = torch.nn.Linear(2, 2)
     large.weight.data[:] = torch.finfo(torch.float32).max
     weights.check_finite(large)
@@ -100,23 +102,23 @@ def test_large_weights_are_finite_though_their_sum_is_not() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_numbers_are_refused(folder: Path, value: float) -> None:
+def test_nan_or_infinite_weights_are_refused(folder: Path, value: float) -> None:
     def spoil(weights: Weights) -> Weights:
         weights["encoder.layer.1.output.dense.bias"][3] = value
         return weights
 
     change_weights(folder, spoil)
-    refused(WeightsError, folder, "encoder.layer.1.output.dense.bias", "not finite")
+    assert_refused(WeightsError, folder, "encoder.layer.1.output.dense.bias", "not finite")
 
 
-def test_weights_too_large_for_half_precision_are_refused_in_it_alone(folder: Path) -> None:
+def test_weights_too_large_for_float16_are_refused_only_in_float16(folder: Path) -> None:
     def enlarge(weights: Weights) -> Weights:
         weights["encoder.layer.1.output.dense.bias"][3] = 1e6
         return weights
 
     change_weights(folder, enlarge)
     assert bert_probe.load(folder).description.dtype == "float32"
-    refused(WeightsError, folder, "not finite", "use float32", dtype="float16")
+    assert_refused(WeightsError, folder, "not finite", "use float32", dtype="float16")
 
 
 def test_half_precision_weights_are_converted_to_float32(folder: Path) -> None:
@@ -133,10 +135,10 @@ def test_half_precision_weights_are_converted_to_float32(folder: Path) -> None:
 
 def test_quantized_weights_are_refused(folder: Path) -> None:
     change_config(folder, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
-    refused(WeightsError, folder, "quantized")
+    assert_refused(WeightsError, folder, "quantized")
 
 
-def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> None:
+def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
     torch.manual_seed(0)
     transformers.BertForMaskedLM(config("bert")).save_pretrained(tmp_path)
     save_tokenizer("bert", tmp_path)
@@ -150,7 +152,7 @@ def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> No
     assert checkpoint.tasks == ("fill-mask",)
 
 
-def test_a_classifier_keeps_its_pooler_and_its_head(tmp_path: Path) -> None:
+def test_classifier_keeps_pooler_and_head(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config("bert"))
     model.save_pretrained(tmp_path)
@@ -183,7 +185,7 @@ POOLED = [
 
 
 @pytest.mark.parametrize("name", representative(POOLED))
-def test_every_family_loses_an_untrained_pooler(
+def test_untrained_pooler_is_removed_in_all_families(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = copy(family_folder(name), tmp_path / name)
@@ -200,26 +202,26 @@ def test_every_family_loses_an_untrained_pooler(
 
 def test_partial_pooler_is_refused(folder: Path) -> None:
     change_weights(folder, lambda weights: {k: v for k, v in weights.items() if k != "pooler.dense.bias"})
-    refused(WeightsError, folder, "lack pooler.dense.bias")
+    assert_refused(WeightsError, folder, "lack pooler.dense.bias")
 
 
-def test_a_folder_without_tokenizer_is_refused(folder: Path) -> None:
+def test_folder_without_tokenizer_is_refused(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
-    refused(TokenizerError, folder, "has no tokenizer files")
+    assert_refused(TokenizerError, folder, "has no tokenizer files")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": "1.0"}'])
-def test_a_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
+def test_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
     (folder / "tokenizer.json").write_text(text)
-    refused(TokenizerError, folder, "tokenizer")
+    assert_refused(TokenizerError, folder, "tokenizer")
 
 
 def test_tokenizer_that_panics_when_it_is_opened_is_refused(folder: Path) -> None:
     change_config(
         folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     )
-    refused(TokenizerError, folder, "The tokenizer failed: Precompiled", "Use another tokenizer")
+    assert_refused(TokenizerError, folder, "The tokenizer failed: Precompiled", "Use another tokenizer")
 
 
 def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
@@ -229,7 +231,7 @@ def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
         bert_probe.load(folder).trace("a" * 40 + "c")
 
 
-def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_reads_past_its_end(
+def test_tokenizer_larger_than_vocabulary_is_refused(
     folder: Path,
 ) -> None:
     build("bert", folder, vocab_size=60)
@@ -239,12 +241,14 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_read
 
 @pytest.mark.parametrize("device", ["nonsense", "", "cuda:99", "meta", "cpu:x", None])
 def test_unavailable_device_is_refused(folder: Path, device: Any) -> None:
-    refused(CheckpointError, folder, "is unavailable on this machine", "Use auto or cpu", device=device)
+    assert_refused(
+        CheckpointError, folder, "is unavailable on this machine", "Use auto or cpu", device=device
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "", "float", None])
 def test_unknown_dtype_is_refused(folder: Path, dtype: Any) -> None:
-    refused(CheckpointError, folder, "Unknown dtype", "Use auto, float32", dtype=dtype)
+    assert_refused(CheckpointError, folder, "Unknown dtype", "Use auto, float32", dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
@@ -303,7 +307,7 @@ def test_other_runtime_errors_are_not_converted(folder: Path, monkeypatch: pytes
     assert not isinstance(caught.value, ProbeError)
 
 
-def test_opening_leaves_the_folder_and_other_models_configs_alone(folder: Path) -> None:
+def test_opening_does_not_change_folder_or_other_configs(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     first = bert_probe.load(folder)
     shared = transformers.AutoConfig.from_pretrained(folder)
@@ -313,10 +317,10 @@ def test_opening_leaves_the_folder_and_other_models_configs_alone(folder: Path) 
     assert shared.to_dict() == expected
     assert first.model.config is not second.model.config
     raw = AutoModel.from_pretrained(folder)
-    assert raw.config._attn_implementation == "sdpa", "our attention function is asked for, not imposed"
+    assert raw.config._attn_implementation == "sdpa", "our attention function is only set on request"
 
 
-def test_a_trace_does_not_change_the_model(folder: Path) -> None:
+def test_trace_does_not_change_model(folder: Path) -> None:
     checkpoint = bert_probe.load(folder)
     before = {name: part.clone() for name, part in checkpoint.model.state_dict().items()}
     checkpoint.traces([TEXT, LONG[:100], (TEXT, PAIR)])

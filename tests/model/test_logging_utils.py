@@ -15,7 +15,7 @@ def messages() -> list[str]:
 
 
 @pytest.fixture
-def quiet(messages: list[str]) -> SilencedLogging:
+def restored_logging(messages: list[str]) -> SilencedLogging:
     def silence() -> Callable[[], None]:
         before = messages[-1]
         messages.append("silent")
@@ -25,19 +25,19 @@ def quiet(messages: list[str]) -> SilencedLogging:
 
 
 def test_logging_is_restored_after_the_last_overlapping_context(
-    quiet: SilencedLogging, messages: list[str]
+    restored_logging: SilencedLogging, messages: list[str]
 ) -> None:
-    quiet.__enter__()
-    quiet.__enter__()
-    quiet.__exit__()
-    assert messages == ["spoken", "silent"], "the second is still inside"
-    quiet.__exit__()
+    restored_logging.__enter__()
+    restored_logging.__enter__()
+    restored_logging.__exit__()
+    assert messages == ["spoken", "silent"], "the second context is still open"
+    restored_logging.__exit__()
     assert messages == ["spoken", "silent", "spoken"]
 
 
-def test_logging_is_restored_after_an_error(quiet: SilencedLogging, messages: list[str]) -> None:
-    with pytest.raises(ValueError, match="inside"), quiet:
+def test_logging_is_restored_after_an_error(restored_logging: SilencedLogging, messages: list[str]) -> None:
+    with pytest.raises(ValueError, match="inside"), restored_logging:
         raise ValueError("inside")
-    with quiet:
+    with restored_logging:
         assert messages[-1] == "silent"
     assert messages[-1] == "spoken"

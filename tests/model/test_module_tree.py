@@ -8,7 +8,7 @@ from bert_probe.model.module_tree import module_tree
 from tests.helpers import families
 
 
-def test_module_tree_lists_all_modules() -> None:
+def test_module_tree_contains_all_modules() -> None:
     model = AutoModel.from_config(families.config("bert"))
     tree = list(module_tree(model))
     total = sum(parameter.numel() for parameter in model.parameters())

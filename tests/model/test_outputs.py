@@ -18,19 +18,19 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.model.outputs import output_head
 from tests.helpers import trained
-from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
 from tests.helpers.folders import change_config, change_weights
 from tests.helpers.gate import prove_unless
-from tests.helpers.in_memory import left_alone, tokenizer_of
+from tests.helpers.in_memory import assert_unchanged, tokenizer_of
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
 
-EVERY = [(name, task) for task in trained.CLASSES for name in trained.with_heads(task)]
+EVERY = [(name, task) for task in trained.CLASSES for name in trained.families_with_head(task)]
 
 
-def whole(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
+def complete_model(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
     """Load transformers' own model with eager attention."""
     model_class = trained.model_class(name, task)
     model = model_class.from_pretrained(
@@ -59,7 +59,7 @@ def test_head_equals_the_complete_model(
     assert checkpoint.tasks == (task,)
     assert not [note for note in checkpoint.description.notes if "Not used" in note]
     trace = checkpoint.trace(TEXT, PAIR)
-    expected = logits(whole(name, task, folder), task, trace.encoding)
+    expected = logits(complete_model(name, task, folder), task, trace.encoding)
     assert_exact(output_head(checkpoint, task).logits(trace), expected)
     if task == "fill-mask":
         some = [3, 1, 7]
@@ -71,13 +71,13 @@ def test_head_in_float32_equals_the_complete_model(trained_on: Trained, trained_
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT, PAIR)
     single, double = (
-        logits(whole("bert", "fill-mask", folder, dtype), "fill-mask", trace.encoding)
+        logits(complete_model("bert", "fill-mask", folder, dtype), "fill-mask", trace.encoding)
         for dtype in ("float32", "float64")
     )
-    as_raw(single, double).check(trained_on("bert", "fill-mask").outputs["fill-mask"].logits(trace))
+    expect_raw(single, double).check(trained_on("bert", "fill-mask").outputs["fill-mask"].logits(trace))
 
 
-def test_real_trained_weights() -> None:
+def test_head_of_bert_tiny_equals_complete_model() -> None:
     folder = trained.bert_tiny()
     checkpoint = bert_probe.load(folder)
     assert checkpoint.tasks == ("fill-mask",)
@@ -90,7 +90,7 @@ def test_real_trained_weights() -> None:
         )
         for dtype in ("float32", "float64")
     )
-    as_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))
+    expect_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))
 
 
 def test_one_pass_serves_vectors_and_answer(trained_on: Trained) -> None:
@@ -113,8 +113,8 @@ def test_tied_embeddings_share_a_tensor(trained_on: Trained) -> None:
     assert head.bert is checkpoint.model
 
 
-def test_both_heads_of_pre_training_are_there(tmp_path: Path) -> None:
-    trained.build("bert", "fill-mask", tmp_path, made=transformers.BertForPreTraining)
+def test_pre_training_model_has_both_heads(tmp_path: Path) -> None:
+    trained.build("bert", "fill-mask", tmp_path, head_class=transformers.BertForPreTraining)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     assert checkpoint.tasks == ("fill-mask", "next-sentence-prediction")
     assert checkpoint.description.has_pooler
@@ -132,7 +132,7 @@ def test_untied_output_embeddings_come_from_the_weights(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path, tie_word_embeddings=False)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     trace = checkpoint.trace(TEXT)
-    expected = logits(whole("bert", "fill-mask", tmp_path), "fill-mask", trace.encoding)
+    expected = logits(complete_model("bert", "fill-mask", tmp_path), "fill-mask", trace.encoding)
     assert_exact(checkpoint.outputs["fill-mask"].logits(trace), expected)
     decoder = checkpoint.outputs["fill-mask"].model.cls.predictions.decoder.weight
     assert not torch.equal(decoder, checkpoint.model.embeddings.word_embeddings.weight)
@@ -237,7 +237,7 @@ def test_model_in_memory_uses_its_current_head(trained_folder: Folders) -> None:
     def answer() -> None:
         logit_arrays.append(wrapped.outputs["text-classification"].logits(wrapped.trace(TEXT)))
 
-    left_alone(model, answer)
+    assert_unchanged(model, answer)
     expected = bert_probe.load(folder)
     first = expected.outputs["text-classification"].logits(expected.trace(TEXT))
     np.testing.assert_allclose(logit_arrays[0], first, rtol=0, atol=1e-5 * largest(first))
@@ -255,7 +255,7 @@ def test_model_in_memory_uses_its_current_head(trained_folder: Folders) -> None:
     assert not np.allclose(logit_arrays[2], logit_arrays[1])
 
 
-def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
+def test_in_memory_pre_training_model_has_both_heads(tmp_path: Path) -> None:
     torch.manual_seed(0)
     save_tokenizer("bert", tmp_path)
     model = transformers.BertForPreTraining(config("bert")).eval().double()
@@ -295,7 +295,7 @@ def test_label_names_are_part_of_the_digest(tmp_path: Path) -> None:
     assert after.outputs["text-classification"].labels[0] == "other 0"
 
 
-def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> None:
+def test_half_precision_weights_compute_in_float32(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path)
     change_weights(tmp_path, lambda tensors: {name: part.half() for name, part in tensors.items()})
     checkpoint = bert_probe.load(tmp_path)
@@ -303,7 +303,7 @@ def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> Non
     assert dtypes == {torch.float32}
     trace = checkpoint.trace(TEXT)
     single, double = (
-        logits(whole("bert", "fill-mask", tmp_path, dtype), "fill-mask", trace.encoding)
+        logits(complete_model("bert", "fill-mask", tmp_path, dtype), "fill-mask", trace.encoding)
         for dtype in ("float32", "float64")
     )
-    as_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))
+    expect_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))

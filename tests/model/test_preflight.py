@@ -19,7 +19,7 @@ from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError,
 from bert_probe.model import config, memory, preflight, sources
 from bert_probe.model.progress import Cancelled
 from tests.helpers.families import FAMILIES, TEXT, representative
-from tests.helpers.folders import change_config, change_weights, refused
+from tests.helpers.folders import assert_refused, change_config, change_weights
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"hidden_size": 10**6, "num_attention_heads": 10}, "a tensor of"),
     ],
 )
-def test_a_config_that_asks_for_far_more_than_the_weights_hold_is_refused_before_anything_is_allocated(
+def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
-    message = refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
+    message = assert_refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
     assert "belongs to these weights" in message
 
 
@@ -81,10 +81,10 @@ def test_counting_ignores_other_threads() -> None:
         with pytest.raises(preflight._SizeLimitError, match="more than 2 tensors"):
             torch.nn.Linear(3, 4)
     torch.nn.Linear(300, 400)
-    assert count.tensors == 3, "the hooks are gone"
+    assert count.tensors == 3, "the hooks are removed"
 
 
-def test_headers_give_tensors_and_numbers(folder: Path) -> None:
+def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     headers = preflight.read_headers([folder / "model.safetensors"])
     numbers = sum(tensor.numel() for tensor in weights.values())
@@ -99,11 +99,11 @@ def test_headers_give_tensors_and_numbers(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_allocated")
-def test_a_model_larger_than_free_memory_is_refused_with_both_sizes(
+def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda: 50_000)
-    message = refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
+    message = assert_refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
     assert "needs about" in message
 
 
@@ -139,7 +139,7 @@ def test_container_limit_is_respected(tmp_path: Path, monkeypatch: pytest.Monkey
     assert memory.free() > 1_000_000
 
 
-def test_notice_comes_before_weights_are_read(folder: Path) -> None:
+def test_notice_is_shown_before_weights_are_read(folder: Path) -> None:
     notices: list[str] = []
     heard: list[tuple[int, int, int]] = []
     bert_probe.load(folder, notice=notices.append, progress=lambda *now: heard.append((len(notices), *now)))
@@ -157,7 +157,7 @@ def test_loading_can_be_cancelled(folder: Path) -> None:
         bert_probe.load(folder, progress=cancelled)
 
 
-def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> None:
+def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
     """Otherwise the digest would cover other weights."""
     file = folder / "model.safetensors"
 
@@ -165,7 +165,7 @@ def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> 
         weights = {name: tensor + 1 for name, tensor in load_file(file).items()}
         save_file(weights, file, metadata={"format": "pt"})
 
-    message = refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
+    message = assert_refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
     assert message.endswith("Load it again.")
 
 
@@ -181,7 +181,7 @@ def test_weights_deleted_while_loading_raise_error(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("family", representative(FAMILIES))
-def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
+def test_config_equals_that_of_transformers(family: str, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder(family)
     theirs = AutoConfig.from_pretrained(folder).to_dict()
     ours = config.load_config(folder, family).to_dict()
@@ -267,7 +267,7 @@ def test_integer_weights_are_refused(folder: Path) -> None:
     """transformers would read them as weights and ignore their scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
     change_weights(folder, lambda tensors: tensors | {name: (tensors[name] * 100).to(torch.int8)})
-    refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
+    assert_refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
 
 
 def test_integer_position_ids_are_accepted(folder: Path) -> None:
@@ -282,13 +282,13 @@ def test_oversized_tokenizer_is_refused_unread(
     monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
-    refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
+    assert_refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
     size = (folder / "config.json").stat().st_size
-    refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
+    assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
 
 
 @pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])
@@ -298,4 +298,4 @@ def test_invalid_model_max_length_raises_tokenizer_error(folder: Path, length: o
     if length is None:
         bert_probe.load(folder)
     else:
-        refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")
+        assert_refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")

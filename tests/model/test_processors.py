@@ -1,4 +1,4 @@
-"""The numbers are the raw model's whatever the processor: instruction sets and threads, each in a process.
+"""The numbers equal the raw model's with any instruction set and number of threads, each in a process.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
 here may not hold on another machine. torch reads both settings once, when it is imported. Only `make prove`
@@ -63,4 +63,4 @@ def test_parity_holds_with_other_instructions_and_threads(name: str, threads: in
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "[100%]" in done.stdout, "nothing was run"
+    assert "[100%]" in done.stdout, "tests were run"

@@ -11,7 +11,7 @@ from bert_probe.errors import CheckpointError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import read_config
 from tests.helpers.families import TEXT
-from tests.helpers.folders import change_config, copy, refused, shard, write_index
+from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
@@ -42,10 +42,10 @@ def test_invalid_hub_id_is_not_found(name: str) -> None:
 
 
 def test_file_instead_of_folder_is_refused(folder: Path) -> None:
-    refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
+    assert_refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
 
 
-def test_no_name_opens_the_built_in(minilm: Checkpoint) -> None:
+def test_empty_name_opens_built_in_model(minilm: Checkpoint) -> None:
     assert minilm.description.origin == "built-in"
     assert minilm.description.parameter_count == 22_713_216
     expected = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -55,50 +55,52 @@ def test_no_name_opens_the_built_in(minilm: Checkpoint) -> None:
 
 
 def test_folder_without_config_is_refused(tmp_path: Path) -> None:
-    refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
+    assert_refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
 
 
 @pytest.mark.parametrize("text", ["{", "", "[1, 2]", '"bert"', "null", "[" * 100_000])
-def test_a_broken_config_is_refused(folder: Path, text: str) -> None:
+def test_broken_config_is_refused(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
-    refused(CheckpointError, folder, "config.json")
+    assert_refused(CheckpointError, folder, "config.json")
 
 
-def test_a_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
+def test_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
     (folder / "config.json").write_bytes(b'{"model_type": "\xff"}')
-    refused(CheckpointError, folder, "config.json cannot be read")
+    assert_refused(CheckpointError, folder, "config.json cannot be read")
 
 
 @pytest.mark.parametrize("kind", [None, "", 3, ["bert"], {}])
-def test_a_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
+def test_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
     change_config(folder, model_type=kind)
-    refused(CheckpointError, folder, "has no model_type")
+    assert_refused(CheckpointError, folder, "has no model_type")
 
 
-def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
+    assert_refused(WeightsError, folder, "model.safetensors is missing", "save_pretrained")
 
 
-def test_a_pickle_is_never_opened(folder: Path) -> None:
+def test_pickle_is_not_opened(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
+    assert_refused(WeightsError, folder, "only available as pytorch_model.bin", "can run code", "Convert")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
 def test_truncated_weights_are_refused(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    refused(WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again")
+    assert_refused(
+        WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again"
+    )
 
 
-def test_garbage_in_place_of_weights_is_refused(folder: Path) -> None:
+def test_corrupt_weights_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\xff" * 4096)
-    refused(WeightsError, folder, "model.safetensors is broken or truncated")
+    assert_refused(WeightsError, folder, "model.safetensors is broken or truncated")
 
 
-def test_sharded_weights_give_the_numbers_of_a_single_file(folder: Path, tmp_path: Path) -> None:
+def test_sharded_weights_equal_single_file(folder: Path, tmp_path: Path) -> None:
     single = bert_probe.load(folder)
     sharded_folder = copy(folder, tmp_path / "sharded")
     shard(sharded_folder)
@@ -108,7 +110,7 @@ def test_sharded_weights_give_the_numbers_of_a_single_file(folder: Path, tmp_pat
     assert sharded.description.weights_sha256 != single.description.weights_sha256
 
 
-def test_a_missing_shard_is_named(folder: Path) -> None:
+def test_missing_shard_is_named(folder: Path) -> None:
     shard(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"^model-00002-of-00002\.safetensors is missing"):
@@ -116,7 +118,7 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["../stolen.safetensors", "/etc/passwd", "sub/part.safetensors"])
-def test_an_index_that_points_outside_its_folder_is_refused(folder: Path, elsewhere: str) -> None:
+def test_index_pointing_outside_folder_is_refused(folder: Path, elsewhere: str) -> None:
     where = shard(folder)
     write_index(folder, where | {sorted(where)[0]: elsewhere})
     with pytest.raises(WeightsError, match="refers to files outside its folder"):
@@ -124,17 +126,17 @@ def test_an_index_that_points_outside_its_folder_is_refused(folder: Path, elsewh
 
 
 @pytest.mark.parametrize("where", [None, {}, [], {"a": 3}, {"a": None}, {"a": ["x"]}])
-def test_a_broken_index_is_refused(folder: Path, where: Any) -> None:
+def test_broken_index_is_refused(folder: Path, where: Any) -> None:
     shard(folder)
     write_index(folder, where)
-    refused(WeightsError, folder, "model.safetensors.index.json is broken")
+    assert_refused(WeightsError, folder, "model.safetensors.index.json is broken")
 
 
-def test_a_config_that_names_other_weights_is_refused(folder: Path) -> None:
+def test_config_naming_other_weights_is_refused(folder: Path) -> None:
     """Otherwise the digest would cover one file and the weights come from another."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
-    refused(WeightsError, folder, "weights of another name")
+    assert_refused(WeightsError, folder, "weights of another name")
 
 
 @pytest.mark.parametrize("name", ["built-in", "folder"])

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, SENTENCES, TEXT
 
 
@@ -20,8 +20,8 @@ def test_threads_sharing_a_checkpoint_get_equal_results(minilm: Checkpoint) -> N
 
     with ThreadPoolExecutor(6, initializer=start.wait) as pool:
         for text, trace in pool.map(work, texts):
-            assert_alike(trace.hidden_states, expected[text].hidden_states)
-            assert_alike(trace.attention(3), expected[text].attention(3))
+            assert_repeatable(trace.hidden_states, expected[text].hidden_states)
+            assert_repeatable(trace.attention(3), expected[text].attention(3))
 
 
 def test_concurrent_checkpoints_record_separately(family: Callable[[str], Checkpoint]) -> None:
@@ -31,13 +31,13 @@ def test_concurrent_checkpoints_record_separately(family: Callable[[str], Checkp
     def work(number: int) -> None:
         checkpoint = (first, second)[number % 2]
         trace = checkpoint.trace(TEXT)
-        assert_alike(trace.attention(1), expected[checkpoint.description.family])
+        assert_repeatable(trace.attention(1), expected[checkpoint.description.family])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(40)))
 
 
-def test_threads_tokenizing_with_and_without_truncation_do_not_disturb_each_other(
+def test_threads_with_and_without_truncation_are_independent(
     minilm: Checkpoint,
 ) -> None:
     long = "word " * 600

@@ -76,7 +76,7 @@ def same(alone: Encoding | None, expected: Encoding) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_built_in_model(minilm: Checkpoint, text: str) -> None:
+def test_built_in_tokens_equal_checkpoint(minilm: Checkpoint, text: str) -> None:
     same(encode_without_model(None, None, text), minilm.encode(text))
     same(encode_without_model(None, None, text, families.PAIR), minilm.encode(text, families.PAIR))
 
@@ -85,7 +85,7 @@ def test_the_built_in_model(minilm: Checkpoint, text: str) -> None:
     ("own", "name"),
     prove_unless(lambda case: case[0] or case[1] == "bert", product([False, True], TOKENIZERS)),
 )
-def test_every_family_and_tokenizer_class(changed: Callable[..., Path], name: str, own: bool) -> None:
+def test_tokens_of_all_families_equal_checkpoint(changed: Callable[..., Path], name: str, own: bool) -> None:
     class_name = TOKENIZERS[name] if own else "PreTrainedTokenizerFast"
     folder = changed(name, "tokenizer_config.json", tokenizer_class=class_name)
     checkpoint = bert_probe.load(folder)
@@ -149,7 +149,7 @@ def test_unusual_files_return_none(changed: Callable[..., Path], file: str, entr
 
 
 @pytest.mark.parametrize("content", [None, "", "[1]", "{", "[" * 100_000])
-def test_a_tokenizer_without_readable_settings(changed: Callable[..., Path], content: str | None) -> None:
+def test_unreadable_tokenizer_settings_return_none(changed: Callable[..., Path], content: str | None) -> None:
     folder = changed("bert")
     (folder / "tokenizer_config.json").unlink()
     if content is not None:
@@ -157,13 +157,13 @@ def test_a_tokenizer_without_readable_settings(changed: Callable[..., Path], con
     assert encode_without_model(folder, None, "a boat") is None
 
 
-def test_a_tokenizer_that_cannot_be_opened(changed: Callable[..., Path]) -> None:
+def test_unopenable_tokenizer_returns_none(changed: Callable[..., Path]) -> None:
     folder = changed("bert")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     assert encode_without_model(folder, None, "a boat") is None
 
 
-def test_a_text_that_may_be_too_long(minilm: Checkpoint) -> None:
+def test_possibly_too_long_text_returns_none(minilm: Checkpoint) -> None:
     for words in (508, 509, 510, 511):
         text = " ".join(["boat"] * words)
         alone = encode_without_model(None, None, text)
@@ -171,7 +171,7 @@ def test_a_text_that_may_be_too_long(minilm: Checkpoint) -> None:
     assert len(minilm.encode(" ".join(["boat"] * 510))) == 512
 
 
-def test_an_id_beyond_the_vocabulary(changed: Callable[..., Path]) -> None:
+def test_id_outside_vocabulary_returns_none(changed: Callable[..., Path]) -> None:
     folder = changed("bert", vocab_size=8)
     weights = {
         name: part[:8].clone() if name.endswith("word_embeddings.weight") else part

@@ -23,7 +23,7 @@ from tests.helpers.traces import two_token_trace
 Checkpoints = Callable[[str], Checkpoint]
 
 
-def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
+def test_scores_and_attention_equal_hand_computation() -> None:
     trace = two_token_trace()
     assert trace.scores(0, 0).tolist() == [[0.5, 0], [0, 1]]
     # softmax(½, 0) = e^½ / (e^½ + 1) = 0.6225; softmax(0, 1) = 1 / (1 + e) = 0.2689.
@@ -82,7 +82,7 @@ def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints, double
             assert_rounded(trace.mean_attention(layer), mean, trace.heads)
 
 
-def test_the_same_text_twice_gives_exactly_the_same_numbers(minilm: Checkpoint) -> None:
+def test_traces_of_same_text_are_identical(minilm: Checkpoint) -> None:
     first, second = minilm.trace(TEXT), minilm.trace(TEXT)
     np.testing.assert_array_equal(first.hidden_states, second.hidden_states)
     np.testing.assert_array_equal(first.attention(2), second.attention(2))
@@ -123,7 +123,7 @@ def test_vectors_have_one_layer_more_than_attention(minilm: Checkpoint) -> None:
 
 
 @given(count=st.integers(1, 50), index=st.integers(-60, 60))
-def test_an_index_resolves_as_python_would(count: int, index: int) -> None:
+def test_indices_resolve_like_python(count: int, index: int) -> None:
     try:
         expected = range(count)[index]
     except IndexError:
@@ -139,7 +139,7 @@ def test_scores_are_unavailable_if_q_and_k_are_hidden(family: Checkpoints) -> No
         trace.scores(0)
 
 
-def test_all_arrays_of_a_trace_refuse_writing(minilm: Checkpoint, family: Checkpoints) -> None:
+def test_arrays_are_read_only(minilm: Checkpoint, family: Checkpoints) -> None:
     for trace in (
         minilm.trace(TEXT),
         *minilm.traces([TEXT, PAIR]),
@@ -192,27 +192,27 @@ def test_512_tokens_of_minilm_need_at_most_40_megabytes(minilm: Checkpoint) -> N
         trace.attention(layer, 0)
         trace.mean_attention(layer)
     assert fresh < trace.nbytes <= 40_000_000
-    assert all(array.shape[-2:] != (512, 512) for array in owners(trace)), "attention is computed, not kept"
+    assert all(array.shape[-2:] != (512, 512) for array in owners(trace)), "attention is not stored"
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "eurobert", "layoutlm"])
-def test_a_fresh_trace_holds_no_matrix_over_its_tokens(name: str, family: Checkpoints) -> None:
+def test_new_trace_has_no_attention_matrix(name: str, family: Checkpoints) -> None:
     for trace in (family(name).trace(LONG[:180]), *family(name).traces([TEXT, LONG[:180]])):
         length = len(trace.tokens)
         assert trace.masks == (None, None, None)
         assert all(array.shape[-2:] != (length, length) for array in owners(trace))
 
 
-def test_a_trace_of_a_batch_does_not_keep_the_batch(minilm: Checkpoint) -> None:
+def test_trace_of_batch_does_not_keep_batch(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["one", "the " * 500])
     owned = owners(short)
-    assert len(owned) >= 7 + 3 * 6, "else nothing was looked at"
+    assert len(owned) >= 7 + 3 * 6, "arrays were found"
     for array in owned:
         assert array.nbytes <= 3 * 384 * 4
-        assert not isinstance(array.base, torch.Tensor), "a view would keep all of it"
+        assert not isinstance(array.base, torch.Tensor), "a view would keep the whole batch in memory"
 
 
-def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:
+def test_shared_mask_is_counted_once(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
     assert trace.masks is not None
     assert trace.masks[0] is None
@@ -244,14 +244,14 @@ def _cut(trace: Trace, name: str) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("name", ["states", "queries", "keys", "values"])
-def test_a_trace_refuses_parts_over_another_number_of_tokens(name: str, minilm: Checkpoint) -> None:
+def test_arrays_with_other_token_count_are_refused(name: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     with pytest.raises(ShapeError, match=f"{name} has shapes .* over 14 tokens are needed"):
         replace(trace, **{name: _cut(trace, name)})
 
 
 @pytest.mark.parametrize("name", ["queries", "keys", "values", "scaling", "masks"])
-def test_a_trace_refuses_another_number_of_layers(name: str, minilm: Checkpoint) -> None:
+def test_arrays_with_other_layer_count_are_refused(name: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     with pytest.raises(ShapeError):
         replace(trace, **{name: getattr(trace, name)[:-1]})
@@ -263,12 +263,12 @@ def test_trace_refuses_missing_arrays(name: str) -> None:
         two_token_trace(**{name: None})
 
 
-def test_a_trace_refuses_both_weights_and_queries() -> None:
+def test_weights_together_with_queries_are_refused() -> None:
     with pytest.raises(ShapeError, match="either q, k and v or the attention weights"):
         two_token_trace(weights=(np.full((1, 2, 2), 0.5, np.float32),))
 
 
-def test_a_trace_refuses_keys_of_other_heads_and_masks_of_other_tokens() -> None:
+def test_mismatched_keys_and_masks_are_refused() -> None:
     with pytest.raises(ShapeError, match="do not fit together"):
         two_token_trace(keys=(np.zeros((2, 2, 2), np.float32),))
     with pytest.raises(ShapeError, match="do not fit together"):
@@ -281,19 +281,19 @@ def test_a_trace_refuses_keys_of_other_heads_and_masks_of_other_tokens() -> None
         two_token_trace(np.ones((2, 2, 2), bool))
 
 
-def test_a_trace_refuses_weights_that_are_not_square(family: Checkpoints) -> None:
+def test_non_square_weights_are_refused(family: Checkpoints) -> None:
     trace = family("mpnet").trace(TEXT)
     with pytest.raises(ShapeError, match="over the same tokens"):
         replace(trace, weights=tuple(part[:, :, :-1] for part in trace.weights or ()))
 
 
-def test_cls_is_the_last_vector_of_the_first_token(minilm: Checkpoint) -> None:
+def test_cls_is_last_vector_of_first_token(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     np.testing.assert_array_equal(trace.cls, trace.hidden_states[-1, 0])
-    assert two_token_trace().cls is None, "no special token comes first"
+    assert two_token_trace().cls is None, "without a special token at the start"
 
 
-def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:
+def test_provenance_has_model_and_text(minilm: Checkpoint) -> None:
     trace = minilm.trace("the " * 600, truncate=True)
     record = trace.provenance
     assert record["weights_sha256"].startswith("53aa5117")
@@ -321,9 +321,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", prove_unless({"roberta", "camembert"}, ["minilm", "roberta", "camembert"]))
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_is_traced_like_any_other(
-    text: str, name: str, minilm: Checkpoint, family: Checkpoints
-) -> None:
+def test_hostile_text_is_traced(text: str, name: str, minilm: Checkpoint, family: Checkpoints) -> None:
     checkpoint = minilm if name == "minilm" else family(name)
     trace = checkpoint.trace(text, truncate=True)
     assert trace.encoding.text == text

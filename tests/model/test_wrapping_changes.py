@@ -16,14 +16,14 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.from_model import digest
 from bert_probe.runtime.cache import cache_key
 from tests.helpers.families import TEXT
-from tests.helpers.in_memory import left_alone, refused, step
+from tests.helpers.in_memory import assert_refused, assert_unchanged, train_step
 
 
-def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
+def test_training_step_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
     states_before = before.hidden_states.copy()
-    step(bert, before.encoding)
+    train_step(bert, before.encoding)
     after = wrapped.trace(TEXT)
     assert before.provenance["weights_sha256"] != after.provenance["weights_sha256"] == digest(bert)
     assert not np.array_equal(after.hidden_states, before.hidden_states)
@@ -51,13 +51,13 @@ def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> 
     trace = wrapped.trace(TEXT)
     bert.pooler.dense.weight.data[0, 0] += 1  # without increasing the tensor's version
     for _ in range(2):
-        left_alone(bert, lambda: refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
+        assert_unchanged(bert, lambda: assert_refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
         NEED_BOTH[call_name](trace)
     bert.pooler.dense.weight.data[0, 0] -= 1
     same = trace.provenance["weights_sha256"] == digest(bert)
     assert NEED_BOTH[call_name](wrapped.trace(TEXT) if not same else trace) is not None
-    assert bert_probe.Attention().of(trace).weights.shape, "what the trace holds itself stays"
+    assert bert_probe.Attention().of(trace).weights.shape, "arrays of the trace itself are unchanged"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_description_has_current_dtype_and_device(bert: Any, tokenizer: Any) -> 
     assert wrapped.trace(TEXT).provenance["device"] == "cpu"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_model_may_move_to_a_device(bert: Any, tokenizer: Any) -> None:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+def test_model_may_move_to_device(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     before = wrapped.trace(TEXT)
     bert.cuda()
@@ -135,7 +135,7 @@ def test_digest_has_the_documented_format() -> None:
     lines += f"b float32 2,2 {hashlib.sha256(b.tobytes()).hexdigest()}\n"
     assert digest(module) == hashlib.sha256(lines.encode()).hexdigest()
     module.b.data = module.b.data.T
-    assert digest(module) != hashlib.sha256(lines.encode()).hexdigest(), "in rows, however it is held"
+    assert digest(module) != hashlib.sha256(lines.encode()).hexdigest(), "in row order, for any memory layout"
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,20 @@ import transformers
 import bert_probe
 from bert_probe.errors import ArchitectureError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT, config
 from tests.helpers.gate import prove_unless
-from tests.helpers.in_memory import Folders, everything, left_alone, opened, refused, tokenizer_of
+from tests.helpers.in_memory import (
+    Folders,
+    assert_refused,
+    assert_unchanged,
+    load_for_training,
+    take_snapshot,
+    tokenizer_of,
+)
 
 
-def fails(_module: Any, _given: Any) -> None:
+def fails(_module: Any, _args: Any) -> None:
     raise RuntimeError("a hook of the user's own")
 
 
@@ -37,7 +44,9 @@ CALLS: dict[str, Callable[[Checkpoint], Any]] = {
     "pooler": lambda checkpoint: bert_probe.Pooler().of(checkpoint.trace(TEXT)),
     "parameters": lambda checkpoint: bert_probe.Parameters().of(checkpoint),
     "description": lambda checkpoint: checkpoint.description,
-    "a text too long": lambda checkpoint: refused(TooLongError, lambda: checkpoint.trace(f"{LONG} {LONG}")),
+    "a text too long": lambda checkpoint: assert_refused(
+        TooLongError, lambda: checkpoint.trace(f"{LONG} {LONG}")
+    ),
 }
 
 IN_BERT = ("value norms", "value zeroing", "steps", "embedding", "pooler")
@@ -55,24 +64,26 @@ def test_every_call_leaves_the_model_unchanged(
     name: str, implementation: str | None, family_folder: Folders
 ) -> None:
     folder = family_folder(name)
-    model = opened(folder, implementation)
+    model = load_for_training(folder, implementation)
     for number, module in enumerate(model.modules()):
         module.training = number % 3 > 0  # different modes, as in a partly frozen model
     for number, part in enumerate(model.parameters()):
         part.requires_grad_(number % 2 > 0)
     checkpoints: list[Checkpoint] = []
-    left_alone(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
+    assert_unchanged(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
     (wrapped,) = checkpoints
     for call_name, call in CALLS.items():
         if name == "bert" or call_name not in IN_BERT:
-            left_alone(model, lambda call=call: call(wrapped))  # type: ignore[misc]
+            assert_unchanged(model, lambda call=call: call(wrapped))  # type: ignore[misc]
 
 
 def test_failed_pass_leaves_the_model_unchanged(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     handle = bert.get_submodule("encoder.layer.1.output").register_forward_pre_hook(fails)
-    left_alone(bert, lambda: refused(RuntimeError, lambda: wrapped.trace(TEXT)))
-    left_alone(bert, lambda: refused(ArchitectureError, lambda: bert_probe.wrap(bert, tokenizer)))
+    assert_unchanged(bert, lambda: assert_refused(RuntimeError, lambda: wrapped.trace(TEXT)))
+    assert_unchanged(
+        bert, lambda: assert_refused(ArchitectureError, lambda: bert_probe.wrap(bert, tokenizer))
+    )
     handle.remove()
     assert wrapped.trace(TEXT).layers == 3
 
@@ -81,7 +92,7 @@ def test_user_hooks_run_and_remain(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     calls: list[int] = []
     bert.get_submodule("encoder.layer.1").register_forward_hook(lambda *_: calls.append(1))
-    left_alone(bert, lambda: wrapped.trace(TEXT))
+    assert_unchanged(bert, lambda: wrapped.trace(TEXT))
     assert calls == [1]
 
 
@@ -92,7 +103,7 @@ def test_dropout_is_off_and_random_state_unchanged(bert: Any, tokenizer: Any) ->
     np.testing.assert_array_equal(first.hidden_states, second.hidden_states)
     with torch.no_grad():
         inputs = {name: torch.tensor(ids)[None] for name, ids in first.encoding.inputs.items()}
-        assert not torch.equal(bert(**inputs)[0], bert(**inputs)[0]), "it is still in training"
+        assert not torch.equal(bert(**inputs)[0], bert(**inputs)[0]), "the model is still in training mode"
 
 
 def test_accumulated_gradients_remain(bert: Any, tokenizer: Any) -> None:
@@ -101,7 +112,7 @@ def test_accumulated_gradients_remain(bert: Any, tokenizer: Any) -> None:
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
     bert(**inputs).last_hidden_state.square().mean().backward()
     assert bert.embeddings.word_embeddings.weight.grad is not None
-    left_alone(bert, lambda: wrapped.trace(TEXT))
+    assert_unchanged(bert, lambda: wrapped.trace(TEXT))
 
 
 def test_user_settings_do_not_affect_traces(bert: Any, tokenizer: Any) -> None:
@@ -111,7 +122,7 @@ def test_user_settings_do_not_affect_traces(bert: Any, tokenizer: Any) -> None:
     bert.config.output_hidden_states = True
     traces = []
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
-        left_alone(bert, lambda: traces.append(wrapped.trace(TEXT)))
+        assert_unchanged(bert, lambda: traces.append(wrapped.trace(TEXT)))
     np.testing.assert_array_equal(traces[0].hidden_states, expected)
 
 
@@ -127,7 +138,7 @@ def test_compiled_model_runs_uncompiled(bert: Any, tokenizer: Any, in_place: boo
     model = bert if in_place else torch.compile(bert, backend=never)
     wrapped = bert_probe.wrap(model, tokenizer)
     traces = []
-    left_alone(bert, lambda: traces.append(wrapped.trace(TEXT)))
+    assert_unchanged(bert, lambda: traces.append(wrapped.trace(TEXT)))
     np.testing.assert_array_equal(traces[0].hidden_states, expected.hidden_states)
 
 
@@ -139,10 +150,10 @@ def test_wrapped_models_run_one_at_a_time(tokenizer: Any) -> None:
     checkpoints = [bert_probe.wrap(encoder, tokenizer) for encoder in (model, model.bert, other)]
     jobs = [(checkpoint, text) for checkpoint in checkpoints for text in SENTENCES] * 3
     expected = [checkpoint.trace(text).hidden_states for checkpoint, text in jobs]
-    before, other_before = everything(model), everything(other)
+    before, other_before = take_snapshot(model), take_snapshot(other)
     with ThreadPoolExecutor(6) as threads:
         results = list(threads.map(lambda job: job[0].trace(job[1]).hidden_states, jobs))
     for states, expected_states in zip(results, expected, strict=True):
-        assert_alike(states, expected_states)
-    assert everything(model) == before
-    assert everything(other) == other_before
+        assert_repeatable(states, expected_states)
+    assert take_snapshot(model) == before
+    assert take_snapshot(other) == other_before

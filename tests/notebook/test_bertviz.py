@@ -14,24 +14,24 @@ from bert_probe.bertviz import head_view, model_view
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.views import palette
 from bert_probe.views.page import Page
-from tests.helpers.framed import pages_in, payloads_of
-from tests.helpers.payloads import opened
+from tests.helpers.framed import extract_pages, extract_payloads
+from tests.helpers.payloads import read_payload
 
 BERT_TOKENS = ["[CLS]", "the", "cat", "[SEP]", "it", "##s", "mat", "[SEP]"]
 GPT_TOKENS = ["The", "Ġquick", "Ġfox", "</w>x"]
 SMALL: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
 
 
-def weights_of(written: Any) -> list[np.ndarray]:
+def weights_of(html: Any) -> list[np.ndarray]:
     """Return the weights of each layer, [head, query, key], in the frame of a head view."""
-    (page,) = pages_in(written.data)
-    return [opened(payload)[1]["weights"] for payload in payloads_of(page)]
+    (page,) = extract_pages(html.data)
+    return [read_payload(payload)[1]["weights"] for payload in extract_payloads(page)]
 
 
-def described(written: Any) -> dict[str, Any]:
+def read_description(html: Any) -> dict[str, Any]:
     """Return the description of the initial payload."""
-    (page,) = pages_in(written.data)
-    return opened(payloads_of(page)[0])[0]
+    (page,) = extract_pages(html.data)
+    return read_payload(extract_payloads(page)[0])[0]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def gpt() -> Any:
 
 @pytest.fixture(scope="module")
 def bart() -> Any:
-    sizes = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    sizes = {f"{side}_{unit}": 2 for side in ("encoder", "decoder") for unit in ("layers", "attention_heads")}
     config = BartConfig(
         d_model=16, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16, **sizes, **SMALL
     )
@@ -62,34 +62,34 @@ def bart() -> Any:
 ENCODER, DECODER = ["<s>", "▁we", "▁left", "▁it", "</s>"], ["</s>", "▁wir", "▁gingen"]
 
 
-def equal(found: list[np.ndarray], expected: Any) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other[0].detach().numpy())
+def assert_equal(actual: list[np.ndarray], expected: Any) -> None:
+    assert len(actual) == len(expected)
+    for weights, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(weights, other[0].detach().numpy())
 
 
-def test_a_pair_of_sentences(bert: Any) -> None:
-    shown = head_view(bert, BERT_TOKENS, 4, html_action="return")
-    equal(weights_of(shown), bert)
-    about = described(shown)
-    assert (about["layer"], about["selection"]["value"]["heads"]) == (1, [0, 1]), (
-        "as BertViz: the first layer, all heads"
+def test_sentence_pair_has_weights_filters_and_initial_layer(bert: Any) -> None:
+    view = head_view(bert, BERT_TOKENS, 4, html_action="return")
+    assert_equal(weights_of(view), bert)
+    description = read_description(view)
+    assert (description["layer"], description["selection"]["value"]["heads"]) == (1, [0, 1]), (
+        "the defaults of BertViz: the first layer, all heads"
     )
-    _, arrays = opened(payloads_of(pages_in(shown.data)[0])[0])  # type: ignore[union-attr]
+    _, arrays = read_payload(extract_payloads(extract_pages(view.data)[0])[0])  # type: ignore[union-attr]
     assert arrays["segments"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_a_decoder(gpt: Any) -> None:
-    shown = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
-    equal(weights_of(shown), gpt)
-    assert described(shown)["selection"]["value"]["heads"] == [3, 0]
-    assert described(shown)["texts"] == ["The", "quick", "fox", "x"]
+def test_decoder_attention_is_displayed(gpt: Any) -> None:
+    view = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
+    assert_equal(weights_of(view), gpt)
+    assert read_description(view)["selection"]["value"]["heads"] == [3, 0]
+    assert read_description(view)["texts"] == ["The", "quick", "fox", "x"]
     plain = head_view(gpt, GPT_TOKENS, prettify_tokens=False, html_action="return")
-    assert described(plain)["texts"] == GPT_TOKENS
+    assert read_description(plain)["texts"] == GPT_TOKENS
 
 
 def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
-    shown = head_view(
+    view = head_view(
         encoder_attention=bart.encoder_attentions,
         decoder_attention=bart.decoder_attentions,
         cross_attention=bart.cross_attentions,
@@ -97,57 +97,57 @@ def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
         decoder_tokens=DECODER,
         html_action="return",
     )
-    for layer, weights in enumerate(weights_of(shown)):
-        for block, given in (
+    for layer, weights in enumerate(weights_of(view)):
+        for block, expected in (
             (weights[:, :3, :3], bart.decoder_attentions),
             (weights[:, :3, 3:], bart.cross_attentions),
             (weights[:, 3:, 3:], bart.encoder_attentions),
         ):
-            np.testing.assert_array_equal(block, given[layer][0].detach().numpy())
+            np.testing.assert_array_equal(block, expected[layer][0].detach().numpy())
         assert not weights[:, 3:, :3].any()
-    (page,) = pages_in(shown.data)  # type: ignore[union-attr]
+    (page,) = extract_pages(view.data)  # type: ignore[union-attr]
     assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
 
 
-def test_cross_attention_only_and_different_numbers_of_layers(bart: Any) -> None:
+def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any) -> None:
     both = {"encoder_tokens": ENCODER, "decoder_tokens": DECODER, "html_action": "return"}
     alone = weights_of(head_view(cross_attention=bart.cross_attentions, **both))
     np.testing.assert_array_equal(alone[1][:, :3, 3:], bart.cross_attentions[1][0].detach().numpy())
     fewer = head_view(
         cross_attention=bart.cross_attentions, encoder_attention=bart.encoder_attentions[:1], **both
     )
-    assert len(pages_in(fewer.data)) == 2, "a picture each"
+    assert len(extract_pages(fewer.data)) == 2, "one picture each"
 
 
-def test_included_layers_and_heads(bert: Any) -> None:
-    shown = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
-    equal(weights_of(shown), [bert[2], bert[1]])
-    (page,) = pages_in(shown.data)  # type: ignore[union-attr]
-    assert described(shown)["layerNumbers"] == [3, 2]
+def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
+    view = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
+    assert_equal(weights_of(view), [bert[2], bert[1]])
+    (page,) = extract_pages(view.data)  # type: ignore[union-attr]
+    assert read_description(view)["layerNumbers"] == [3, 2]
     assert "as 1 to 2" not in page
-    first = Page("head_view", payloads_of(page)[:1], "")
-    assert "Attention in layer 3, all heads" in first.svg(), "called as in the model"
+    first = Page("head_view", extract_payloads(page)[:1], "")
+    assert "Attention in layer 3, all heads" in first.svg(), "numbered as in the model"
     assert '"start": 2' in page
     some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
-    assert (described(some)["layerCount"], described(some)["headCount"]) == (1, 1)
+    assert (read_description(some)["layerCount"], read_description(some)["headCount"]) == (1, 1)
 
 
 @pytest.mark.parametrize(("mode", "paper"), [("dark", palette.PAPER_DARK), ("light", palette.PAPER_LIGHT)])
 def test_display_mode_sets_the_theme(bert: Any, mode: Any, paper: str) -> None:
-    (page,) = pages_in(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
+    (page,) = extract_pages(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
     assert f"--st-background-color: {paper}" in page
     assert "prefers-color-scheme: dark) {:root" not in page
 
 
 def test_view_is_displayed_or_returned(bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Any] = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
+    view: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", view.append)
     assert head_view(bert, BERT_TOKENS) is None
-    assert len(pages_in(shown[0].data)) == 1
+    assert len(extract_pages(view[0].data)) == 1
 
 
 @pytest.mark.parametrize("ours", [head_view, model_view])
-def test_arguments_are_those_of_bertviz(ours: Any) -> None:
+def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
     import inspect
 
     theirs = inspect.signature(getattr(bertviz, ours.__name__)).parameters
@@ -157,7 +157,7 @@ def test_arguments_are_those_of_bertviz(ours: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("overrides", "error", "message"),
     [
         ({}, ShapeError, "No attention was given"),
         ({"attention": "BERT"}, ShapeError, "No tokens were given"),
@@ -189,11 +189,11 @@ def test_arguments_are_those_of_bertviz(ours: Any) -> None:
     ],
 )
 def test_inconsistent_arguments_are_refused(
-    bert: Any, given: dict[str, Any], error: type[Exception], message: str
+    bert: Any, overrides: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    asked = {name: bert if one == "BERT" else one for name, one in given.items()}
+    arguments = {name: bert if value == "BERT" else value for name, value in overrides.items()}
     with pytest.raises(error, match=message):
-        head_view(**asked)
+        head_view(**arguments)
 
 
 def test_unknown_display_mode_is_refused(bert: Any) -> None:

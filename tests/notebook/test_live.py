@@ -11,8 +11,8 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import HeadView, frame
 from bert_probe.notebook.bridge import Bridge
-from tests.helpers.framed import page_of, payloads_of
-from tests.helpers.payloads import opened
+from tests.helpers.framed import extract_page, extract_payloads
+from tests.helpers.payloads import read_payload
 
 TEXT = "we had left the ground"
 
@@ -30,7 +30,7 @@ def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
         kernel = object()
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
-    key = re.search(r'"key": "([0-9a-f]{32})"', page_of(view))
+    key = re.search(r'"key": "([0-9a-f]{32})"', extract_page(view))
     assert key is not None
     assert view._bridge is not None
     assert view._bridge.key == key[1], "the frame names the bridge that listens to it"
@@ -41,11 +41,11 @@ def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     assert (view.layer, view.heads, view.pins, view.side) == (1, (2,), (), "query")
     view.layer, view.heads, view.pins = -1, [3, 5], [2, -1]
     assert (view.layer, view.heads, view.pins) == (5, (3, 5), (2, 6))
-    page = page_of(view)
+    page = extract_page(view)
     assert '"start": 6' in page
     assert '"key": ""' in page, "no kernel, no bridge"
-    shown = opened(payloads_of(page)[5])[0]["selection"]["value"]
-    assert (shown["heads"], shown["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
+    view_state = read_payload(extract_payloads(page)[5])[0]["selection"]["value"]
+    assert (view_state["heads"], view_state["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
     view.heads = 4
     assert view.heads == (4,)
     view.heads = "mean"
@@ -88,28 +88,28 @@ def test_words_are_set_and_read(minilm: Checkpoint) -> None:
     pieces = len(view.trace.tokens)
     view.pins = [pieces - 1]
     view.words = True
-    assert (view.words, view.pins) == (True, ()), "what was pinned is no word"
+    assert (view.words, view.pins) == (True, ()), "the pinned token is not a word"
     with pytest.raises(SelectionError, match="no pin 4"):
         view.pins = [4]
     view.pins = [3]
-    described, _ = opened(payloads_of(page_of(view))[1])
+    described, _ = read_payload(extract_payloads(extract_page(view))[1])
     assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
     assert described["selection"]["value"]["words"] is True
-    view._on_report(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
+    view._on_report(report_of(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
     assert (view.words, view.pins) == (False, (pieces - 1,))
-    assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
+    assert len(read_payload(extract_payloads(extract_page(view))[1])[0]["texts"]) == pieces
 
 
-def told(view: HeadView, **changes: Any) -> dict[str, Any]:
+def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
     """Return the report of the frame after a choice of the user."""
-    shown = opened(payloads_of(page_of(view))[0])[0]["selection"]
-    return {**shown, "revision": 1, "value": {**shown["value"], **changes}}
+    view_state = read_payload(extract_payloads(extract_page(view))[0])[0]["selection"]
+    return {**view_state, "revision": 1, "value": {**view_state["value"], **changes}}
 
 
 def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = told(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
+    bridge.view = report_of(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
-    assert bridge.wish is None, "nothing is told back"
+    assert bridge.wish is None, "no state is sent back"
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,18 @@ def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
 def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
-    for said in (changes, {"value": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
-        bridge.view = said
+    for report in (
+        changes,
+        {"value": changes},
+        report_of(view, **changes),
+        report_of(view, layer=2) | {"of": "another"},
+    ):
+        bridge.view = report
     assert (view.layer, view.heads) == (1, (2,))
 
 
 def test_invalid_heads_and_pins_of_a_report_are_ignored(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = told(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
+    bridge.view = report_of(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
     assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
 
 
@@ -134,4 +139,4 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
     assert frame.create_bridge(print) is None
-    assert '"key": ""' in page_of(view)
+    assert '"key": ""' in extract_page(view)

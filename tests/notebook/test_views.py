@@ -16,8 +16,8 @@ from bert_probe.errors import ExportError, SelectionError, TooLongError, Unavail
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import head_view, model_view, views
 from tests.helpers.exactness import assert_rounded
-from tests.helpers.framed import elements_of, page_of, pages_in, payloads_of
-from tests.helpers.payloads import opened
+from tests.helpers.framed import extract_page, extract_pages, extract_payloads, find_elements
+from tests.helpers.payloads import read_payload
 from tests.helpers.traces import HOSTILE_TOKENS
 
 TEXT = "we had left the ground"
@@ -26,22 +26,22 @@ OTHER = "he had left the house"
 
 def test_head_view_contains_every_layer(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    payloads = payloads_of(page_of(head_view(trace)))
+    payloads = extract_payloads(extract_page(head_view(trace)))
     assert len(payloads) == trace.layers
     for layer, payload in enumerate(payloads):
-        described, arrays = opened(payload)
+        described, arrays = read_payload(payload)
         assert described["layer"] == layer + 1
         np.testing.assert_array_equal(arrays["weights"], trace.attention(layer))
 
 
 @pytest.mark.parametrize(("heads", "wished"), [("mean", ["mean"]), (2, [2]), ([4, -1, 4], [4, 11])])
-def test_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
+def test_view_opens_at_initial_layer_and_heads(minilm: Checkpoint, heads: Any, wished: list[Any]) -> None:
     frame = head_view(
         minilm.trace(TEXT), -2, heads, layout="reading", specials=False, pins=[1, -1], side="key"
     )
-    page = page_of(frame)
+    page = extract_page(frame)
     assert '"start": 5' in page
-    wish = opened(payloads_of(page)[4])[0]["selection"]["value"]
+    wish = read_payload(extract_payloads(page)[4])[0]["selection"]["value"]
     assert wish["heads"] == wished
     assert (wish["options"]["layout"], wish["options"]["specials"]) == ("reading", False)
     assert wish["pins"] == {"side": "key", "units": [1, 6]}
@@ -52,20 +52,20 @@ def test_rounding_error_is_within_the_tolerance(minilm: Checkpoint) -> None:
     assert len(trace.tokens) > 2 * 32, "queries and keys are fewer numbers than weights"
     assert trace.queries is not None
     assert trace.keys is not None
-    small, whole = (head_view(trace, exact=exact)._repr_html_() for exact in (False, True))
-    assert len(small) < 0.75 * len(whole)
-    rounded, exact = (payloads_of(pages_in(one)[0]) for one in (small, whole))
+    small, large = (head_view(trace, exact=exact)._repr_html_() for exact in (False, True))
+    assert len(small) < 0.75 * len(large)
+    rounded, exact = (extract_payloads(extract_pages(html)[0]) for html in (small, large))
     for layer in range(trace.layers):
-        vectors = opened(rounded[layer])[1]
-        found = replace(
+        vectors = read_payload(rounded[layer])[1]
+        result = replace(
             trace,
             queries=tuple(vectors["queries"] for _ in range(trace.layers)),
             keys=tuple(vectors["keys"] for _ in range(trace.layers)),
         )
-        off = np.abs(found.attention(layer) - trace.attention(layer)).max()
+        off = np.abs(result.attention(layer) - trace.attention(layer)).max()
         assert 0 < off <= 2.5e-5
-        np.testing.assert_array_equal(opened(exact[layer])[1]["queries"], trace.queries[layer])
-        np.testing.assert_array_equal(opened(exact[layer])[1]["keys"], trace.keys[layer])
+        np.testing.assert_array_equal(read_payload(exact[layer])[1]["queries"], trace.queries[layer])
+        np.testing.assert_array_equal(read_payload(exact[layer])[1]["keys"], trace.keys[layer])
 
 
 def test_trace_has_view_methods(minilm: Checkpoint) -> None:
@@ -75,25 +75,27 @@ def test_trace_has_view_methods(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "others", "wanted"),
+    ("question", "other_texts", "expected_values"),
     [
-        (bert_probe.Attention(2, 3), (), lambda found: [found.weights]),
-        (bert_probe.Similarity(3), (OTHER,), lambda found: [found.cosines]),
-        (bert_probe.MinimalPair(), (OTHER,), lambda found: [found.change, found.moved.T]),
-        (bert_probe.MinimalPairRow(), (OTHER,), lambda found: [found.both, found.difference[None]]),
-        (bert_probe.TokenRollout("left"), (), lambda found: [found.values]),
-        (bert_probe.FindHeads([("left", "ground")]), (), lambda found: [found.weights]),
-        (bert_probe.HiddenStates(1), (), lambda found: [found.values]),
-        (bert_probe.AttentionSteps(1, 2, key="ground"), (), lambda found: steps_of(found)),
+        (bert_probe.Attention(2, 3), (), lambda result: [result.weights]),
+        (bert_probe.Similarity(3), (OTHER,), lambda result: [result.cosines]),
+        (bert_probe.MinimalPair(), (OTHER,), lambda result: [result.change, result.moved.T]),
+        (bert_probe.MinimalPairRow(), (OTHER,), lambda result: [result.both, result.difference[None]]),
+        (bert_probe.TokenRollout("left"), (), lambda result: [result.values]),
+        (bert_probe.FindHeads([("left", "ground")]), (), lambda result: [result.weights]),
+        (bert_probe.HiddenStates(1), (), lambda result: [result.values]),
+        (bert_probe.AttentionSteps(1, 2, key="ground"), (), lambda result: steps_of(result)),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, Question) else "",
+    ids=lambda parameter: type(parameter).__name__ if isinstance(parameter, Question) else "",
 )
 def test_result_is_displayed_with_its_numbers(
-    minilm: Checkpoint, asked: Any, others: tuple[str, ...], wanted: Any
+    minilm: Checkpoint, question: Any, other_texts: tuple[str, ...], expected_values: Any
 ) -> None:
-    found = asked.of(minilm.trace(TEXT), *map(minilm.trace, others))
-    shown = [opened(payload)[1]["values"] for payload in payloads_of(page_of(found.show()))]
-    for values, expected in zip(shown, wanted(found), strict=True):
+    result = question.of(minilm.trace(TEXT), *map(minilm.trace, other_texts))
+    displayed = [
+        read_payload(payload)[1]["values"] for payload in extract_payloads(extract_page(result.show()))
+    ]
+    for values, expected in zip(displayed, expected_values(result), strict=True):
         np.testing.assert_array_equal(values, np.asarray(expected, np.float32))
 
 
@@ -119,7 +121,9 @@ def test_result_without_visualization_is_refused(minilm: Checkpoint) -> None:
 
 def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
     trace = minilm.trace("tokenization of electroencephalography")
-    described, arrays = opened(payloads_of(page_of(head_view(trace, measure="value-norm", words=True)))[2])
+    described, arrays = read_payload(
+        extract_payloads(extract_page(head_view(trace, measure="value-norm", words=True)))[2]
+    )
     pieces, words = (
         np.stack(
             [
@@ -137,7 +141,7 @@ def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
 
 def test_model_view_contains_every_head(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    described, arrays = opened(payloads_of(page_of(model_view(trace)))[0])
+    described, arrays = read_payload(extract_payloads(extract_page(model_view(trace)))[0])
     assert (described["layerCount"], described["headCount"]) == (6, 12)
     expected = np.round(255 * np.sqrt(np.stack([trace.attention(layer) for layer in range(6)]).astype(float)))
     assert np.abs(arrays["entries"].astype(float) - expected).max() <= 1
@@ -148,10 +152,10 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
     hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
     frame = view(hostile)
-    written = frame._repr_html_()
-    assert elements_of(written) == ["iframe"]
-    assert re.search(r'sandbox="([^"]*)"', written)[1] == "allow-scripts allow-downloads"  # type: ignore[index]
-    page = page_of(frame)
+    html = frame._repr_html_()
+    assert find_elements(html) == ["iframe"]
+    assert re.search(r'sandbox="([^"]*)"', html)[1] == "allow-scripts allow-downloads"  # type: ignore[index]
+    page = extract_page(frame)
     assert "default-src 'none'" in page
     assert "<img" not in page
     assert page.count("</script") == 2
@@ -159,7 +163,7 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("arguments", "error", "message"),
     [
         ({"layer": 6}, SelectionError, "no layer 6"),
         ({"heads": 12}, SelectionError, "no head 12"),
@@ -171,16 +175,16 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(
-    minilm: Checkpoint, asked: dict[str, Any], error: type[Exception], message: str
+    minilm: Checkpoint, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        head_view(minilm.trace(TEXT), **asked)
+        head_view(minilm.trace(TEXT), **arguments)
 
 
 def test_measure_without_the_needed_data_is_refused() -> None:
-    given = bert_probe.from_attention(np.full((1, 1, 2, 2), 0.5), ["a", "b"])
+    external = bert_probe.from_attention(np.full((1, 1, 2, 2), 0.5), ["a", "b"])
     with pytest.raises(UnavailableError):
-        head_view(given, measure="value-norm")
+        head_view(external, measure="value-norm")
 
 
 def test_too_large_page_is_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +197,7 @@ def test_too_large_page_is_refused(minilm: Checkpoint, monkeypatch: pytest.Monke
 def test_view_is_saved_to_files(minilm: Checkpoint, tmp_path: Path) -> None:
     frame = head_view(minilm.trace(TEXT), 3)
     file = frame.save(tmp_path / "view.html")
-    assert payloads_of(file.read_text(encoding="utf-8")) == payloads_of(page_of(frame))
+    assert extract_payloads(file.read_text(encoding="utf-8")) == extract_payloads(extract_page(frame))
     with pytest.raises(ExportError, match="already exists"):
         frame.save(file, overwrite=False)
     assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()

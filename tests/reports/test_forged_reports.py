@@ -35,7 +35,7 @@ from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text, pack, unpack
 from tests.helpers import forgeries
-from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
+from tests.helpers.forgeries import RememberedModels, render, reseal, unzip, zip_files
 
 TEXT = "the small boat crosses the wide river"
 NOTE = "The first head has an entropy of {{1, entropy_bits}}."
@@ -47,7 +47,7 @@ Verify = Callable[[bytes], Verdict]
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    return RememberedModels(forgeries.opened_as(family("bert")))
+    return RememberedModels(forgeries.opener_of(family("bert")))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def verified(tmp_path: Path, models: NamedModels) -> Verify:
 def test_sealed_original_passes(
     page: bytes, archive: bytes, stated: dict[str, Any], verified: Verify
 ) -> None:
-    for content in (page, sealed(page), rendered(stated), archive, zipped(unzipped(archive))):
+    for content in (page, reseal(page), render(stated), archive, zip_files(unzip(archive))):
         verdict = verified(content)
         assert (verdict.differences, verdict.remarks) == ((), ())
 
@@ -160,7 +160,7 @@ FORGERIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-@pytest.mark.parametrize("seal", [sealed, bytes], ids=["sealed", "unsealed"])
+@pytest.mark.parametrize("seal", [reseal, bytes], ids=["sealed", "unsealed"])
 def test_forged_page_is_reported(
     forge: Callable[[bytes], bytes], seal: Callable[[bytes], bytes], page: bytes, verified: Verify
 ) -> None:
@@ -172,14 +172,14 @@ def test_forged_page_is_reported(
 def test_missing_row_is_reported_in_its_table(page: bytes, verified: Verify) -> None:
     row = re.search(rb"<tr><td class=n>2</td>.*?</tr>", page[page.index(b"<table data-view=0>") :])
     assert row is not None
-    (difference,) = verified(sealed(page.replace(row[0], b"", 1))).differences
+    (difference,) = verified(reseal(page.replace(row[0], b"", 1))).differences
     assert (difference.view, difference.table) == (1, "table as shown")
 
 
 def test_several_changed_cells_are_each_reported(page: bytes, verified: Verify) -> None:
     start = page.index(b"<table data-view=0>")
     changed = re.sub(rb"<td class=n>0\.", b"<td class=n>7.", page[start:], count=3)
-    result = verified(sealed(page[:start] + changed)).differences
+    result = verified(reseal(page[:start] + changed)).differences
     assert [(difference.view, difference.table) for difference in result] == [(1, "table as shown")] * 3
     assert all(
         difference.stated.startswith("7.") and difference.recomputed.startswith("0.") for difference in result
@@ -241,13 +241,13 @@ def test_forged_data_are_reported(
     forge: Callable[[dict[str, Any]], None], stated: dict[str, Any], verified: Verify
 ) -> None:
     forge(stated)
-    assert forgeries.is_refused(lambda content: verified(content).differences, rendered(stated))
+    assert forgeries.is_refused(lambda content: verified(content).differences, render(stated))
 
 
 def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, Any], verified: Verify) -> None:
     _swapped_rows(stated)
     result = [
-        difference for difference in verified(rendered(stated)).differences if difference.table == "table"
+        difference for difference in verified(render(stated)).differences if difference.table == "table"
     ]
     assert {
         (difference.table, difference.column, difference.stated, difference.recomputed)
@@ -262,27 +262,29 @@ def test_another_version_is_reported_and_numbers_are_still_checked(
     stated: dict[str, Any], verified: Verify
 ) -> None:
     stated["made_with"]["bert_probe"] = "0.0.1"
-    (difference,) = verified(rendered(stated)).differences
+    (difference,) = verified(render(stated)).differences
     assert (difference.finding, difference.stated) == (OTHER_VERSION, "0.0.1")
     column = next(column for column in stated["views"][0]["table"]["columns"] if column["kind"] == "number")
     column["cells"][1] += 1
-    assert len(verified(rendered(stated)).differences) == 2
+    assert len(verified(render(stated)).differences) == 2
 
 
 def test_authors_own_statements_pass(stated: dict[str, Any], verified: Verify) -> None:
     stated["title"] = "Another title"
     for view in stated["views"]:
         view["provenance"]["device"] = "cuda:0"
-    assert verified(rendered(stated)).differences == ()
+    assert verified(render(stated)).differences == ()
 
 
 def test_every_kind_of_leaf_is_covered(stated: dict[str, Any], verified: Verify) -> None:
     lots = random.Random(9)
-    paths = {re.sub(r"\d+", "#", ".".join(map(str, path))): path for path in forgeries.forgeable(stated)}
+    paths = {
+        re.sub(r"\d+", "#", ".".join(map(str, path))): path for path in forgeries.forgeable_paths(stated)
+    }
     missed = [
         name
         for name, path in paths.items()
-        if not _is_refused_as_data(forgeries.with_leaf(stated, path, lots), verified)
+        if not _is_refused_as_data(forgeries.replace_leaf(stated, path, lots), verified)
     ]
     assert missed == []
     assert len(paths) > 50
@@ -290,20 +292,20 @@ def test_every_kind_of_leaf_is_covered(stated: dict[str, Any], verified: Verify)
 
 def _is_refused_as_data(forged: dict[str, Any], verified: Verify) -> bool:
     try:
-        content = rendered(forged)
+        content = render(forged)
     except Exception:
         return True  # no page can be rendered from the data
     return forgeries.is_refused(lambda content: verified(content).differences, content)
 
 
-@pytest.mark.parametrize("mutate", [forgeries.mutated_bytes, forgeries.mutated_elements])
+@pytest.mark.parametrize("mutate", [forgeries.mutate_bytes, forgeries.mutate_elements])
 def test_random_mutations_of_a_page_are_reported(
     mutate: Callable[[bytes, random.Random], bytes], page: bytes, verified: Verify
 ) -> None:
     lots = random.Random(9)
     missed = 0
     for _ in range(60):
-        forged = sealed(mutate(page, lots))
+        forged = reseal(mutate(page, lots))
         missed += forged != page and not forgeries.is_refused(
             lambda content: verified(content).differences, forged
         )
@@ -377,19 +379,19 @@ ZIP_FORGERIES: dict[str, Callable[[dict[str, bytes]], None]] = {
 def test_forged_zip_is_reported(
     forge: Callable[[dict[str, bytes]], None], archive: bytes, verified: Verify
 ) -> None:
-    files = unzipped(archive)
+    files = unzip(archive)
     forge(files)
-    assert forgeries.is_refused(lambda content: verified(content).differences, zipped(files))
+    assert forgeries.is_refused(lambda content: verified(content).differences, zip_files(files))
 
 
 def test_random_mutations_of_a_zip_are_reported(archive: bytes, verified: Verify) -> None:
     lots = random.Random(9)
-    files = unzipped(archive)
+    files = unzip(archive)
     missed = []
     for number in range(15):
         name = lots.choice([*files])
-        content = forgeries.mutated_bytes(files[name], lots)
-        forged = zipped({**files, name: sealed(content) if name.endswith(".html") else content})
+        content = forgeries.mutate_bytes(files[name], lots)
+        forged = zip_files({**files, name: reseal(content) if name.endswith(".html") else content})
         if name == "manifest.json" or content == files[name]:
             continue
         if not forgeries.is_refused(lambda content: verified(content).differences, forged):
@@ -398,24 +400,24 @@ def test_random_mutations_of_a_zip_are_reported(archive: bytes, verified: Verify
 
 
 def test_parquet_of_another_version_of_pyarrow_passes_with_a_remark(archive: bytes, verified: Verify) -> None:
-    files = unzipped(archive)
+    files = unzip(archive)
     table = pyarrow.parquet.read_table(io.BytesIO(files["1-heads/table.parquet"]))
     sink = io.BytesIO()
     pyarrow.parquet.write_table(table, sink, compression="zstd", write_statistics=False)
     files["1-heads/table.parquet"] = sink.getvalue()
-    verdict = verified(zipped(files))
+    verdict = verified(zip_files(files))
     assert verdict.differences == ()
     assert [remark for remark in verdict.remarks if "another version of pyarrow" in remark]
 
 
 def test_changed_cell_of_a_parquet_file_is_reported_in_its_place(archive: bytes, verified: Verify) -> None:
-    files = unzipped(archive)
+    files = unzip(archive)
     _parquet(lambda frame: frame.assign(entropy_bits=frame.entropy_bits + (np.arange(len(frame)) == 2)))(
         files
     )
     cells = [
         difference
-        for difference in verified(zipped(files)).differences
+        for difference in verified(zip_files(files)).differences
         if difference.table == "table.parquet"
     ]
     assert [(cell.view, cell.row.split()[0], cell.column) for cell in cells] == [(1, "3", "entropy_bits")]
@@ -430,7 +432,7 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
     )
     place = tmp_path / "report.html"
     place.write_text(report.html(), encoding="utf-8")
-    other = NamedModels(forgeries.opened_as(elsewhere), _references=models._references)
+    other = NamedModels(forgeries.opener_of(elsewhere), _references=models._references)
     assert verify(read_report(place), other).differences == ()
 
 
@@ -439,7 +441,7 @@ def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> by
     view = stated["views"][1]
     view["payloads"][0] = list(encode_text(payload))
     view["sha256"]["payloads"][0] = sha256 or digest(payload)
-    return rendered(stated)
+    return render(stated)
 
 
 def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -492,7 +494,7 @@ def test_text_in_place_of_devices_and_versions_is_found(
     change: dict[str, Any], stated: dict[str, Any], verified: Verify
 ) -> None:
     stated["views"][0]["provenance"] |= change
-    assert verified(rendered(stated)).differences
+    assert verified(render(stated)).differences
 
 
 @pytest.mark.parametrize(
@@ -503,18 +505,18 @@ def test_page_with_other_text_in_its_header_is_refused(
     change: dict[str, Any], stated: dict[str, Any], verified: Verify
 ) -> None:
     with pytest.raises(ReportError):
-        verified(rendered(stated | change))
+        verified(render(stated | change))
 
 
 def test_field_that_a_question_does_not_have_is_refused(stated: dict[str, Any], verified: Verify) -> None:
     stated["views"][1]["view"]["asked"]["temperature"] = "2"
     with pytest.raises(ReportError, match="temperature"):
-        verified(rendered(stated))
+        verified(render(stated))
 
 
 def test_bytes_hidden_among_digests_are_found(stated: dict[str, Any], verified: Verify) -> None:
     stated["views"][0]["sha256"]["payloads"].append("hidden")
-    assert [difference.column for difference in verified(rendered(stated)).differences] == ["SHA-256"]
+    assert [difference.column for difference in verified(render(stated)).differences] == ["SHA-256"]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from tests.helpers import hostile_reports
 MEGABYTE = 1_000_000
 BOMB = 60 * MEGABYTE
 
-PAGES = dict(hostile_reports.pages())
-ZIPS = dict(hostile_reports.zips(BOMB))
+PAGES = dict(hostile_reports.hostile_pages())
+ZIPS = dict(hostile_reports.hostile_zips(BOMB))
 
 
 @pytest.mark.parametrize("content", [*PAGES.values(), *ZIPS.values()], ids=[*PAGES, *ZIPS])

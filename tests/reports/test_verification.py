@@ -137,7 +137,7 @@ def test_report_passes_with_other_summation_order(report: Report, read: Any, mod
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     stated = read(report.html())
     again = stated.views[0].view.answer(other).result.table().to_numpy()
-    assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "nothing is different here"
+    assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "no differences"
     elsewhere = NamedModels(lambda _: other, _references=models._references)
     assert verify(stated, elsewhere).differences == ()
 
@@ -150,7 +150,7 @@ def test_map_passes_with_other_summation_order(read: Any, models: NamedModels) -
     picture, drawn_again = (
         bert_probe.TokenMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
     )
-    assert (picture != drawn_again).any(), "nothing is different here"
+    assert (picture != drawn_again).any(), "no differences"
     verdict = verify(read(report.zip()), NamedModels(lambda _: other, _references=models._references))
     assert verdict.differences == ()
 

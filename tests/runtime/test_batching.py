@@ -14,7 +14,7 @@ from bert_probe.runtime.batching import DynamicBatcher
 from bert_probe.runtime.semaphore import Semaphore
 
 
-def wanted() -> None:
+def is_wanted() -> None:
     """A check that never cancels."""
 
 
@@ -45,7 +45,7 @@ class Crowd:
         assert self.work.begun.wait(30)
 
     def ask(
-        self, item: int, group: str = "a", max_size: int = 8, check: Callable[[], None] = wanted
+        self, item: int, group: str = "a", max_size: int = 8, check: Callable[[], None] = is_wanted
     ) -> Future[int]:
         return self._pool.submit(self._together.make, item, self.work, group, max_size, check)
 
@@ -125,7 +125,7 @@ def test_cancelled_request_does_not_affect_others(crowd: Crowd, who: int) -> Non
 
     futures = []
     for place, item in enumerate((2, 4, 6)):
-        futures.append(crowd.ask(item, check=check if place == who else wanted))
+        futures.append(crowd.ask(item, check=check if place == who else is_wanted))
         crowd.await_waiting(place + 1)
     gone.set()
     with pytest.raises(GivenUpError):
@@ -139,7 +139,7 @@ def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "LINGER", 1e9)
     work, alone = Work(), DynamicBatcher[int, int](Semaphore(2))
     work.let_go.set()
-    assert [alone.make(item, work, "a", 8, wanted) for item in (2, 4, 6)] == [4, 8, 12]
+    assert [alone.make(item, work, "a", 8, is_wanted) for item in (2, 4, 6)] == [4, 8, 12]
 
 
 def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:

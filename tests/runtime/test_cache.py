@@ -95,10 +95,10 @@ def test_different_texts_have_different_keys(minilm: Checkpoint, family: Callabl
 
 def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkpoint) -> None:
     class Slots:
-        taken = 0
+        entry_count = 0
 
         def __enter__(self) -> None:
-            self.taken += 1
+            self.entry_count += 1
 
         def __exit__(self, *_: Any) -> None: ...
 
@@ -107,27 +107,35 @@ def test_results_are_computed_once_and_progress_is_not_in_the_key(minilm: Checkp
     trace = minilm.trace("we left")
     first = answers.of(Attention(1).of, trace)
     assert answers.of(Attention(1).of, minilm.trace("we left")) is first
-    assert slots.taken == 1
+    assert slots.entry_count == 1
     with pytest.raises(SelectionError):
         answers.of(Attention(9).of, trace)
     assert answers.of(Attention(2).of, trace) is not first
-    assert slots.taken == 3
+    assert slots.entry_count == 3
 
 
 def test_function_results_are_cached_by_function() -> None:
     class Made:
         nbytes = 1
 
-    def one(_text: str) -> Made:
+    def first_function(_text: str) -> Made:
         return Made()
 
-    def other(_text: str) -> Made:
+    def second_function(_text: str) -> Made:
         return Made()
 
     answers = ResultCache(10)
-    first = answers.of(one, "a")
-    assert answers.of(one, "a") is first
-    assert len({id(result) for result in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
+    first = answers.of(first_function, "a")
+    assert answers.of(first_function, "a") is first
+    assert (
+        len(
+            {
+                id(result)
+                for result in (first, answers.of(second_function, "a"), answers.of(first_function, "b"))
+            }
+        )
+        == 3
+    )
 
 
 def test_values_does_not_affect_eviction_order() -> None:

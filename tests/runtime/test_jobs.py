@@ -15,7 +15,7 @@ from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import jobs, semaphore
 from bert_probe.runtime.jobs import Job
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
 
 
@@ -23,7 +23,7 @@ from tests.helpers.work import Steps, all_jobs_ended
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     yield
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
 
 
 def progressed(job: Job[str], progress: tuple[int, int]) -> bool:
@@ -33,7 +33,7 @@ def progressed(job: Job[str], progress: tuple[int, int]) -> bool:
 def test_job_reports_progress_and_returns_its_result() -> None:
     work = Steps(3)
     job = Job("cause", work)
-    until(lambda: job.progress == (0, 3))
+    wait_until(lambda: job.progress == (0, 3))
     assert (job.state, job.over) == ("running", False)
     with pytest.raises(TimeoutError, match=r"Not done within 0\.01 seconds"):
         job.value(0.01)
@@ -46,12 +46,12 @@ def test_none_is_a_valid_result() -> None:
     assert Job("cause", lambda _: None).value(20) is None
 
 
-def test_a_cancelled_job_stops_at_its_next_report_and_its_result_is_dropped() -> None:
+def test_canceled_job_stops_at_next_report_without_result() -> None:
     work = Steps(3)
     job = Job("cause", work)
-    until(lambda: job.progress)
+    wait_until(lambda: job.progress)
     job.cancel()
-    assert (job.state, job.over) == ("cancelled", True), "nobody need wait for the thread"
+    assert (job.state, job.over) == ("cancelled", True), "callers need not wait for the thread"
     work.step()
     assert work.ended.wait(20)
     assert work.done == 1
@@ -62,10 +62,10 @@ def test_a_cancelled_job_stops_at_its_next_report_and_its_result_is_dropped() ->
 def test_result_after_cancellation_is_ignored() -> None:
     go = threading.Event()
     job = Job("cause", lambda _: go.wait(20))
-    until(lambda: job.state == "running")
+    wait_until(lambda: job.state == "running")
     job.cancel()
     go.set()
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
     assert job.state == "cancelled"
     with pytest.raises(Cancelled):
         job.value()
@@ -88,12 +88,12 @@ def test_job_without_owner_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     work = Steps(100)
     job = Job("cause", work, lambda: is_alive[0])
-    until(lambda: job.progress == (0, 100))
+    wait_until(lambda: job.progress == (0, 100))
     is_alive[0] = False
     for done, seconds in ((1, jobs.GRACE), (2, jobs.GRACE / 2)):
         now[0] += seconds
         work.step()
-        until(partial(progressed, job, (done, 100)))  # a connection may come back
+        wait_until(partial(progressed, job, (done, 100)))  # a connection may come back
         is_alive[0] = not is_alive[0]
     assert not is_alive[0]
     now[0] += jobs.GRACE + 1
@@ -105,7 +105,7 @@ def test_job_without_owner_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None
 def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
     works = [Steps(1) for _ in range(jobs.AT_ONCE + 2)]
     started = [Job("cause", work) for work in works[: jobs.AT_ONCE]]
-    until(lambda: all(job.state == "running" for job in started))
+    wait_until(lambda: all(job.state == "running" for job in started))
     looks = [0, 0]
 
     def looked(which: int) -> bool:
@@ -114,27 +114,27 @@ def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
 
     third = Job("cause", works[-2], lambda: looked(0))
     fourth = Job("cause", works[-1], lambda: looked(1))
-    until(lambda: min(looks) > 2)
+    wait_until(lambda: min(looks) > 2)
     assert (third.state, fourth.state) == ("waiting", "waiting")
     fourth.cancel()
     for work in works:
         work.step(2)
     assert [job.value(20) for job in (*started, third)] == ["result"] * (jobs.AT_ONCE + 1)
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
     assert fourth.state == "cancelled"
     assert works[-1].begun == 0
 
 
-def test_jobs_and_bars_need_no_streamlit() -> None:
+def test_jobs_and_progress_bars_do_not_import_streamlit() -> None:
     modules = "bert_probe.runtime.jobs, bert_probe.runtime.progress"
     code = f"import sys, {modules}; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_job_that_is_not_queued_needs_no_slot() -> None:
+def test_unqueued_job_needs_no_slot() -> None:
     works = [Steps(1) for _ in range(jobs.AT_ONCE)]
     busy = [Job("cause", work) for work in works]
-    until(lambda: all(work.begun for work in works))
+    wait_until(lambda: all(work.begun for work in works))
     assert Job("cause", lambda _: "at once", queued=False).value(20) == "at once"
     for job, work in zip(busy, works, strict=True):
         work.step(3)
@@ -144,7 +144,7 @@ def test_a_job_that_is_not_queued_needs_no_slot() -> None:
 def test_silent_job_fails_and_its_result_is_ignored() -> None:
     work = Steps(1)
     job = Job("cause", work, silence=0.05)
-    until(lambda: job.wait(0.01))
+    wait_until(lambda: job.wait(0.01))
     assert job.state == "failed"
     with pytest.raises(StalledError, match="The job made no progress for 0 seconds"):
         job.value()
@@ -160,7 +160,7 @@ def test_repeated_report_counts_as_silence() -> None:
             threading.Event().wait(0.005)
 
     job = Job("cause", stuck, silence=0.1)
-    until(lambda: job.wait(0.01))
+    wait_until(lambda: job.wait(0.01))
     assert isinstance(job.error, StalledError)
 
 

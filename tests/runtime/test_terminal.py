@@ -78,7 +78,7 @@ def test_write_error_is_reported_once() -> None:
         stream.flush()
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         unnamed = SafeStream(full)
-        unnamed.write("nobody is left to be told")
+        unnamed.write("the reader is gone")
         unnamed.flush()
 
 

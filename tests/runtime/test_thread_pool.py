@@ -9,7 +9,7 @@ import pytest
 
 from bert_probe.runtime import thread_pool
 from bert_probe.runtime.thread_pool import ThreadPool
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 
 LEFT_BEHIND: ContextVar[str] = ContextVar("left behind", default="nothing")
 
@@ -27,7 +27,7 @@ def test_thread_is_reused_with_an_empty_context() -> None:
 
     for _ in range(3):
         crew.start(work)
-        until(lambda: crew._idle_inboxes)
+        wait_until(lambda: crew._idle_inboxes)
     assert results == [results[0]] * 3
     assert results[0][1] == "nothing"
 
@@ -38,7 +38,7 @@ def test_pool_grows_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> Non
     for _ in range(5):
         crew.start(lambda: together.wait(20))
     together.wait(20)  # until all five are running
-    until(lambda: alive("all at once") == 0)
+    wait_until(lambda: alive("all at once") == 0)
     assert crew._idle_inboxes == []
     done = threading.Event()
     crew.start(done.set)
@@ -59,4 +59,4 @@ def test_work_for_an_expiring_thread_is_done(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]
     assert all(done.acquire(timeout=20) for _ in range(300))
-    until(lambda: alive("just then") == 0)
+    wait_until(lambda: alive("just then") == 0)

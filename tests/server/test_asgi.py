@@ -28,8 +28,8 @@ from bert_probe.server import asgi, hosts
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
 from tests.helpers.installed import foreign_settings, free_port
-from tests.helpers.server import answer, answer_of, finish
-from tests.helpers.waiting import fetch, until_it_answers
+from tests.helpers.server import answer, answer_of, run_in_thread
+from tests.helpers.waiting import fetch, wait_for_server
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def test_health_has_the_version() -> None:
 @pytest.mark.parametrize(
     ("query", "target"), [(b"", "/"), (b"a=b%26c&model=x", "/?a=b%26c&model=x"), (b"a=b&layer=2", "/?a=b")]
 )
-def test_name_of_the_front_page_redirects_to_it(query: bytes, target: str) -> None:
+def test_front_page_name_redirects_to_root(query: bytes, target: str) -> None:
     status, headers, _ = answer(f"/{asgi.FRONT_PAGE}", query)
     assert (status, headers["location"]) == (307, target)
 
@@ -89,12 +89,12 @@ def test_unknown_path_links_to_the_pages(path: str) -> None:
     "path",
     ["/_stcore/health", "/static/js/x", "/media/x", "/component/a.b/c", "/favicon.png", "/manifest.json"],
 )
-def test_paths_of_streamlit_have_no_route(path: str) -> None:
+def test_streamlit_paths_have_no_own_route(path: str) -> None:
     assert answer(path)[2] == b"Not Found", "the test app has only our own routes"
 
 
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])
-def test_every_response_has_the_headers(path: str) -> None:
+def test_all_responses_have_security_headers(path: str) -> None:
     _, headers, _ = answer(path)
     for name, value in asgi.HEADERS.items():
         assert headers[name.lower()] == value
@@ -113,7 +113,7 @@ def test_invalid_layer_number_is_404(layer: str) -> None:
     assert headers["content-security-policy"] == asgi.app_policy()
 
 
-def test_error_response_has_the_headers_and_the_error_is_raised() -> None:
+def test_error_response_has_security_headers_and_error_is_raised() -> None:
     async def fails(_request: Request) -> PlainTextResponse:
         raise ValueError("a reader's text")
 
@@ -156,7 +156,7 @@ def connection(*messages: Message) -> list[Message]:
         return {"type": "websocket.connect"}
 
     scope = {"type": "websocket", "extensions": {"websocket.http.response": {}}}
-    finish(asgi.SecurityHeaders(inner)(scope, receive, send))
+    run_in_thread(asgi.SecurityHeaders(inner)(scope, receive, send))
     return sent
 
 
@@ -165,7 +165,7 @@ def test_accepted_websocket_is_forwarded_unchanged() -> None:
     assert connection(*messages) == messages
 
 
-def test_refused_websocket_gets_a_response_with_the_headers() -> None:
+def test_refused_websocket_gets_response_with_security_headers() -> None:
     sent = connection({"type": "websocket.close", "code": 1008})
     assert [message["type"] for message in sent] == [
         "websocket.http.response.start",
@@ -254,7 +254,7 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
         )
     try:
         origin = f"http://127.0.0.1:{port}"
-        until_it_answers(process, f"{origin}/_stcore/health", log)
+        wait_for_server(process, f"{origin}/_stcore/health", log)
         yield origin, log
     finally:
         process.terminate()

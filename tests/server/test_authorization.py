@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from bert_probe.errors import AddressError
 from bert_probe.server import asgi, authorization
-from tests.helpers.http import TOKENS, asking, problem
+from tests.helpers.http import TOKENS, api_client, problem_detail
 
 TOKEN = "sesame-opens-all-of-it"
 
@@ -24,16 +24,16 @@ TOKEN = "sesame-opens-all-of-it"
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
     """A client on this machine."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient", "0.0.0.0"])
 @pytest.mark.parametrize("path", ["/api/v1/tokens", "/metrics"])
 def test_other_machine_without_a_token_is_refused(path: str, address: str) -> None:
-    with asking(address=address) as client:
+    with api_client(address=address) as client:
         answer = client.get(path) if path == "/metrics" else client.post(path, json=TOKENS)
-    assert "BERT_PROBE_TOKEN" in problem(answer, 403, "not-from-here")
+    assert "BERT_PROBE_TOKEN" in problem_detail(answer, 403, "not-from-here")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST"])
@@ -51,7 +51,7 @@ def test_metrics_of_streamlit_are_hidden(path: str, method: str) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
 def test_this_machine_needs_no_token(address: str) -> None:
-    with asking(address=address, token=TOKEN) as client:
+    with api_client(address=address, token=TOKEN) as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 200
 
 
@@ -60,45 +60,45 @@ def test_this_machine_needs_no_token(address: str) -> None:
     ["", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer ä", TOKEN],
 )
 def test_wrong_token_is_refused(credentials: str) -> None:
-    with asking(address="10.0.0.7", token=TOKEN) as client:
+    with api_client(address="10.0.0.7", token=TOKEN) as client:
         headers = {"Authorization": credentials.encode()}
         answer = client.post("/api/v1/tokens", json=TOKENS, headers=headers)
-    problem(answer, 401, "no-token")
+    problem_detail(answer, 401, "no-token")
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
 def test_token_is_accepted(scheme: str) -> None:
-    with asking("lab.example.org", "10.0.0.7", ("lab.example.org",), TOKEN) as client:
+    with api_client("lab.example.org", "10.0.0.7", ("lab.example.org",), TOKEN) as client:
         headers = {"Authorization": f"{scheme} {TOKEN}"}
         assert client.post("/api/v1/tokens", json=TOKENS, headers=headers).status_code == 200
         assert client.get("/metrics", headers=headers).status_code == 200
 
 
 def test_empty_token_is_refused() -> None:
-    with asking(address="10.0.0.7") as client:
+    with api_client(address="10.0.0.7") as client:
         answer = client.post("/api/v1/tokens", json=TOKENS, headers={"Authorization": "Bearer "})
-    problem(answer, 403, "not-from-here")
+    problem_detail(answer, 403, "not-from-here")
 
 
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
 def test_proxy_on_this_machine_is_not_local(name: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={name: "127.0.0.1"})
-    problem(answer, 403, "not-from-here")
+    problem_detail(answer, 403, "not-from-here")
 
 
 def test_request_to_an_additional_host_name_is_not_local() -> None:
-    with asking("lab.example.org", names=("lab.example.org",)) as client:
-        problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
+    with api_client("lab.example.org", names=("lab.example.org",)) as client:
+        problem_detail(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "127.0.0.1"])
 @pytest.mark.parametrize("credentials", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
 def test_additional_host_name_does_not_replace_the_token(address: str, credentials: str) -> None:
-    with asking("lab.example.org", address, ("lab.example.org",)) as client:
+    with api_client("lab.example.org", address, ("lab.example.org",)) as client:
         headers = {"Authorization": credentials, "Origin": "http://lab.example.org"}
-        problem(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
-        problem(client.get("/metrics", headers=headers), 403, "not-from-here")
+        problem_detail(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
+        problem_detail(client.get("/metrics", headers=headers), 403, "not-from-here")
         for path in (
             "/layers/guess/1",
             "/layers/guess/labels",
@@ -111,7 +111,7 @@ def test_additional_host_name_does_not_replace_the_token(address: str, credentia
 
 
 def test_api_refuses_foreign_host() -> None:
-    with asking("evil.com") as client:
+    with api_client("evil.com") as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
 
 
@@ -128,11 +128,11 @@ def test_api_refuses_foreign_host() -> None:
 )
 def test_page_of_another_site_is_refused(origin: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": origin})
-    assert "other sites" in problem(answer, 403, "not-from-here")
+    assert "other sites" in problem_detail(answer, 403, "not-from-here")
     assert not [name for name in answer.headers if name.startswith("access-control")]
     request_headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     preflight = here.options("/api/v1/tokens", headers=request_headers)
-    problem(preflight, 405, "wrong-method")
+    problem_detail(preflight, 405, "wrong-method")
     assert not [name for name in preflight.headers if name.startswith("access-control")]
 
 
@@ -146,12 +146,12 @@ def test_own_page_is_allowed(here: TestClient) -> None:
 )
 def test_media_types_of_simple_requests_are_refused(media: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", content=json.dumps(TOKENS), headers={"Content-Type": media})
-    problem(answer, 415, "wrong-media")
+    problem_detail(answer, 415, "wrong-media")
 
 
 def test_compressed_body_is_refused(here: TestClient) -> None:
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    problem(here.post("/api/v1/tokens", content=b"\x1f\x8b", headers=headers), 415, "wrong-media")
+    problem_detail(here.post("/api/v1/tokens", content=b"\x1f\x8b", headers=headers), 415, "wrong-media")
 
 
 def test_token_is_read_from_a_file_or_the_environment(

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from bert_probe.server import asgi, connections
-from tests.helpers.server import finish
+from tests.helpers.server import run_in_thread
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 HANDSHAKE = (
@@ -99,7 +99,7 @@ def run(http: str, attack: Callable[[Connect], Awaitable[None]]) -> None:
             await client.send(HEAD + b"\r\n")
             assert await client.status() == 200
 
-    finish(attacked())
+    run_in_thread(attacked())
 
 
 both = pytest.mark.parametrize("http", ["httptools", "h11"])
@@ -228,7 +228,7 @@ def test_accepted_connections_have_tcp_nodelay(listener: socket.socket) -> None:
         async with asgi.lifespan(None):
             pass
 
-    finish(start())
+    run_in_thread(start())
     with socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 

@@ -25,7 +25,7 @@ from tests.helpers.teaching import texts
 
 
 @pytest.fixture(scope="module")
-def taught(family_folder: Callable[[str], Path]) -> TrainingResult:
+def training_result(family_folder: Callable[[str], Path]) -> TrainingResult:
     return Train("lora", epochs=1).of(bert_probe.load(family_folder("bert")), texts(12))
 
 
@@ -39,16 +39,16 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_zip_contains_the_same_files_as_save_model(
-    taught: TrainingResult, tmp_path: Path, temporary: Path
+    training_result: TrainingResult, tmp_path: Path, temporary: Path
 ) -> None:
-    link = downloads.Download(taught)
+    link = downloads.Download(training_result)
     status, headers, body = answer(link.address)
     assert (status, headers["content-type"], headers["cache-control"]) == (200, "application/zip", "no-store")
     assert headers["content-disposition"] == 'attachment; filename="taught-model.zip"'
     assert headers["content-length"] == str(len(body))
     with zipfile.ZipFile(io.BytesIO(body)) as packed:
         packed.extractall(tmp_path)
-    saved, fetched = taught.save_model(tmp_path / "saved"), tmp_path / "taught-model"
+    saved, fetched = training_result.save_model(tmp_path / "saved"), tmp_path / "taught-model"
     names = {path.relative_to(saved) for path in saved.rglob("*")}
     assert names == {path.relative_to(fetched) for path in fetched.rglob("*")}
     assert Path("adapter/adapter_model.safetensors") in names
@@ -59,9 +59,9 @@ def test_zip_contains_the_same_files_as_save_model(
 
 
 def test_too_many_downloads_and_full_disk_are_refused(
-    taught: TrainingResult, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    training_result: TrainingResult, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = downloads.Download(taught)
+    link = downloads.Download(training_result)
     for _ in range(downloads.MAX_CONCURRENT):
         downloads._slots.acquire()
     assert answer(link.address)[0] == 503
@@ -76,11 +76,13 @@ def test_too_many_downloads_and_full_disk_are_refused(
 
 
 @pytest.mark.usefixtures("temporary")
-def test_stalled_download_frees_its_slot(taught: TrainingResult, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_download_frees_its_slot(
+    training_result: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(downloads, "_CHUNK_SECONDS", 0.01)
     monkeypatch.setattr(downloads, "MAX_CONCURRENT", 1)
     monkeypatch.setattr(downloads, "_slots", threading.BoundedSemaphore(1))
-    link = downloads.Download(taught)
+    link = downloads.Download(training_result)
     request = Mock(path_params={"name": link.address.split("/")[2]})
     response = downloads._serve(request)
     assert downloads._serve(request).status_code == 503
@@ -93,10 +95,10 @@ def test_stalled_download_frees_its_slot(taught: TrainingResult, monkeypatch: py
     assert downloads._slots.acquire(blocking=False)
 
 
-def test_link_expires_with_its_session_and_its_owner(
-    taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
+def test_download_link_expires_with_session_and_owner(
+    training_result: TrainingResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = downloads.Download(taught)
+    link = downloads.Download(training_result)
     address = link.address
     assert len(address) > len("/taught//taught-model.zip") + 31
     monkeypatch.setattr(sessions, "is_connected", lambda _: False)

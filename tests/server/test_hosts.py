@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bert_probe.errors import AddressError
 from bert_probe.server import asgi, hosts
-from tests.helpers.server import answer, finish
+from tests.helpers.server import answer, run_in_thread
 
 OWN_NAMES = [
     "localhost",
@@ -124,7 +124,7 @@ def connected(
         "headers": header(("host", host), *(("origin", origin) for origin in origins)),
         "extensions": {"websocket.http.response": {}} if has_denial else {},
     }
-    finish(asgi.SecurityHeaders(hosts.AllowedHosts(inner, names))(scope, receive, send))
+    run_in_thread(asgi.SecurityHeaders(hosts.AllowedHosts(inner, names))(scope, receive, send))
     return (scopes[0] if scopes else None), sent
 
 

@@ -28,13 +28,13 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
-from tests.helpers.http import TEXT, TOKENS, asking, problem
+from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
 
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
     """A client on the same computer."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
@@ -72,7 +72,9 @@ def here() -> Iterator[TestClient]:
 )
 def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClient) -> None:
     headers = {"Content-Type": "application/json"}
-    assert message in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
+    assert message in problem_detail(
+        here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClien
     ],
 )
 def test_invalid_field_is_a_problem(name: str, body: dict[str, Any], message: str, here: TestClient) -> None:
-    assert message in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
+    assert message in problem_detail(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
 
 
 @pytest.mark.parametrize(
@@ -139,13 +141,13 @@ def test_problem_has_the_type_of_the_error(
     # JSON can hold a lone surrogate, which UTF-8 cannot encode.
     content = json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
-    problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
+    problem_detail(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
 
 
 def test_problem_lists_errors_of_a_file_with_lines(here: TestClient) -> None:
     file = {"file": "a.csv", "content": "text,label\nA boat.,\n,B\nOne,C\n"}
     answer = here.post("/api/v1/evaluation", json={"files": {"rows": file}})
-    problem(answer, 422, "text")
+    problem_detail(answer, 422, "text")
     assert [fault["line"] for fault in answer.json()["faults"]] == [2, 3]
     assert answer.json()["count"] == 2
 
@@ -155,7 +157,7 @@ def test_field_with_a_server_file_is_refused(here: TestClient) -> None:
     message = (
         "tuned is a file on the server, which only its command line and Python can choose. Leave it out."
     )
-    assert problem(here.post("/api/v1/lens", json=body), 400, "no-json") == message
+    assert problem_detail(here.post("/api/v1/lens", json=body), 400, "no-json") == message
     assert registered_questions()["lens"].file_fields == {"tuned"}
     assert not any(
         question.file_fields for name, question in registered_questions().items() if name != "lens"
@@ -167,7 +169,7 @@ def test_wrong_method_is_refused_with_the_allowed_one(method: str, here: TestCli
     answer = here.request(method, "/api/v1/tokens")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     if method != "HEAD":
-        problem(answer, 405, "wrong-method")
+        problem_detail(answer, 405, "wrong-method")
     if method not in ("GET", "HEAD"):
         assert here.request(method, "/metrics").headers["allow"] == "GET"
 
@@ -176,7 +178,7 @@ def test_wrong_method_is_refused_with_the_allowed_one(method: str, here: TestCli
     "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
 )
 def test_unknown_path_is_not_found(path: str, here: TestClient) -> None:
-    assert "See /api." in problem(here.post(path, json=TOKENS), 404, "no-such-thing")
+    assert "See /api." in problem_detail(here.post(path, json=TOKENS), 404, "no-such-thing")
 
 
 # ---------------------------------------------------------------- formats
@@ -227,7 +229,7 @@ def test_accept_header_chooses_the_format(accept: str, media: str, here: TestCli
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
 def test_unavailable_format_is_a_problem(accept: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
-    assert "text/csv" in problem(answer, 406, "no-such-form")
+    assert "text/csv" in problem_detail(answer, 406, "no-such-form")
 
 
 # ---------------------------------------------------------------- limits
@@ -242,20 +244,20 @@ def test_too_large_body_is_refused(here: TestClient) -> None:
             yield b" " * 1_000_000
 
     answer = here.post("/api/v1/tokens", content=parts(), headers={"Content-Type": "application/json"})
-    assert "5,000,000 bytes" in problem(answer, 413, "too-large")
+    assert "5,000,000 bytes" in problem_detail(answer, 413, "too-large")
 
 
 def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_probe.api.formats.MAX_CELLS", 50)
     for name in ("tokens", "attention-in-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
-        assert "command line" in problem(answer, 413, "too-large")
+        assert "command line" in problem_detail(answer, 413, "too-large")
 
 
 def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_REQUESTS", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
-    problem(answer, 503, "busy")
+    problem_detail(answer, 503, "busy")
     assert answer.headers["retry-after"] == "1"
 
 
@@ -288,7 +290,7 @@ def test_slow_answer_is_cancelled(
     here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
-    problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
+    problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
@@ -321,7 +323,7 @@ def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: 
     with SLOTS.turn(check), SLOTS.turn(check):
         waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)
-    problem(waited, 504, "took-too-long")
+    problem_detail(waited, 504, "took-too-long")
     assert quick.status_code == 200
 
 
@@ -333,7 +335,7 @@ def test_unexpected_error_hides_its_message(
 
     monkeypatch.setattr(Body, "answer", fails)
     answer = here.post("/api/v1/tokens", json=TOKENS)
-    problem(answer, 500, "failed")
+    problem_detail(answer, 500, "failed")
     assert "secret" not in answer.text
     assert "a secret text" in caplog.text
 
@@ -365,7 +367,7 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
         else:  # the built-in model has no such head
-            problem(answer, 422, "unavailable")
+            problem_detail(answer, 422, "unavailable")
     assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
 
 
@@ -378,10 +380,10 @@ def test_page_loads_nothing_from_other_hosts(here: TestClient) -> None:
 
 
 def test_health_and_readiness_are_reported() -> None:
-    with asking(address="10.0.0.7") as other:
+    with api_client(address="10.0.0.7") as other:
         assert other.get("/healthz").json() == {"status": "ok", "version": bert_probe.__version__}
         first = other.get("/readyz")
-        assert problem(first, 503, "not-ready")
+        assert problem_detail(first, 503, "not-ready")
         assert first.headers["retry-after"] == "1"
         end = time.monotonic() + 60
         while (answer := other.get("/readyz")).status_code == 503 and time.monotonic() < end:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.fuzzing import fuzzed
-from tests.helpers.http import asking
+from tests.helpers.fuzzing import fuzz
+from tests.helpers.http import api_client
 
 EXAMPLES = 2
 """Number of valid bodies, and of invalid ones, for each question; `make prove` sends more."""
@@ -18,13 +18,13 @@ QUESTIONS = ("ablation", "attention", "evaluation", "find", "similarity", "token
 def test_generated_bodies_never_break_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     # Valid bodies can take long to answer, which this test is not about.
     monkeypatch.setattr("bert_probe.api.limits.MAX_ANSWER_SECONDS", 20.0)
-    with asking() as client:
+    with api_client() as client:
         document = client.get("/api/openapi.json").json()
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Any:
             return client.request(method, path, content=body, headers=headers)
 
-        outcome = fuzzed(document, send, EXAMPLES, *QUESTIONS)
+        outcome = fuzz(document, send, EXAMPLES, *QUESTIONS)
     assert outcome.faults == []
     assert outcome.statuses.keys() >= {200, 400, 422}
     assert outcome.statuses.total() > 20

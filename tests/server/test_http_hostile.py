@@ -19,8 +19,8 @@ from bert_probe.api.local_models import LocalModels
 from bert_probe.api.registry import registered_questions
 from bert_probe.runtime import semaphore, shared_cache
 from bert_probe.server import asgi
-from tests.helpers.http import TOKENS, asking, problem
-from tests.helpers.waiting import until
+from tests.helpers.http import TOKENS, api_client, problem_detail
+from tests.helpers.waiting import wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
     """A client on the same computer."""
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
@@ -39,13 +39,13 @@ def test_deeply_nested_body_is_a_problem(where: str, here: TestClient) -> None:
             '"text": "a", "text"', '"text"'
         )
         answer = here.post("/api/v1/tokens", content=content, headers=JSON)
-        assert len(problem(answer, 400, "no-json")) < 400
+        assert len(problem_detail(answer, 400, "no-json")) < 400
 
 
 @pytest.mark.parametrize("layer", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
 def test_long_value_is_shortened_in_the_message(layer: object, here: TestClient) -> None:
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": layer}})
-    assert len(problem(answer, 422, "selection")) < errors.MAX_DETAIL_LENGTH + 10
+    assert len(problem_detail(answer, 422, "selection")) < errors.MAX_DETAIL_LENGTH + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
     assert answer.json()["detail"].endswith("Give one of them or last.")
 
@@ -54,7 +54,7 @@ def test_long_value_is_shortened_in_the_message(layer: object, here: TestClient)
     "name", ["X-Forwarded-Proto", "X-Forwarded-Port", "CF-Connecting-IP", "True-Client-IP", "X-Original-Host"]
 )
 def test_request_with_a_proxy_header_is_not_local(name: str, here: TestClient) -> None:
-    problem(here.post("/api/v1/tokens", json=TOKENS, headers={name: "1"}), 403, "not-from-here")
+    problem_detail(here.post("/api/v1/tokens", json=TOKENS, headers={name: "1"}), 403, "not-from-here")
 
 
 def test_cancelled_request_leaves_the_queue_for_passes(
@@ -64,8 +64,8 @@ def test_cancelled_request_leaves_the_queue_for_passes(
     here.post("/api/v1/tokens", json=TOKENS)
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:
-        problem(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
-        until(lambda: shared_cache.passes.waiting == 0)
+        problem_detail(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
+        wait_until(lambda: shared_cache.passes.waiting == 0)
 
 
 def test_abandoned_work_counts_as_a_request(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,10 @@ def test_abandoned_work_counts_as_a_request(here: TestClient, monkeypatch: pytes
         patched.setattr(Body, "answer", silent)
         patched.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
         patched.setattr(limits, "MAX_REQUESTS", 1)
-        problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
-        problem(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
+        problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
+        problem_detail(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
         go.set()
-        until(lambda: here.post("/api/v1/tokens", json=TOKENS).status_code != 503)
+        wait_until(lambda: here.post("/api/v1/tokens", json=TOKENS).status_code != 503)
     assert here.post("/api/v1/tokens", json=TOKENS).status_code == 200
 
 
@@ -207,5 +207,5 @@ def test_arriving_bodies_are_limited_per_client_and_in_total(
         await last()
         return [*statuses, last.status]
 
-    # Spaces are not JSON: 400 is the answer to a body that was read.
+    # Spaces are not JSON, so 400 means that the whole body was read.
     assert asyncio.run(attack()) == [503, 503, 400, 400]

@@ -15,7 +15,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from bert_probe.server import asgi, sessions, uploads
 from bert_probe.ui.sentence_input import MAX_BYTES
-from tests.helpers.server import HOST, answer_of, finish
+from tests.helpers.server import HOST, answer_of, run_in_thread
 
 MB = 1_000_000
 
@@ -184,7 +184,7 @@ def test_announced_lengths_do_not_block_other_clients(slow: FakeRuntime) -> None
             upload.pieces.put_nowait({"type": "http.disconnect"})
         await asyncio.gather(*(upload.task for upload in halves))
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
@@ -207,7 +207,7 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
         await again.give(5 * MB, more=False)
         assert await again.status() == 204, "files of a closed page are removed"
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 def test_upload_beyond_the_limit_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_upload_beyond_the_limit_is_aborted(slow: FakeRuntime, monkeypatch: pyte
         await second.give(500_000, more=False)
         assert await second.status() == 204
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 def test_stalled_upload_is_aborted(slow: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_stalled_upload_is_aborted(slow: FakeRuntime, monkeypatch: pytest.Monkey
         assert await upload.status() == 408
         assert upload.text() == "Timeout: only 70 of 5,000,000 bytes of the file arrived. Try again.\n"
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 def test_file_with_null_in_its_name_is_refused(slow: FakeRuntime) -> None:
@@ -252,7 +252,7 @@ def test_file_with_null_in_its_name_is_refused(slow: FakeRuntime) -> None:
         await upload.give(3, more=False)
         assert (await upload.status(), slow.stored_bytes) == (204, 3)
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 def test_disconnected_upload_raises_nothing_and_does_not_count(slow: FakeRuntime) -> None:
@@ -264,7 +264,7 @@ def test_disconnected_upload_raises_nothing_and_does_not_count(slow: FakeRuntime
             await upload.task
             assert upload.sent == []
 
-    finish(attack())
+    run_in_thread(attack())
 
 
 @pytest.mark.parametrize("size", [None, "", "-1", "1e3", "9" * 5000])

@@ -42,12 +42,12 @@ CASES: dict[str, tuple[str, str, Pairs]] = {
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), CASES.values(), ids=CASES)
-def test_cases_worked_by_hand(a: str, b: str, expected: Pairs) -> None:
+def test_alignment_equals_hand_worked_cases(a: str, b: str, expected: Pairs) -> None:
     assert places(a, b) == expected
     assert places(b, a) == tuple((right, left) for left, right in expected)
 
 
-def test_a_word_is_never_a_special_token(minilm: Checkpoint) -> None:
+def test_word_is_not_aligned_with_special_token(minilm: Checkpoint) -> None:
     a = minilm.trace("we left")
     token = a.tokens[2]
     special = Token(str(token), **{**token.__dict__, "special": True})
@@ -67,7 +67,7 @@ def test_pairs_are_equal_increasing_and_symmetric(a: str, b: str) -> None:
     assert len(places(a, a)) == len(a.split())
 
 
-def test_repeated_words_of_a_long_text_are_not_left_out() -> None:
+def test_repeated_words_of_long_text_are_aligned() -> None:
     # In 200 or more elements, difflib's heuristic drops those above 1 %.
     assert len(places("so " + "to be " * 150, "to be " * 150 + "or not")) == 300
 
@@ -83,7 +83,7 @@ def changed(alignment: Alignment) -> tuple[list[str], list[str]]:
     )
 
 
-def test_a_word_that_splits_differently(minilm: Checkpoint) -> None:
+def test_word_split_differently_is_aligned_as_word(minilm: Checkpoint) -> None:
     a, b = minilm.trace("The embedding works."), minilm.trace("The embedder works.")
     assert [*map(str, a.tokens)][2:5] == ["em", "##bed", "##ding"]
     assert [*map(str, b.tokens)][2:5] == ["em", "##bed", "##der"]
@@ -91,7 +91,7 @@ def test_a_word_that_splits_differently(minilm: Checkpoint) -> None:
     assert changed(align_traces(a, b, words=True)) == (["embedding"], ["embedder"])
 
 
-def test_the_same_word_in_other_pieces_is_the_same_word(family: Callable[[str], Checkpoint]) -> None:
+def test_same_word_with_other_tokens_is_aligned(family: Callable[[str], Checkpoint]) -> None:
     a, b = (family("roberta").trace(text) for text in ("the ground", "left the ground"))
     assert ([*map(str, a.tokens)][1:3], str(b.tokens[4])) == (["t", "he"], "Ġthe")
     assert changed(align_traces(a, b)) == (["he"], ["l", "ef", "the"])

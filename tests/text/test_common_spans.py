@@ -33,28 +33,28 @@ def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None)
     return Encoding(text, pair, tuple(tokens), {}, None, 0)
 
 
-def told(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def describe_spans(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     return [(span.text, span.a, span.b) for span in spans.spans]
 
 
-def test_cases_computed_by_hand() -> None:
+def test_common_spans_equal_hand_worked_cases() -> None:
     text = "unhappy boat!"
     a = encoding(text, "[CLS]", (0, 2), (2, 7), (8, 12), (12, 13), "[SEP]")
     b = encoding(text, "<s>", (0, 3), (3, 5), (5, 7), (8, 13), "</s>", "</s>")
-    assert told(common_spans(a, b)) == [
+    assert describe_spans(common_spans(a, b)) == [
         ("[CLS] · <s>", (0,), (0,)),
         ("unhappy", (1, 2), (1, 2, 3)),
         ("boat!", (3, 4), (4,)),
         ("[SEP] · </s></s>", (5,), (5, 6)),
     ]
-    assert told(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
+    assert describe_spans(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
 
 
 def test_tokens_of_one_side_join_the_following_span() -> None:
     text = "a \u200b b "
     a = encoding(text, "[CLS]", (0, 1), (2, 3), (4, 5), "[SEP]")
     b = encoding(text, (0, 1), (1, 2), (4, 5), (5, 6))
-    assert told(common_spans(a, b)) == [
+    assert describe_spans(common_spans(a, b)) == [
         ("[CLS]", (0,), ()),
         ("a", (1,), (0,)),
         ("\u200b b", (2, 3), (1, 2, 3)),
@@ -62,11 +62,11 @@ def test_tokens_of_one_side_join_the_following_span() -> None:
     ]
 
 
-def test_pieces_of_one_character_and_pairs() -> None:
+def test_tokens_of_one_character_and_pairs_are_joined() -> None:
     a = encoding("京!", "[CLS]", (0, 1), (1, 2), "[SEP]", "|", (0, 2), "[SEP]", pair="ab")
     b = encoding("京!", "<s>", (0, 1), (0, 1), (0, 1), (1, 2), "</s>", "</s>", "|", (0, 1), (1, 2), pair="ab")
     spans = common_spans(a, b)
-    assert told(spans) == [
+    assert describe_spans(spans) == [
         ("[CLS] · <s>", (0,), (0,)),
         ("京", (1,), (1, 2, 3)),
         ("!", (2,), (4,)),
@@ -78,7 +78,7 @@ def test_pieces_of_one_character_and_pairs() -> None:
     assert spans.rows == (0, 1, 2, 3, 4)
 
 
-def test_attention_is_merged_by_hand() -> None:
+def test_merged_attention_equals_hand_computation() -> None:
     spans = CommonSpans(
         (
             Span("[CLS]", (0,), (), 0, True),
@@ -119,7 +119,7 @@ TEXTS = (f"{TEXT} {PAIR}", "naïve café – 東京 2024.", "It isn't  easy\n[MA
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_two_tokenizers_of_families_by_characters(family: Opened, text: str) -> None:
+def test_spans_of_two_tokenizers_cover_same_characters(family: Opened, text: str) -> None:
     merged = 0
     for family_a, family_b in combinations(FAMILIES, 2):
         a, b = family(family_a).encode(text), family(family_b).encode(text)

@@ -57,7 +57,7 @@ def test_content_of_another_format_is_refused_with_the_option_that_forces_it(
         read(content, name)
 
 
-def test_forced_file_is_read_as_its_name_says() -> None:
+def test_forced_format_follows_file_name() -> None:
     assert parse_sentences(JSONL, "a.txt", as_named=True) == tuple(JSONL.decode().splitlines())
     assert parse_sentences(CSV, "a.txt", as_named=True)[0] == "text,label"
     assert parse_sentences(b"What did you like?\nAll.\n", "a.csv", "What did you like?") == ("All.",)
@@ -152,7 +152,7 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
         assert read(file)
 
 
-def test_pipe_is_read_to_its_end() -> None:
+def test_pipe_is_read_completely() -> None:
     source, sink = os.pipe()
     os.write(sink, b"One\nTwo\n")
     os.close(sink)

@@ -19,7 +19,7 @@ def labels_in(content: str, kind: str | None = None) -> list[Label]:
     return [row.label for row in parse_labeled_texts(content.encode(), "a.csv", kind).rows]
 
 
-def test_texts_pairs_and_lines() -> None:
+def test_table_has_texts_pairs_labels_and_lines() -> None:
     content = '\ufefflabel;text_b;id;TEXT_A\nyes;"B; two\nlines";1;A\n\n no ;b;2; a \n'
     dataset = parse_labeled_texts(content.encode(), "A.CSV")
     assert dataset.rows == (LabeledText("A", "B; two lines", "yes", 2), LabeledText("a", "b", "no", 5))
@@ -61,7 +61,7 @@ def test_kind_is_detected(cells: list[str], kind: str, expected: list[Label]) ->
     assert bool(dataset.labels) == (kind == "classes")
 
 
-def test_several_labels_or_none_at_all() -> None:
+def test_row_may_have_several_labels_or_none() -> None:
     dataset = parse_labeled_texts(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
     assert [row.label for row in dataset.rows] == [("x", "y"), (), ("z",)]
     assert (dataset.kind, dataset.labels) == ("several", ("x", "y", "z"))
@@ -105,7 +105,7 @@ def test_errors_of_a_long_file_are_counted() -> None:
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )
-def test_files_that_cannot_be_read(
+def test_unreadable_files_raise_error(
     content: bytes, name: str, error: type[ProbeError], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -132,7 +132,7 @@ def test_oversized_file_is_refused_unread(tmp_path: Path) -> None:
         read_labeled_texts(huge)
 
 
-def test_rows_made_in_python() -> None:
+def test_rows_built_in_python_equal_file() -> None:
     rows = [LabeledText("a", None, ("x", "b"), 1), LabeledText("b", None, (), 2)]
     assert LabeledTexts.of("several", rows).labels == ("b", "x")
     assert LabeledTexts.of("number", [LabeledText("a", None, 0.5, 1)]).labels == ()

@@ -23,7 +23,7 @@ PIECES = VocabularyTokens(
 )
 
 
-def found(search: str, match: str, case: bool = False) -> list[str]:
+def find_tokens(search: str, match: str, case: bool = False) -> list[str]:
     return [NAMES[token_id] for token_id in matching.matching(PIECES, search, match, case)]
 
 
@@ -51,7 +51,7 @@ def found(search: str, match: str, case: bool = False) -> list[str]:
     ],
 )
 def test_search_returns_expected_tokens(search: str, match: str, case: bool, names: list[str]) -> None:
-    assert sorted(found(search, match, case)) == sorted(names)
+    assert sorted(find_tokens(search, match, case)) == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ print(slowest)
 def test_slow_expression_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "SECONDS", 0.0)
     with pytest.raises(SelectionError, match=r"takes more than 0 s for 6 tokens\. Use"):
-        found("river", "regex")
+        find_tokens("river", "regex")
 
 
 def test_overlong_token_is_refused_for_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "MAX_TOKEN_LENGTH", 60)
     with pytest.raises(SelectionError, match=r"has a token of 61 characters; .* at most 60\. Search"):
-        found("river", "regex")
-    assert found("river", "contains")
+        find_tokens("river", "regex")
+    assert find_tokens("river", "contains")
 
 
 @pytest.mark.parametrize(

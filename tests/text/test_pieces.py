@@ -87,12 +87,14 @@ def test_token_is_classified(marks: BoundaryMarks, name: str, text: str, kind: s
         (families.metaspace, ROBERTA, SPACES, "SentencePiece"),
     ],
 )
-def test_boundary_marks_of_tokenizers(make_model: Any, special: Any, marks: BoundaryMarks, name: str) -> None:
+def test_word_boundary_marks_are_detected(
+    make_model: Any, special: Any, marks: BoundaryMarks, name: str
+) -> None:
     detected = marks_of(families.fast(make_model(special), special))
     assert (detected, detected.name) == (marks, name)
 
 
-def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
+def test_built_in_vocabulary_is_classified(minilm: Checkpoint) -> None:
     pieces = vocabulary_tokens(minilm.encoder, 30_522)
     counts = Counter(pieces.kinds)
     assert set(counts) <= set(KINDS)

@@ -52,13 +52,13 @@ def test_cell_may_be_as_long_as_a_text(cell: str) -> None:
     assert [row.text for row in parse_labeled_texts(content, "a.csv").rows] == [text]
 
 
-def test_the_reference_file_names_its_sentences() -> None:
+def test_reference_file_has_named_sentences() -> None:
     content = b'sentence,"A, b",C\n"A, b",1.0,0.5\nC,0.5,1.0\n'
     assert column_names(content, "TABLE.CSV") == ("sentence", "A, b", "C")
     assert parse_sentences(content, "TABLE.CSV") == ("A, b", "C")
 
 
-def test_default_column() -> None:
+def test_first_text_column_is_default() -> None:
     assert default_column(("anything",)) == 0
     assert default_column(("id", "Sentence")) == 1
     assert default_column(("text", "sentence")) is None
@@ -91,7 +91,7 @@ def test_default_column() -> None:
         ),
     ],
 )
-def test_files_that_cannot_be_read(
+def test_undecodable_files_raise_error(
     content: bytes, name: str, column: str | None, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence) as refused:
@@ -99,13 +99,13 @@ def test_files_that_cannot_be_read(
     assert len(str(refused.value)) < 300
 
 
-def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_files_that_cannot_be_opened_raise_error(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path, tmp_path / "nul\0.txt"):
         with pytest.raises(TextError, match=r"cannot be opened: .*Check the path"):
             read_sentences(path)
 
 
-def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
+def test_large_file_with_many_sentences_is_read(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
     large.write_bytes(b"The ferry leaves the island at dawn.\n" * 200_000)
     sentences = read_sentences(large)
@@ -120,14 +120,12 @@ def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
         ('n,text\r\n1,"two\r\nlines"\r\n2,\r\n3,b', "a.csv", {"two lines": 2, "b": 5}),
     ],
 )
-def test_a_sentence_knows_its_line_as_editors_count(
-    content: str, name: str, expected: dict[str, int]
-) -> None:
+def test_sentence_has_line_number_of_editors(content: str, name: str, expected: dict[str, int]) -> None:
     sentences = parse_sentences(content.encode(), name)
     assert {sentence: sentence.line for sentence in sentences if isinstance(sentence, Sentence)} == expected
 
 
-def test_a_sentence_is_a_string_and_keeps_its_line() -> None:
+def test_sentence_is_string_and_keeps_its_line() -> None:
     sentence = Sentence("We left.", 12)
     assert (sentence, hash(sentence), repr(sentence)) == ("We left.", hash("We left."), "'We left.'")
     for same in (pickle.loads(pickle.dumps(sentence)), copy.deepcopy(sentence)):
@@ -145,7 +143,7 @@ def test_any_bytes_give_sentences_or_an_error(content: bytes, name: str) -> None
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)))
-def test_lines_come_back_as_they_were(texts: list[str]) -> None:
+def test_lines_round_trip(texts: list[str]) -> None:
     assert lines("\n".join(texts)) == [text.strip() for text in texts if text.strip()]
 
 
@@ -170,7 +168,7 @@ def test_chunk_size_does_not_change_the_result(parts: list[str], size: int) -> N
         assert results[0] == results[1]
 
 
-def test_a_file_beyond_the_bound_is_not_read(tmp_path: Path) -> None:
+def test_file_over_size_limit_is_not_read(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
     with large.open("wb") as stream:
         stream.truncate(sentence_files.MAX_BYTES + 1)
@@ -187,7 +185,7 @@ class Endless(io.RawIOBase):
         self.line, self.read_of_it = line, 0
 
     def read(self, size: int = -1) -> bytes:
-        assert size > 0, "all of it is never asked for"
+        assert size > 0, "the stream is never read completely"
         self.read_of_it += size
         return (self.line * (size // len(self.line) + 1))[:size]
 
@@ -204,7 +202,7 @@ def test_endless_file_is_read_up_to_the_limit(name: str, line: bytes) -> None:
     assert endless.read_of_it <= 1_000_000 + sentence_files._CHUNK
 
 
-def test_more_sentences_than_the_bound_are_refused() -> None:
+def test_too_many_sentences_are_refused() -> None:
     with patch.object(sentence_files, "MAX_SENTENCES", 3):
         assert parse_sentences(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
         with pytest.raises(TextError, match=r"a\.txt has more than 3 sentences"):
@@ -213,7 +211,7 @@ def test_more_sentences_than_the_bound_are_refused() -> None:
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
 @pytest.mark.parametrize("name", ["blank.txt", "blank.csv", "blank.jsonl"])
-def test_more_blank_lines_than_the_bound_are_refused(name: str) -> None:
+def test_too_many_blank_lines_are_refused(name: str) -> None:
     first = b'{"text": "A boat."}\n' if name.endswith("jsonl") else b"text\nA boat.\n"
     with patch.object(sentence_files, "MAX_LINES", 200_000):
         assert parse_sentences(first + b"\n" * 100_000, name)

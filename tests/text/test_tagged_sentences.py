@@ -28,7 +28,7 @@ def treebank(*rows: str) -> tuple[TaggedSentence, ...]:
 SHIP = (row(1, "Ships", "NOUN", 2, "nsubj"), row(2, "sail", "VERB", 0, "root", "SpaceAfter=No"))
 
 
-def test_conll_has_its_tag_last() -> None:
+def test_conll_tag_is_last_column() -> None:
     content = b"-DOCSTART- -X- O\n\n# genre = log\nShips NNS O\nof  IN O\n\n\nRhodes NNP B-LOC\r\n"
     first, second = parse_tagged_sentences(content, "a.conll")
     assert (first.words, first.tags, first.text) == (("Ships", "of"), ("O", "O"), "Ships of")
@@ -43,7 +43,7 @@ def test_conll_with_tabs_may_have_spaces_in_words() -> None:
     assert [only.text[start:end] for start, end in only.spans] == list(only.words)
 
 
-def test_conllu_has_a_tree(tmp_path: Path) -> None:
+def test_conllu_sentence_has_tree(tmp_path: Path) -> None:
     rows = ("# text = Ships sail.", "# genre = log", *SHIP, row(3, ".", "PUNCT", 2, "punct"), "", "")
     file = tmp_path / "a.conllu.gz"
     file.write_bytes(gzip.compress("\n".join(rows).encode()))
@@ -79,7 +79,7 @@ def test_contracted_words_share_a_span_and_empty_nodes_are_skipped() -> None:
     assert only.heads == (1, ROOT, 3, 1, 1)
 
 
-def test_a_treebank_may_have_no_trees() -> None:
+def test_treebank_without_trees_is_read() -> None:
     (only,) = treebank(row(1, "Ships", "NOUN"), row(2, "sail", "VERB"))
     assert (only.tags, only.heads, only.relations) == (("NOUN", "VERB"), (), ())
 
@@ -134,7 +134,9 @@ def test_all_errors_are_listed() -> None:
         (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8: line 1"),
     ],
 )
-def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Exception], message: str) -> None:
+def test_unreadable_files_raise_error(
+    content: bytes, name: str, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error) as refused:
         parse_tagged_sentences(content, name)
     assert message in str(refused.value)

@@ -25,7 +25,7 @@ def lens_of(*sizes: int) -> WordLens:
     )
 
 
-def test_pieces_merge_by_hand() -> None:
+def test_merged_words_equal_hand_computation() -> None:
     weights = np.array([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]], dtype=np.float32)
     # Tokens 1 and 2 are one word: columns add up, then rows are averaged.
     expected = [[0.5, 0.5], [(0.1 + 0.4) / 2, (0.9 + 0.6) / 2]]
@@ -41,7 +41,7 @@ def test_merged_rows_still_sum_to_one(sizes: list[int], seed: int) -> None:
     assert_rounded(merged.sum(axis=-1), np.ones((2, len(sizes))), 2 * length)
 
 
-def test_the_lens_covers_every_token_once(minilm: Checkpoint) -> None:
+def test_word_lens_covers_each_token_once(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT, "It is unaffable.")
     units = word_lens(trace).units
     assert [p for unit in units for p in unit.positions] == list(range(len(trace.tokens)))
@@ -50,7 +50,7 @@ def test_the_lens_covers_every_token_once(minilm: Checkpoint) -> None:
         word_lens(trace).merge(np.eye(3, dtype=np.float32))
 
 
-def test_a_word_is_found_by_its_name_and_number(minilm: Checkpoint) -> None:
+def test_word_is_found_by_name_and_number(minilm: Checkpoint) -> None:
     trace = minilm.trace("We said: we love what we love.")
     assert find_word(trace, "We").positions == (1,)
     assert find_word(trace, "we:2").positions == find_word(trace, "we:2").positions != (1,)

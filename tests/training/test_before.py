@@ -1,4 +1,4 @@
-"""What a model was taught before, and whether what is held out now may have been part of it."""
+"""Records of earlier training, and whether held-out examples may have been part of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_probe.model.training_history import (
     overlap_warning,
     read_training_history,
 )
-from tests.helpers.teaching import still, texts
+from tests.helpers.teaching import texts, without_dropout
 
 A_FIFTH = TrainingHistory("data", "", 0.2, 0)
 OTHER_SEED, NOTHING = TrainingHistory("data", "", 0.2, 1), TrainingHistory("data", "", 0.0, 0)
@@ -22,7 +22,7 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "expected"),
     [
         ([], A_FIFTH, ""),
         ([A_FIFTH], A_FIFTH, ""),
@@ -37,17 +37,17 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "trained on the held-out data"),
     ],
 )
-def test_warnings_about_earlier_trainings(
-    before: list[TrainingHistory], now: TrainingHistory, said: str
+def test_overlap_with_earlier_training_warns(
+    before: list[TrainingHistory], now: TrainingHistory, expected: str
 ) -> None:
     result = overlap_warning(before, now)
-    assert said in result
-    assert bool(result) == bool(said)
+    assert expected in result
+    assert bool(result) == bool(expected)
 
 
 def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
     data = texts(20)
-    first = Train(epochs=1).of(still(tmp_path / "bert"), data)
+    first = Train(epochs=1).of(without_dropout(tmp_path / "bert"), data)
     assert first.warnings == ()
     folder = first.save_model(tmp_path / "taught")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):

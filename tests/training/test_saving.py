@@ -1,4 +1,4 @@
-"""A folder is written whole or not at all, and what was there stays until then."""
+"""Saving: a folder is written completely or not at all, and the old one stays until then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_probe.core.writing import is_lock_file
 from bert_probe.errors import ExportError
 from bert_probe.training.saving import check_space, find_leftovers, reserve_folder, write_folder
 from tests.helpers.racing import race
-from tests.helpers.teaching import still, texts
+from tests.helpers.teaching import texts, without_dropout
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
@@ -33,8 +33,8 @@ def names(folder: Path) -> list[str]:
 
 
 @contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """The system refuses to write more into a file, as it does when a disk is full."""
+def limited_file_size(size: int) -> Iterator[None]:
+    """Limit the file size, so that writing fails as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -85,11 +85,11 @@ def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) 
 
 
 def test_full_disk_allows_saving_elsewhere(tmp_path: Path) -> None:
-    trained = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
+    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), texts(12))
     place = trained.save_model(tmp_path / "taught")
     before = {name: (place / name).read_bytes() for name in names(place)}
     with (
-        files_of_at_most(20_000),
+        limited_file_size(20_000),
         pytest.raises(ExportError, match=r"cannot be written: .*\. Choose another"),
     ):
         trained.save_model(place, replace=True)
@@ -158,7 +158,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
     labelled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
-    trained = Train(epochs=1).of(still(tmp_path / "bert"), labelled)
+    trained = Train(epochs=1).of(without_dropout(tmp_path / "bert"), labelled)
     card = (trained.save_model(tmp_path / "taught") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""
@@ -170,7 +170,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
 
 
 def saved(folder: Path) -> Path:
-    """A model folder that this program wrote."""
+    """A model folder written by this program."""
     write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
     return folder
 
@@ -330,7 +330,7 @@ def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
         assert names(folder / "open") == ["model"]
 
 
-def test_model_of_another_user_in_a_sticky_folder_is_kept_and_the_new_one_too() -> None:
+def test_models_of_other_user_in_sticky_folder_and_new_one_are_kept() -> None:
     with read_only_folder() as folder:
         place = saved(folder / "open" / "model")
         (folder / "open").chmod(0o1777)

@@ -1,4 +1,4 @@
-"""What is taught and what is held out."""
+"""Splits into training and held-out examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels for words, and words that were masked: what is asked, the loss, and what comes out."""
+"""Token labels and masked words: targets, loss, and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_senten
 from bert_probe.training.models import with_head
 from bert_probe.training.objectives import IGNORE_INDEX, MaskedLmObjective, TokenObjective
 from bert_probe.training.schedule import seeded
-from tests.helpers.teaching import same, still, texts, weights
+from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 LINES = tuple(row.text for row in texts(24).rows)
 
@@ -27,11 +27,11 @@ LINES = tuple(row.text for row in texts(24).rows)
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny BERT in float64 without dropout."""
-    return still(tmp_path_factory.mktemp("still") / "bert")
+    return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
 def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
-    """Words with labels in turn; the last of each sentence has several pieces."""
+    """Return words with alternating labels; the last word of each sentence has several tokens."""
     saved = []
     for line in LINES[:count]:
         words = [*line.split(), "unknowable"]
@@ -70,7 +70,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
-    """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
+    """Compares with transformers alone, using its own loss over all words of the held-out sentences."""
     trained = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
     folder = trained.save_model(tmp_path / "taught")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
@@ -104,7 +104,7 @@ def test_invalid_tags_raise_errors(quiet: Checkpoint) -> None:
 # ---------------------------------------------------------------- masks
 
 
-def test_shares_of_predicted_and_masked_tokens(quiet: Checkpoint) -> None:
+def test_shares_of_predicted_and_masked_tokens_match_settings(quiet: Checkpoint) -> None:
     objective = MaskedLmObjective(quiet, 0, whole_words=False)
     (example,) = objective.examples(
         quiet, ["the river boat small bridge night map old engineers rain " * 14], None
@@ -126,7 +126,7 @@ def test_shares_of_predicted_and_masked_tokens(quiet: Checkpoint) -> None:
         counts["other"] += int((~masked & ~unchanged).sum())
     total = sum(counts.values())
     shares = [counts[name] / total for name in ("masked", "same", "other")]
-    # Four standard deviations of as many draws.
+    # Four standard deviations for this number of draws.
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * (0.16 / total) ** 0.5)
     assert np.array_equal(example.inputs.inputs["input_ids"], before)
 
@@ -145,7 +145,7 @@ def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
 def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
-    """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
+    """Holds although the head runs only on masked tokens. Some classes compute their loss in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
@@ -172,7 +172,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
     trained = question.of(quiet, LINES)
     if update == "all":
         again = question.of(quiet, LINES)
-        assert same(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
+        assert equal_states(weights(trained.checkpoint, FILL_MASK), weights(again.checkpoint, FILL_MASK))
     assert trained.history[-1].loss < trained.history[0].loss
     assert trained.measure == "first guess"
     folder = trained.save_model(tmp_path / "taught")
@@ -190,7 +190,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
 
 
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
-    """Its share is of what is held out, special tokens aside."""
+    """The share is computed on held-out texts, without special tokens."""
     question = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [question])
     share = 1 / (len(quiet.encode(question)) - 2)
@@ -202,7 +202,7 @@ def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 
-def test_a_tokenizer_without_a_mask(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_without_mask_raises_error(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
     with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):
         Train().plan(quiet, LINES)

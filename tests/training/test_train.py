@@ -1,4 +1,4 @@
-"""Teaching: the steps are those of a plain loop, the best is kept, what comes out is what was evaluated."""
+"""Training: steps equal a loop, the best weights are kept, and the saved model predicts as evaluated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
 from bert_probe.training.trainable_parameters import count_by_scope, select_parameters
-from tests.helpers.teaching import same, still, texts, weights
+from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 
@@ -35,11 +35,11 @@ QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny BERT in float64 without dropout."""
-    return still(tmp_path_factory.mktemp("still") / "bert")
+    return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
 def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.float64) -> torch.Tensor:
-    """What plain transformers says of texts, each by itself."""
+    """Return the logits of plain transformers, one text at a time."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
 def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
-    """PyTorch and transformers alone, on the whole model: the same weights, but for the order of sums."""
+    """Uses PyTorch and transformers alone, on the whole model; weights may differ only by summation order."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
     trained = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
@@ -100,14 +100,16 @@ def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
-    """With dropout, new weights, an order and a held-out share that are drawn."""
+    """Covers dropout, new weights, order and held-out split, which are all random."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
-    assert same(weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION))
+    assert equal_states(
+        weights(item.checkpoint, TEXT_CLASSIFICATION), weights(again.checkpoint, TEXT_CLASSIFICATION)
+    )
     assert item.table().equals(again.table())
     assert item.held_out.rows == again.held_out.rows
     other = Train(update, **QUICK, seed=6).of(family("bert"), texts(20))
-    assert not same(
+    assert not equal_states(
         weights(item.checkpoint, TEXT_CLASSIFICATION), weights(other.checkpoint, TEXT_CLASSIFICATION)
     )
 
@@ -123,7 +125,7 @@ def test_training_has_no_side_effects(
     dice = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     for update in ("head", "all", "lora"):
         Train(update, **QUICK).of(checkpoint, texts(12))
-    assert same(before, checkpoint.model.state_dict())
+    assert equal_states(before, checkpoint.model.state_dict())
     assert vars(checkpoint.model.config) == config
     assert not any(part.requires_grad or part.grad is not None for part in checkpoint.model.parameters())
     assert not checkpoint.model.training
@@ -136,7 +138,7 @@ def test_training_has_no_side_effects(
 
 
 def test_full_model_learns_a_rule(tmp_path: Path) -> None:
-    checkpoint = still(tmp_path / "bert", num_hidden_layers=2)
+    checkpoint = without_dropout(tmp_path / "bert", num_hidden_layers=2)
     trained = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
     assert trained.best.measure == 1.0
     assert trained.history[0].measure < 1.0
@@ -148,7 +150,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
-    """Opened by transformers alone it has the loss of the evaluation that was kept, and `load` its logits."""
+    """In transformers, the saved model has the loss of the kept evaluation; with `load`, its logits."""
     trained = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
     folder = trained.save_model(tmp_path / "taught")
     rows = trained.held_out.rows
@@ -186,7 +188,7 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
 def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Pooled, the first token's, or the mean: whatever the head reads, it has the whole model's loss."""
+    """The head may read the pooler, the first token or the mean; the loss equals the whole model's."""
     trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
     logits = raw_logits(trained.save_model(tmp_path / "taught"), trained.held_out.rows)
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
@@ -268,7 +270,7 @@ def cancelling(after: int) -> Callable[[int, int], None]:
     return report
 
 
-def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
+def test_cancel_keeps_best_weights(quiet: Checkpoint) -> None:
     question = Train("all", epochs=6, batch=4, rate=1e-3)
     steps = question.plan(quiet, texts(20)).pace.steps
     observed: list[training_loop.EvaluationPoint] = []
@@ -298,7 +300,7 @@ def raw_loss(trained: Any) -> float:
 
 
 def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
-    """Labels by chance, which can be learned by heart and no further."""
+    """Random labels can only be memorized."""
     draw = random.Random(1)
     rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
     trained = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))
@@ -322,7 +324,7 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         ({"update": "bottom"}, "head, top:K"),
         ({"update": "top:0"}, "head, top:K"),
@@ -332,9 +334,9 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
         ({"held_out": 1.0}, "held_out is 1.0"),
     ],
 )
-def test_invalid_settings_raise_errors(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(SelectionError, match=said):
-        Train(**asked)
+def test_invalid_settings_raise_errors(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SelectionError, match=message):
+        Train(**arguments)
 
 
 def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
@@ -365,7 +367,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
-def test_notes_on_the_data(quiet: Checkpoint) -> None:
+def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     data = texts(30)
     long = LabeledText("boat " * 300, None, "with", 99)
     torn = LabeledText(data.rows[0].text, None, "with", 100)

@@ -1,4 +1,4 @@
-"""Set-up of the pages' tests."""
+"""Fixtures of the page tests."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -13,8 +13,8 @@ from bert_probe.ui import jobs, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packages_are_searched_once() -> Iterator[None]:
-    """A server asks once which of them bring components, Streamlit's test runner for each page it opens."""
+def packages_searched_once() -> Iterator[None]:
+    """Search packages for components once: a server does so once, but the test runner for each page."""
     with patch.object(
         manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
     ):
@@ -22,8 +22,10 @@ def packages_are_searched_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is: one run of a page's script shows its result, for a few sentences alone."""
+def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for results on busy machines too, so that one run of the script shows the result of a few
+    sentences.
+    """
     few = baseline_sentences()[:6]
     monkeypatch.setattr(reference, "baseline_sentences", lambda: few)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)

@@ -1,4 +1,4 @@
-"""The page of answers: each task, what stands beside it, and what cannot be asked."""
+"""The Answer page: each task, its explanations, and invalid requests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, highlight
 from bert_probe.ui import lens as lens_part
 from tests.helpers import trained
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, TEXT
-from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, table_of_snippets, url_params
 from tests.helpers.questions import SENTENCES
 
 Folders = Callable[[str, str], Path]
@@ -40,29 +40,29 @@ Trained = Callable[[str, str], Checkpoint]
 
 
 @pytest.fixture(autouse=True)
-def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the answer depends on takes some hundred passes, which most of these tests do not look at."""
+def skipped_attributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip attributions unless a test asks for them, because they take hundreds of passes."""
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
-def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
+def test_selected_word_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT)
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
     assert not app.exception
     expected = FillMask(mask=5, top=10).of(trace).table()
-    found = app.dataframe[0].value
-    assert found["token"].tolist() == expected["token"].tolist()
-    assert_alike(found["probability"].to_numpy(), expected["probability"].to_numpy())
-    assert "which replaces it" in said(app), "the fifth token"
-    assert address_of(app)["mask"] == "5"
-    usual = opened("answer", a=TEXT, b="", model=str(folder))
-    assert "which replaces ground" in said(usual)
-    assert "mask" not in usual.query_params
+    predictions = app.dataframe[0].value
+    assert predictions["token"].tolist() == expected["token"].tolist()
+    assert_repeatable(predictions["probability"].to_numpy(), expected["probability"].to_numpy())
+    assert "which replaces it" in page_text(app), "the fifth token"
+    assert url_params(app)["mask"] == "5"
+    default_page = open_page("answer", a=TEXT, b="", model=str(folder))
+    assert "which replaces ground" in page_text(default_page)
+    assert "mask" not in default_page.query_params
 
 
-def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
-    app = opened(
+def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> None:
+    app = open_page(
         "answer",
         a="The [MASK] and the [MASK]",
         b="",
@@ -70,9 +70,9 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
         targets="unknown,river",
     )
     assert not app.exception
-    assert "in place of" not in said(app)
-    assert "Each of the 2 masks is predicted independently" in said(app)
-    assert "“unknown” is not in the vocabulary" in said(app)
+    assert "in place of" not in page_text(app)
+    assert "Each of the 2 masks is predicted independently" in page_text(app)
+    assert "“unknown” is not in the vocabulary" in page_text(app)
     assert set(app.dataframe[0].value["token"]) == {"un", "river"}
 
 
@@ -85,30 +85,30 @@ def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
         ("next-sentence-prediction", "B, then A"),
     ],
 )
-def test_every_task_is_drawn_and_its_lines_make_the_same(
+def test_all_tasks_are_drawn_and_their_snippets_reproduce_table(
     task: str, words: str, trained_folder: Folders, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
+    app = open_page("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
     assert not app.exception
-    assert words in said(app)
-    assert "A probability is the model's confidence" in said(app).replace("\\", "")
-    table = table_of_both_codes(app, capfdbinary)
-    assert_alike(table["probability"], app.dataframe[0].value["probability"])
+    assert words in page_text(app)
+    assert "A probability is the model's confidence" in page_text(app).replace("\\", "")
+    table = table_of_snippets(app, capfdbinary)
+    assert_repeatable(table["probability"], app.dataframe[0].value["probability"])
     assert f"--task {task}" in app.get("code")[1].value
 
 
 @pytest.mark.parametrize("task", ["fill-mask", "text-classification", "token-classification"])
-def test_it_is_said_from_which_layer_on_the_answer_is_there(
+def test_first_layer_with_final_answer_is_named(
     task: str, trained_on: Trained, trained_folder: Folders
 ) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
     assert not app.exception
     word = 5 if task == "fill-mask" else None
-    found = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
-    name, layer = found.names[-1][0][0], int(found.settled[0])
+    result = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
+    name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
     only = f"**{name}** ranks first only at the last layer, 3."
-    assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
+    assert ((only if layer == 3 else first) in page_text(app).replace("\\", "")) == (
         task != "token-classification"
     )
     curves = len(app.get("plotly_chart"))
@@ -117,34 +117,36 @@ def test_it_is_said_from_which_layer_on_the_answer_is_there(
 
 
 @pytest.mark.parametrize("by", ["rank", "entropy"])
-def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by)
+def test_lens_shows_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
+    app = open_page(
+        "answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by
+    )
     assert not app.exception
     trace = trained_on("bert", "fill-mask").trace(TEXT)
-    found = Lens("fill-mask", mask=5).of(trace)
-    followed = Lens("fill-mask", targets=found.names[-1][0], mask=5).of(trace)
-    drawn = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
+    result = Lens("fill-mask", mask=5).of(trace)
+    followed = Lens("fill-mask", targets=result.names[-1][0], mask=5).of(trace)
+    traces = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     if by == "entropy":
-        assert [line["name"] for line in drawn] == ["entropy"]
-        assert_alike(_numbers(drawn[0]["y"]), found.entropy[:, 0])
+        assert [line["name"] for line in traces] == ["entropy"]
+        assert_repeatable(_numbers(traces[0]["y"]), result.entropy[:, 0])
     else:
-        assert len(drawn) == 5
-        first = int(found.ids[-1, 0, 0])
+        assert len(traces) == 5
+        first = int(result.ids[-1, 0, 0])
         ranks = [
             row[list(ids).index(first)]
             for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
         ]
-        assert _numbers(drawn[0]["y"]) == pytest.approx(ranks)
+        assert _numbers(traces[0]["y"]) == pytest.approx(ranks)
 
 
-def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
+def test_tuned_lens_is_trained_and_selected_with_its_losses(
     trained_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lens_part, "STEPS", 2)
     folder = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
-    assert "lens_through" not in app.session_state, "there is none yet"
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5")
+    assert "lens_through" not in app.session_state, "no lens has been trained yet"
 
     def give(lines: str) -> None:
         app.text_area(key="tune_pasted").set_value(lines).run()
@@ -155,100 +157,100 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
 
     give("One line")
     train("Train on 1 line")
-    assert "needs at least two different lines" in refusal(app)
+    assert "needs at least two different lines" in error_text(app)
     give("\n".join([*SENTENCES, HOSTILE]))
     train("Train on 5 lines")
     (file,) = folder.glob("tuned-lens-*.safetensors")
     assert f"{file.name}" in app.success[0].value.replace("\\", "")
-    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
     assert not app.exception
     checkpoint = bert_probe.load(folder)
     lens = tuned_lens_files.load_lens(file, checkpoint)
-    assert lens.verdict in said(app)
-    table = next(one.value for one in app.dataframe if "logit lens" in one.value)
+    assert lens.verdict in page_text(app)
+    table = next(element.value for element in app.dataframe if "logit lens" in element.value)
     assert table["tuned lens"].tolist() == lens.tuned.tolist()
-    found = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
-    name, layer = found.names[-1][0][0], int(found.settled[0])
+    result = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
+    name, layer = result.names[-1][0][0], int(result.settled[0])
     first = f"**{name}** ranks first from layer {layer} of 3 on."
-    assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in said(app)
-    assert "by the logit lens: the tuned lens was trained on masks only" in said(app)
-    assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
+    assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in page_text(app)
+    assert "by the logit lens: the tuned lens was trained on masks only" in page_text(app)
+    assert any(f"{result.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
 
 def _numbers(spec: Any) -> list[float]:
-    """Plotly sends arrays as base64 of their bytes."""
+    """Decode an array, which Plotly sends as base64 of its bytes."""
     if isinstance(spec, list):
         return spec
     return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))
 
 
-def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
+def test_labels_and_answers_are_highlighted_in_text(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "token-classification")
-    app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
+    app = open_page("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
     expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
-    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    text = next(element.value for element in app.markdown if "-background[" in element.value)
     assert all(f"**{part.label}**" in text for part in expected.spans)
     folder = trained_folder("bert", "question-answering")
-    app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
-    found = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
-    text = next(one.value for one in app.markdown if "-background[" in one.value)
-    assert text.count("-background[") == len(found.answers)
+    app = open_page("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
+    result = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
+    text = next(element.value for element in app.markdown if "-background[" in element.value)
+    assert text.count("-background[") == len(result.answers)
 
 
-def test_the_built_in_model_explains_the_cosine(minilm: Checkpoint) -> None:
+def test_built_in_model_shows_sentence_similarity(minilm: Checkpoint) -> None:
     a, b = "A small boat crosses the river.", "The little ship went over the water."
     for relation in ("compare", "pair"):
-        app = opened("answer", a=a, b=b, relation=relation)
-        found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
+        app = open_page("answer", a=a, b=b, relation=relation)
+        result = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
         assert not app.exception
-        assert app.metric[0].value == f"{found.cosine:.4f}"
-        assert app.metric[1].value == f"{found.specials_share:.4f}"
-        assert "all 90 cells add up to the cosine" in said(app)
-        assert found.off < 1e-6
+        assert app.metric[0].value == f"{result.cosine:.4f}"
+        assert app.metric[1].value == f"{result.specials_share:.4f}"
+        assert "all 90 cells add up to the cosine" in page_text(app)
+        assert result.off < 1e-6
 
 
-def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
+def test_missing_second_text_is_reported(trained_folder: Folders) -> None:
     for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
-        app = opened("answer", a=TEXT, b="", model=model)
+        app = open_page("answer", a=TEXT, b="", model=model)
         assert not app.exception
         assert "sentence B under Your text" in app.info[0].value
         assert not app.get("download_button")
 
 
-def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
+def test_missing_or_different_output_head_is_reported(
     family_folder: Callable[[str], Path], trained_folder: Folders
 ) -> None:
-    app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
+    app = open_page("answer", a=TEXT, b="", model=str(family_folder("bert")))
     assert not app.exception
     assert "is an encoder without a trained output head, so it has no predictions" in app.info[0].value
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
-    assert "There is no task nothing here; showing fill\\-mask" in said(app).replace(
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
+    assert "There is no task nothing here; showing fill\\-mask" in page_text(app).replace(
         "showing fill-", "showing fill\\-"
     )
 
 
-def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
+def test_checkpoint_labels_are_shown_as_text(tmp_path: Path) -> None:
     names = {0: HOSTILE, 1: "**b** :red[x]", 2: "O"}
     for task in ("text-classification", "token-classification"):
         trained.build("bert", task, tmp_path / task, id2label=names)
-        app = opened("answer", a=HOSTILE, b="", model=str(tmp_path / task))
+        app = open_page("answer", a=HOSTILE, b="", model=str(tmp_path / task))
         assert not app.exception
-        assert not refusal(app)
+        assert not error_text(app)
         markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
         for piece in (r"<img", r"\*\*b", r":red\[[xn]", r"\$x", r"\]\("):
             assert not re.search(rf"(?<!\\){piece}", markdown), piece
 
 
-def test_marks_keep_the_text_and_its_spaces() -> None:
+def test_highlighting_keeps_text_and_spaces() -> None:
     marks = [
         highlight.HighlightSpan(4, 6, "X", "violet"),
         highlight.HighlightSpan(6, 8, "X", "violet"),
         highlight.HighlightSpan(9, 12, "X", "violet"),
         highlight.HighlightSpan(13, 15, "Y", "red"),
     ]
-    written = highlight.markdown("one two2 six in end", marks)
-    assert written == (
+    marked_text = highlight.markdown("one two2 six in end", marks)
+    assert marked_text == (
         "one :violet-background[two2] :violet-background[six] :violet[**X**] "
         " :red-background[in] :red[**Y**]  end"
     )
@@ -257,20 +259,20 @@ def test_marks_keep_the_text_and_its_spaces() -> None:
     assert highlight.colours(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
 
 
-def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
-    app = opened(
+def test_long_context_is_answered_without_truncation(trained_folder: Folders) -> None:
+    app = open_page(
         "answer", a=PAIR, b=" ".join([TEXT] * 30), model=str(trained_folder("bert", "question-answering"))
     )
     assert not app.exception
-    assert not refusal(app)
-    assert "overlapping windows" in said(app)
+    assert not error_text(app)
+    assert "overlapping windows" in page_text(app)
     assert "--truncate" in shlex.split(app.get("code")[1].value)
     assert np.isfinite(app.dataframe[0].value["probability"]).all()
     assert bert_probe.FindAnswer().task == "question-answering"
 
 
 @pytest.mark.parametrize(
-    ("task", "address", "asked"),
+    ("task", "address", "question"),
     [
         ("fill-mask", {"mask": "5"}, AttributionFaithfulness("fill-mask", at=5, words=True)),
         (
@@ -287,10 +289,10 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
         ("next-sentence-prediction", {"why": "heads"}, HeadAttribution()),
     ],
 )
-def test_what_each_answer_depends_on(
+def test_attribution_of_each_task_matches_library(
     task: str,
     address: dict[str, str],
-    asked: AttributionFaithfulness | HeadAttribution,
+    question: AttributionFaithfulness | HeadAttribution,
     trained_on: Trained,
     trained_folder: Folders,
     monkeypatch: pytest.MonkeyPatch,
@@ -298,60 +300,62 @@ def test_what_each_answer_depends_on(
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     pair = task[0] in "qn"
     text, other = (PAIR, TEXT) if pair else (TEXT, "")
-    app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
+    app = open_page("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
     assert not app.exception
-    found = asked.of(trained_on("bert", task).trace(text, other if pair else None))
-    if isinstance(found, HeadAttributionResult):
-        layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
-        assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
+    result = question.of(trained_on("bert", task).trace(text, other if pair else None))
+    if isinstance(result, HeadAttributionResult):
+        layer, head = np.unravel_index(int(np.abs(result.changes).argmax()), result.changes.shape)
+        assert f"Without **layer {layer + 1}, head {head + 1}**" in page_text(app)
     else:
-        one = next(iter(found.explanations.values()))
-        assert f"**{one.number}** is {one.value:.4f}." in said(app).replace("\\", "")
-        table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
-        expected = found.table()["comprehensiveness"].to_numpy()
-        # Those who read off many passes round as often.
+        explanation = next(iter(result.explanations.values()))
+        assert f"**{explanation.number}** is {explanation.value:.4f}." in page_text(app).replace("\\", "")
+        table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
+        expected = result.table()["comprehensiveness"].to_numpy()
+        # Scores from many passes accumulate as many rounding errors.
         assert table["Comprehensiveness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    line = f"{found.question!r}.of(trace).table()"
+    line = f"{result.question!r}.of(trace).table()"
     assert any(line in code.value for code in app.get("code"))
 
 
-def test_the_built_in_model_says_which_words_its_cosine_depends_on(
+def test_similarity_attribution_of_built_in_model_matches_library(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
     a, b = "Small boats float", "A ship sails"
-    app = opened("answer", a=a, b=b, why_method="decompx")
+    app = open_page("answer", a=a, b=b, why_method="decompx")
     assert not app.exception
-    found = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
-    best = found.explanations[found.best]
+    result = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
+    best = result.explanations[result.best]
     word = max(
         (unit for unit in best.units if not unit.special),
         key=lambda unit: best.scores[best.units.index(unit)],
     )
-    assert f"“{word}” has the largest score by" in said(app)
-    assert "scores and biases add up to the number" in said(app)
-    assert "**Attention as an explanation:**" in said(app)
+    assert f"“{word}” has the largest score by" in page_text(app)
+    assert "scores and biases add up to the number" in page_text(app)
+    assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "The sum differs from the cosine" in said(app)
+    assert "The sum differs from the cosine" in page_text(app)
 
 
-def test_what_nothing_can_be_taken_away_from_says_so(
+def test_text_without_removable_words_is_reported(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
-    app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
+    app = open_page("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
-    assert any("no word that can be removed" in one.value.replace("\\", "") for one in app.info)
+    assert any("no word that can be removed" in element.value.replace("\\", "") for element in app.info)
 
 
-def test_a_family_that_hides_its_attention_says_which_methods_it_has(
+def test_family_without_attention_lists_available_methods(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 100)
-    app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
+    app = open_page("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
     assert not app.exception
-    assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in said(app).replace("\\", "")
-    assert "**Attention as an explanation:**" not in said(app)
-    table = next(one.value for one in app.dataframe if "Comprehensiveness" in one.value)
+    assert "DecompX is unavailable: DebertaV2Model does not expose its layers" in page_text(app).replace(
+        "\\", ""
+    )
+    assert "**Attention as an explanation:**" not in page_text(app)
+    table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
     assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

@@ -1,4 +1,4 @@
-"""The page on two models through Streamlit's own test runner."""
+"""The Changes page, which compares two models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.parameters import areas, changed_treemap
 from tests.helpers import families
-from tests.helpers.changed import after, folder_after
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import HOSTILE, address_of, asked_by, opened, said, table_of_both_codes
+from tests.helpers.changed import changed_checkpoint, changed_folder
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets, url_params
 
 TEXT = "we left the river at night"
 TrainedFolder = Callable[[str, str], Path]
@@ -27,22 +27,22 @@ TrainedFolder = Callable[[str, str], Path]
 
 @pytest.fixture
 def folders(trained_folder: TrainedFolder) -> tuple[str, str]:
-    """A tiny BERT that fills masks, and what it became."""
+    """Return the folder of a tiny BERT for fill-mask, and of its changed copy."""
     before = trained_folder("bert", "fill-mask")
-    return str(before), str(folder_after(before))
+    return str(before), str(changed_folder(before))
 
 
 def page_of(folders: tuple[str, str], **address: str) -> AppTest:
-    return opened("changes", **{"a": TEXT, "model": folders[0], "other": folders[1], **address})
+    return open_page("changes", **{"a": TEXT, "model": folders[0], "other": folders[1], **address})
 
 
 def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
-    """The checkpoints that the page has."""
+    """Return the checkpoints of the page."""
     return [shared_cache.open_checkpoint(folder, "") for folder in folders]
 
 
-def informed(app: AppTest) -> str:
-    return "\n".join(one.value for one in app.info).replace("\\", "")
+def info_text(app: AppTest) -> str:
+    return "\n".join(element.value for element in app.info).replace("\\", "")
 
 
 def press(app: AppTest, label: str) -> AppTest:
@@ -50,91 +50,89 @@ def press(app: AppTest, label: str) -> AppTest:
     return app.run()
 
 
-def test_without_a_second_model_the_page_says_what_to_do_and_shows_it(folders: tuple[str, str]) -> None:
-    app = opened("changes", a=TEXT, model=folders[0])
+def test_missing_second_model_shows_instructions_and_example(folders: tuple[str, str]) -> None:
+    app = open_page("changes", a=TEXT, model=folders[0])
     assert not app.exception
     assert app.header[0].value == "A second model is needed"
     assert not app.dataframe
     press(app, "Compare A with itself")
     assert not app.exception
-    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
-    assert "No head changed. No vector changed direction. No parameter changed." in said(app).replace(
+    assert app.text_input(key="other").value == url_params(app)["other"] == folders[0]
+    assert "No head changed. No vector changed direction. No parameter changed." in page_text(app).replace(
         "\\", ""
     )
-    heads, vectors, answers, tensors = (one.value for one in app.dataframe[:4])
+    heads, vectors, answers, tensors = (element.value for element in app.dataframe[:4])
     assert not heads["total_variation"].any()
     assert not vectors.to_numpy().any()
     assert not answers["difference"].any()
     assert not tensors["relative"].any()
 
 
-def test_what_changed_is_the_library_s(folders: tuple[str, str]) -> None:
+def test_changes_match_library(folders: tuple[str, str]) -> None:
     app = page_of(folders, mask="4")
     assert not app.exception
     a, b = models_of(folders)
     traces = a.trace(TEXT), b.trace(TEXT)
     heads, vectors, changed = HeadChange().of(*traces), VectorChange().of(*traces), ParameterChange().of(a, b)
-    found = said(app).replace("\\", "")
-    for one in (heads, vectors, changed):
-        assert one.finding in found
-    shown = [one.value for one in app.dataframe]
-    assert_alike(shown[0]["total_variation"], heads.table()["total_variation"])
-    assert_alike(shown[1].to_numpy(), vectors.moved.T)
+    text = page_text(app).replace("\\", "")
+    for result in (heads, vectors, changed):
+        assert result.finding in text
+    tables = [element.value for element in app.dataframe]
+    assert_repeatable(tables[0]["total_variation"], heads.table()["total_variation"])
+    assert_repeatable(tables[1].to_numpy(), vectors.moved.T)
     answers = AnswerChange("fill-mask", mask=4).of(*traces)
-    assert shown[2]["token"].tolist() == answers.table()["token"].tolist()
-    assert_alike(shown[2]["difference"], answers.difference)
-    assert answers.finding in found
-    assert sorted(shown[3]["relative"]) == sorted(changed.table()["relative"])
-    assert "attention is not an explanation" in found
-    assert "Compare a change with the distance of unrelated tokens" in found
+    assert tables[2]["token"].tolist() == answers.table()["token"].tolist()
+    assert_repeatable(tables[2]["difference"], answers.difference)
+    assert answers.finding in text
+    assert sorted(tables[3]["relative"]) == sorted(changed.table()["relative"])
+    assert "attention is not an explanation" in text
+    assert "Compare a change with the distance of unrelated tokens" in text
 
 
-def test_the_two_codes_of_the_export_menu_make_the_same_table(
+def test_python_and_shell_snippets_produce_same_table(
     folders: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = page_of(folders, a='-5 degrees, it\'s "cold"', words="1")
-    assert asked_by(app, HeadChange) == HeadChange(words=True)
-    frame = table_of_both_codes(app, capfdbinary)
+    assert question_in_url(app, HeadChange) == HeadChange(words=True)
+    frame = table_of_snippets(app, capfdbinary)
     assert frame.attrs["provenance"]["other_model"]["model"] == folders[1]
     assert frame.attrs["provenance"]["question"]["words"] is True
 
 
-def test_a_and_b_are_exchanged(folders: tuple[str, str]) -> None:
+def test_swap_button_exchanges_models(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Swap A and B")
     assert not app.exception
-    assert address_of(app)["model"] == folders[1]
-    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
+    assert url_params(app)["model"] == folders[1]
+    assert app.text_input(key="other").value == url_params(app)["other"] == folders[0]
     b, a = models_of(folders)
-    assert_alike(
+    assert_repeatable(
         app.dataframe[0].value["total_variation"],
         HeadChange().of(a.trace(TEXT), b.trace(TEXT)).table()["total_variation"],
     )
 
 
 @pytest.mark.parametrize("side", ["in A", "in B"])
-def test_a_head_is_shown_in_either_model(folders: tuple[str, str], side: str) -> None:
+def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> None:
     app = page_of(folders)
     a, b = models_of(folders)
     layer, head = HeadChange().of(a.trace(TEXT), b.trace(TEXT)).strongest
     press(app, side)
     assert not app.exception
-    address = address_of(app)
+    address = url_params(app)
     assert (address["layer"], address["head"]) == (str(layer + 1), str(head + 1))
     assert address["model"] == folders[side == "in B"]
     assert app.title[0].value == "Attention"
 
 
-def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
-    folders: tuple[str, str], tmp_path: Path
-) -> None:
+def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, str], tmp_path: Path) -> None:
     families.build("bert", tmp_path, num_hidden_layers=2)
     app = page_of((folders[0], str(tmp_path)))
     assert not app.exception
-    found = informed(app)
-    assert "heads cannot be compared one to one" in found
-    assert "vectors cannot be compared one to one" in found
-    assert "B has no trained head" in found
-    assert "tensors have no counterpart with the same name and shape" in said(app)
+    infos = info_text(app)
+    assert "heads cannot be compared one to one" in infos
+    assert "vectors cannot be compared one to one" in infos
+    assert "B has no trained head" in infos
+    assert "tensors have no counterpart with the same name and shape" in page_text(app)
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 
 
@@ -145,105 +143,107 @@ def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
         ("/no/such/folder", "The second model cannot be opened", "/no/such/folder"),
     ],
 )
-def test_a_second_model_that_will_not_do_is_a_sentence(
+def test_incompatible_second_model_is_reported(
     folders: tuple[str, str], other: str, title: str, sentence: str
 ) -> None:
     long = f"{TEXT} " * 40
     app = page_of((folders[0], other), a=long, truncate="1")
     assert not app.exception
     assert app.header[0].value == title
-    assert sentence in "\n".join(one.value for one in app.text)
+    assert sentence in "\n".join(element.value for element in app.text)
     assert app.text_input(key="other").value == other
     assert app.text_area(key="draft_a").value == long
 
 
-def test_models_of_two_tokenizers_are_compared_by_their_heads(
+def test_models_with_different_tokenizers_show_head_matches(
     folders: tuple[str, str], family_folder: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = page_of((folders[0], str(family_folder("roberta"))))
     assert not app.exception
-    assert "number 0 is ‘[PAD]’ in A" in informed(app)
-    assert [one.value for one in app.header] == ["Which heads attend alike?"]
+    assert "number 0 is ‘[PAD]’ in A" in info_text(app)
+    assert [element.value for element in app.header] == ["Which heads attend alike?"]
     a, b = (
         shared_cache.open_checkpoint(str(folder), "") for folder in (folders[0], family_folder("roberta"))
     )
-    found = HeadMatches().of(a.trace(TEXT), b.trace(TEXT))
-    assert found.finding in said(app).replace("\\", "")
-    cut, best = (one.value for one in app.dataframe)
+    result = HeadMatches().of(a.trace(TEXT), b.trace(TEXT))
+    assert result.finding in page_text(app).replace("\\", "")
+    cut, best = (element.value for element in app.dataframe)
     assert "".join(cut["tokens of B"].iloc[1:-1]).replace(" ", "") == TEXT.replace(" ", "")
-    assert_alike(sorted(best["similarity"]), sorted(found.table()["similarity"]))
-    frame = table_of_both_codes(app, capfdbinary)
-    assert_alike(frame["similarity"], found.table()["similarity"])
-    row, column = found.strongest
-    press(app, f"Show head {found.name(column, 1)} in B")
-    address = address_of(app)
-    assert f"{address['layer']}.{address['head']}" == found.name(column, 1)
+    assert_repeatable(sorted(best["similarity"]), sorted(result.table()["similarity"]))
+    frame = table_of_snippets(app, capfdbinary)
+    assert_repeatable(frame["similarity"], result.table()["similarity"])
+    row, column = result.strongest
+    press(app, f"Show head {result.name(column, 1)} in B")
+    address = url_params(app)
+    assert f"{address['layer']}.{address['head']}" == result.name(column, 1)
     assert address["model"] == str(family_folder("roberta"))
     assert row in range(12)
 
 
-def test_models_of_one_tokenizer_are_too_where_that_is_asked_for(folders: tuple[str, str]) -> None:
+def test_head_matches_of_one_tokenizer_are_shown_on_request(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all heads")
     assert not app.exception
     a, b = models_of(folders)
-    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in said(app).replace("\\", "")
+    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in page_text(app).replace("\\", "")
 
 
-def test_a_task_of_two_texts_asks_for_the_second(trained_folder: TrainedFolder) -> None:
+def test_pair_task_asks_for_second_text(trained_folder: TrainedFolder) -> None:
     before = trained_folder("bert", "question-answering")
-    asking = str(before), str(folder_after(before))
-    assert "Write sentence B under Your text" in informed(page_of(asking))
+    asking = str(before), str(changed_folder(before))
+    assert "Write sentence B under Your text" in info_text(page_of(asking))
     app = page_of(asking, b="the wide river led to a boat")
     assert not app.exception
     a, b = models_of(asking)
-    found = AnswerChange().of(*(one.trace(TEXT, "the wide river led to a boat") for one in (a, b)))
-    assert_alike(app.dataframe[2].value["a"], found.a)
+    result = AnswerChange().of(
+        *(checkpoint.trace(TEXT, "the wide river led to a boat") for checkpoint in (a, b))
+    )
+    assert_repeatable(app.dataframe[2].value["a"], result.a)
 
 
-def test_the_alikeness_of_layers_is_a_job(folders: tuple[str, str]) -> None:
+def test_layer_similarity_runs_as_job(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all layers")
     assert not app.exception
     a, b = models_of(folders)
-    found = LayerSimilarity().of(a, b, baseline_sentences())
-    assert found.finding in said(app).replace("\\", "")
+    result = LayerSimilarity().of(a, b, baseline_sentences())
+    assert result.finding in page_text(app).replace("\\", "")
     assert any("LayerSimilarity()" in code.value for code in app.get("code"))
-    assert f"Linear CKA over {found.examples:,} tokens" in said(app)
+    assert f"Linear CKA over {result.examples:,} tokens" in page_text(app)
 
 
-def test_what_is_no_sentence_is_refused_where_it_is_given(folders: tuple[str, str]) -> None:
+def test_invalid_sentence_is_reported_at_its_field(folders: tuple[str, str]) -> None:
     app = page_of(folders, sentences="paste")
     assert not any(button.label == "Compare all layers" for button in app.button)
     app.text_area(key="many_pasted").set_value("we left\n" + "we " * 400).run()
     press(app, "Compare all layers")
     assert not app.exception
-    assert "Line 2" in "\n".join(one.value for one in app.text)
+    assert "Line 2" in "\n".join(element.value for element in app.text)
 
 
-def test_hostile_text_stays_text(folders: tuple[str, str]) -> None:
+def test_hostile_text_is_shown_as_text(folders: tuple[str, str]) -> None:
     app = page_of(folders, a=HOSTILE, b=HOSTILE)
     assert not app.exception
     bad = page_of((folders[0], HOSTILE))
     assert not bad.exception
-    for one in (app, bad):
+    for page in (app, bad):
         markdown = "\n".join(
-            element.value for part in (one.markdown, one.caption, one.info) for element in part
+            element.value for part in (page.markdown, page.caption, page.info) for element in part
         )
         assert not any(piece in markdown for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"))
 
 
-def test_the_treemap_says_how_much_of_what_changed(folders: tuple[str, str]) -> None:
+def test_treemap_shows_relative_change_of_parameters(folders: tuple[str, str]) -> None:
     a, b = models_of(folders)
-    found = ParameterChange().of(a, b)
+    result = ParameterChange().of(a, b)
     for dark in (False, True):
-        tree = changed_treemap(found, dark).data[0]
-        assert [*tree.ids] == [area.id for area in areas(found.inventory)]
+        tree = changed_treemap(result, dark).data[0]
+        assert [*tree.ids] == [area.id for area in areas(result.inventory)]
         texts: dict[str, Any] = dict(zip(tree.ids, tree.customdata, strict=True))
-        for row in found.tensors:
+        for row in result.tensors:
             assert texts[row.parameter.name] == f"changed by {row.relative:.3%}"
-        assert texts["model"] == f"changed by {found.relative():.3%}"
-        inner = [row for row in found.tensors if row.parameter.group == "layer 2"]
-        whole = np.sqrt(sum(row.change**2 for row in inner) / sum(row.norm**2 for row in inner))
-        assert texts["layer 2"] == f"changed by {whole:.3%}"
+        assert texts["model"] == f"changed by {result.relative():.3%}"
+        inner = [row for row in result.tensors if row.parameter.group == "layer 2"]
+        expected = np.sqrt(sum(row.change**2 for row in inner) / sum(row.norm**2 for row in inner))
+        assert texts["layer 2"] == f"changed by {expected:.3%}"
     nothing = changed_treemap(ParameterChange().of(a, a), dark=False)
     assert {*nothing.data[0].customdata} == {"changed by 0.000%"}
-    assert after(a).description.weights_sha256 == b.description.weights_sha256
+    assert changed_checkpoint(a).description.weights_sha256 == b.description.weights_sha256

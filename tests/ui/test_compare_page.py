@@ -1,4 +1,4 @@
-"""The compare page through Streamlit's own test runner."""
+"""The Compare page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPair
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.examples import EXAMPLES
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import HOSTILE, asked_by, opened, said, table_of_both_codes
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url, table_of_snippets
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
 def traces_of(a: str, b: str) -> list[Trace]:
-    """The traces that the page has, to the last digit."""
+    """Return the traces of the page, which are identical in every digit."""
     return shared_cache.traces(shared_cache.open_checkpoint("", ""), [(a, None), (b, None)], truncate=False)
 
 
@@ -25,20 +25,20 @@ def pair_of(a: str, b: str, words: bool = False) -> MinimalPairResult:
     return MinimalPair(words).of(*traces_of(a, b))
 
 
-def test_the_example_is_compared() -> None:
-    app = opened("compare")
+def test_example_is_compared() -> None:
+    app = open_page("compare")
     pair = pair_of(FULL, EMPTY)
-    finding = said(app).replace("\\", "")
+    finding = page_text(app).replace("\\", "")
     assert pair.finding() in finding
     assert "Only in A: full. Only in B: empty." in finding
     ranked = app.dataframe[0].value
     assert ranked["total_variation"].is_monotonic_decreasing
     assert ranked["total_variation"].tolist() == sorted(pair.total_variation.ravel())[::-1]
-    assert_alike(app.dataframe[2].value, pair.moved.T)
+    assert_repeatable(app.dataframe[2].value, pair.moved.T)
 
 
-def test_the_table_is_ranked_by_the_chosen_measure() -> None:
-    app = opened("compare", change="jensen_shannon")
+def test_table_is_ranked_by_selected_measure() -> None:
+    app = open_page("compare", change="jensen_shannon")
     ranked = app.dataframe[0].value
     python = app.get("code")[0].value
     assert python.endswith("bert_probe.MinimalPair(by='jensen_shannon').of(a, b).table()")
@@ -46,34 +46,36 @@ def test_the_table_is_ranked_by_the_chosen_measure() -> None:
     assert not ranked["total_variation"].is_monotonic_decreasing
 
 
-def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
-    app = opened("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
+def test_rows_use_layer_and_head_of_url() -> None:
+    app = open_page("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
     pair = pair_of("Mehdi left it", "Mehdi saw it", words=True)
     rows = app.dataframe[1].value
     assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
-    most = pair.alignment.aligned[pair.most_moved].position
-    row = MinimalPairRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
+    largest_change = pair.alignment.aligned[pair.most_moved].position
+    row = MinimalPairRow(largest_change, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
     assert rows["a"].tolist() == row.a.tolist()
     assert rows["difference"].tolist() == row.difference.tolist()
 
 
-@pytest.mark.parametrize("what", ["tokens", "heads"])
-def test_what_is_patched_is_said_with_the_library_s_numbers(what: str) -> None:
-    app = opened("compare", patch=what)
-    found = ActivationPatching(what).of(*traces_of(FULL, EMPTY))
-    layer, place = np.unravel_index(found.recovered.argmax(), found.recovered.shape)
+@pytest.mark.parametrize("component", ["tokens", "heads"])
+def test_patching_finding_matches_library(component: str) -> None:
+    app = open_page("compare", patch=component)
+    result = ActivationPatching(component).of(*traces_of(FULL, EMPTY))
+    layer, place = np.unravel_index(result.recovered.argmax(), result.recovered.shape)
     token = f"“full for empty” after layer {layer}"
     head = f"Layer {layer + 1}, head {place + 1}"
-    told = said(app).replace("\\", "")
-    assert f"{token if what == 'tokens' else head} alone recovers **{found.recovered.max():.0%}**" in told
-    assert ("All tokens of a layer together recover 100%." in told) == (what == "tokens")
+    text = page_text(app).replace("\\", "")
+    assert (
+        f"{token if component == 'tokens' else head} alone recovers **{result.recovered.max():.0%}**" in text
+    )
+    assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
     assert any(
-        code.value.endswith(f"{ActivationPatching(what)!r}.of(a, b).table()") for code in app.get("code")
+        code.value.endswith(f"{ActivationPatching(component)!r}.of(a, b).table()") for code in app.get("code")
     )
 
 
-def test_the_finding_leads_to_its_head() -> None:
-    app = opened("compare")
+def test_finding_links_to_its_head() -> None:
+    app = open_page("compare")
     pair = pair_of(FULL, EMPTY)
     layer, head = pair.strongest_shift(pair.most_moved)
     next(button for button in app.button if button.label.startswith("Show head")).click().run()
@@ -81,19 +83,19 @@ def test_the_finding_leads_to_its_head() -> None:
     assert app.dataframe[1].value["b"].tolist() == pair.strongest_b[pair.most_moved].tolist()
 
 
-def test_the_address_asks_what_the_page_shows() -> None:
+def test_url_contains_question_of_page() -> None:
     address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
-    app = opened("compare", **address)
-    asked = asked_by(app, MinimalPair)
-    assert asked == MinimalPair(words=True, by="jensen_shannon")
-    assert app.get("code")[0].value.endswith(f"{asked!r}.of(a, b).table()")
-    row = asked_by(app, MinimalPairRow)
+    app = open_page("compare", **address)
+    question = question_in_url(app, MinimalPair)
+    assert question == MinimalPair(words=True, by="jensen_shannon")
+    assert app.get("code")[0].value.endswith(f"{question!r}.of(a, b).table()")
+    row = question_in_url(app, MinimalPairRow)
     assert row == MinimalPairRow(layer=2, head=6, words=True)
     assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
 
-def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
-    app = opened("compare", a="we left")
+def test_missing_second_sentence_shows_instructions() -> None:
+    app = open_page("compare", a="we left")
     assert app.header[0].value == "A second sentence is needed"
     assert not app.dataframe
     next(button for button in app.button if button.label == "Open the example").click().run()
@@ -101,8 +103,8 @@ def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
     assert len(app.dataframe[0].value) == 72
 
 
-def test_a_second_segment_is_read_separately_on_request() -> None:
-    app = opened("compare", a="we left", b="they left", relation="pair")
+def test_second_segment_is_separate_on_request() -> None:
+    app = open_page("compare", a="we left", b="they left", relation="pair")
     assert app.header[0].value == "The two sentences are one input"
     next(button for button in app.button if button.label == "Read them separately").click().run()
     assert not app.exception
@@ -114,24 +116,26 @@ def test_a_second_segment_is_read_separately_on_request() -> None:
     assert len(app.dataframe[0].value) == 72
 
 
-def test_texts_that_are_the_same_to_the_model_changed_nothing() -> None:
-    app = opened("compare", a="The cup", b="the CUP")
-    assert "Nothing changed" in said(app)
+def test_texts_with_equal_tokens_show_no_change() -> None:
+    app = open_page("compare", a="The cup", b="the CUP")
+    assert "Nothing changed" in page_text(app)
     assert not app.dataframe[0].value[["total_variation", "jensen_shannon"]].any(axis=None)
     assert not app.dataframe[2].value.any(axis=None)
 
 
-def test_hostile_text_stays_text() -> None:
-    app = opened("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
+def test_hostile_text_is_shown_as_text() -> None:
+    app = open_page("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
     assert not app.exception
-    shown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
-    assert not any(piece in shown for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
+    text = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in text for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
 
 
 @pytest.mark.parametrize("words", ["", "1"])
-def test_the_two_codes_of_the_export_menu_make_the_same_table(
+def test_python_and_shell_snippets_produce_same_table(
     words: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened("compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0")
-    frame = table_of_both_codes(app, capfdbinary)
+    app = open_page(
+        "compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0"
+    )
+    frame = table_of_snippets(app, capfdbinary)
     assert frame.attrs["provenance"]["question"]["words"] == bool(words)

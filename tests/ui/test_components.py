@@ -1,4 +1,4 @@
-"""What the components send to the browser, what they refuse, and what they make of an answer."""
+"""Payloads of the components, refused arguments, and validation of browser reports."""
 
 import json
 from typing import Any
@@ -16,20 +16,20 @@ from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken, selected_position
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 
 UNIT = Scale("sequential", 0, 1)
 HOSTILE = "</script><img src=x onerror=alert(1)>\ud800\x00"
 
 
 def draw(values: Any, rows: list[str], columns: list[str], **more: Any) -> Cell | None:
-    named = {"row_axis": "query", "column_axis": "key", "value_name": "weight", "caption": "A matrix"}
-    return matrix(values, rows, columns, **{"key": "m", "scale": UNIT, **named, **more})
+    defaults = {"row_axis": "query", "column_axis": "key", "value_name": "weight", "caption": "A matrix"}
+    return matrix(values, rows, columns, **{"key": "m", "scale": UNIT, **defaults, **more})
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the components would have sent to the browser, in order."""
+    """Payloads that the components would have sent to the browser, in order."""
     payloads: list[Any] = []
 
     def mounted(**options: Any) -> dict[str, Any]:
@@ -41,11 +41,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return payloads
 
 
-def test_values_arrive_exactly_as_they_were(sent: list[Any]) -> None:
+def test_values_are_sent_exactly(sent: list[Any]) -> None:
     values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     values[1, 2] = np.nan
     draw(values, list("abc"), list("vwxyz"), scale=Scale("diverging", -2, 2))
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     np.testing.assert_array_equal(arrays["values"], values)
     assert arrays["light"].tobytes() == palette.lut_bytes("diverging", False)
     assert arrays["dark"].tobytes() == palette.lut_bytes("diverging", True)
@@ -54,17 +54,17 @@ def test_values_arrive_exactly_as_they_were(sent: list[Any]) -> None:
     assert header["missing"] is True
 
 
-def test_a_transposed_view_is_sent_in_the_order_of_its_rows(sent: list[Any]) -> None:
+def test_transposed_array_is_sent_in_row_order(sent: list[Any]) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3).T / 10
     draw(values, list("abc"), list("xy"))
-    np.testing.assert_array_equal(opened(sent[0])[1]["values"], values)
+    np.testing.assert_array_equal(read_payload(sent[0])[1]["values"], values)
 
 
-def test_hostile_labels_survive_unchanged(sent: list[Any]) -> None:
+def test_hostile_labels_are_sent_unchanged(sent: list[Any]) -> None:
     draw([[0.5]], [HOSTILE], [HOSTILE], caption=HOSTILE)
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert header["rows"] == [HOSTILE]
-    assert header["columns"] is None, "the same labels go once"
+    assert header["columns"] is None, "equal labels are sent once"
     assert header["caption"] == HOSTILE
 
 
@@ -72,22 +72,22 @@ def test_hostile_labels_survive_unchanged(sent: list[Any]) -> None:
     ("values", "below", "above"),
     [([[0.0, 1.0]], False, False), ([[-0.1, 1.0]], True, False), ([[0.0, 1.1]], False, True)],
 )
-def test_the_legend_is_told_of_values_beyond_the_scale(
+def test_values_outside_scale_are_flagged(
     sent: list[Any], values: list[list[float]], below: bool, above: bool
 ) -> None:
     draw(values, ["a"], ["x", "y"])
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert (header["below"], header["above"]) == (below, above)
 
 
-def test_rounding_at_the_end_of_the_scale_is_not_a_value_beyond_it(sent: list[Any]) -> None:
+def test_rounding_at_scale_limit_is_not_flagged(sent: list[Any]) -> None:
     draw([[np.nextafter(np.float32(1), np.float32(2))]], ["a"], ["x"])
-    assert opened(sent[0])[0]["above"] is False
+    assert read_payload(sent[0])[0]["above"] is False
 
 
-def test_a_matrix_of_nothing_but_missing_values_is_drawn(sent: list[Any]) -> None:
+def test_matrix_of_missing_values_is_drawn(sent: list[Any]) -> None:
     draw([[np.nan]], ["a"], ["x"])
-    header = opened(sent[0])[0]
+    header = read_payload(sent[0])[0]
     assert (header["least"], header["most"], header["missing"]) == (0, 0, True)
 
 
@@ -103,10 +103,10 @@ def test_a_matrix_of_nothing_but_missing_values_is_drawn(sent: list[Any]) -> Non
         ({"decimals": 12}, "decimals is 12"),
     ],
 )
-def test_what_does_not_fit_is_refused(sent: list[Any], more: dict[str, Any], message: str) -> None:
-    given = {"values": [[0.1]], "rows": ["a"], "columns": ["x"], **more}
+def test_inconsistent_arguments_raise_error(sent: list[Any], more: dict[str, Any], message: str) -> None:
+    arguments = {"values": [[0.1]], "rows": ["a"], "columns": ["x"], **more}
     with pytest.raises(ValueError, match=message):
-        draw(given.pop("values"), given.pop("rows"), given.pop("columns"), **given)
+        draw(arguments.pop("values"), arguments.pop("rows"), arguments.pop("columns"), **arguments)
     assert sent == []
 
 
@@ -120,12 +120,12 @@ def test_what_does_not_fit_is_refused(sent: list[Any], more: dict[str, Any], mes
         (("diverging", -1, 2), "must be centered on 0"),
     ],
 )
-def test_a_scale_that_cannot_be_drawn_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+def test_invalid_scale_raises_error(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Scale(*arguments)
 
 
-def test_a_choice_counts_for_what_it_is_about_and_after_the_component_began(
+def test_stale_or_foreign_selection_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session: dict[str, Any] = {}
@@ -137,10 +137,10 @@ def test_a_choice_counts_for_what_it_is_about_and_after_the_component_began(
     assert choices.latest("m", "cell", "other labels") == (first, None)
     for revision in (first, first - 1, None, True, "9", 2**60):
         session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": revision}}
-        assert choices.latest("m", "cell", "labels") == (first, None), "what an earlier page view knew"
+        assert choices.latest("m", "cell", "labels") == (first, None), "the state of an earlier page view"
 
 
-def test_a_component_that_is_drawn_again_outranks_what_the_browser_knows(
+def test_redrawn_component_overrides_browser_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def test_a_component_that_is_drawn_again_outranks_what_the_browser_knows(
     monkeypatch.setattr("bert_probe.ui.components.choices.time.time_ns", lambda: next(clock))
     assert choices.start("m") == 5
     session["m"] = {}
-    assert choices.start("m") == 5, "it was drawn in the run before"
+    assert choices.start("m") == 5, "drawn in the previous run"
     del session["m"]
     assert choices.start("m") == 9
 
@@ -166,22 +166,22 @@ def test_a_component_that_is_drawn_again_outranks_what_the_browser_knows(
         {"row": "0"},
     ],
 )
-def test_a_pin_that_is_no_cell_is_ignored(cell: Any) -> None:
+def test_pin_outside_matrix_is_ignored(cell: Any) -> None:
     assert pinned_cell(cell, (2, 1)) is None
 
 
-def test_labels_cannot_trade_places_unnoticed() -> None:
+def test_digest_distinguishes_row_and_column_labels() -> None:
     assert digest(["a", "b"], ["c"]) != digest(["a"], ["b", "c"])
 
 
-def test_a_strip_sends_what_is_shown(sent: list[Any]) -> None:
+def test_strip_sends_displayed_tokens(sent: list[Any]) -> None:
     pieces = [
         StripToken("[CLS]", 0, 0, True, False, "id 101"),
         StripToken(HOSTILE, 1, 0, False, False, ""),
         StripToken("ing", 2, 1, False, True, "id 7", "changed"),
     ]
     assert strip(pieces, key="s", label="Tokens", selectable="one", selected=2) == 2
-    assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be chosen"
+    assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be selected"
     first = sent[0]
     assert [piece["kind"] for piece in first["pieces"]] == ["special", "A", "B"]
     assert first["pieces"][1]["text"] == HOSTILE
@@ -190,12 +190,12 @@ def test_a_strip_sends_what_is_shown(sent: list[Any]) -> None:
     assert json.loads(json.dumps(first)) == first
 
 
-def test_a_position_may_be_missing(sent: list[Any]) -> None:
+def test_strip_accepts_missing_positions(sent: list[Any]) -> None:
     draw([[0.25, 0.75]], ["a"], ["x", "rest"], column_positions=[4, None])
-    assert opened(sent[0])[0]["columnPositions"] == [4, None]
+    assert read_payload(sent[0])[0]["columnPositions"] == [4, None]
 
 
-def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
+def test_strip_with_invalid_positions_raises_error(sent: list[Any]) -> None:
     piece = StripToken("a", 4, 0, False, False, "")
     with pytest.raises(ValueError, match="same position"):
         strip([piece, piece], key="s", label="Tokens")
@@ -204,7 +204,7 @@ def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
     assert sent == []
 
 
-def test_a_choice_stays_on_the_piece_that_holds_its_position() -> None:
+def test_selection_stays_on_token_with_its_position() -> None:
     tokens = [StripToken(name, place, 0, False, False, "") for place, name in enumerate(("a", "b", "c", "d"))]
     words = [tokens[0], tokens[1], tokens[3]]
     assert selected_position({"position": 2}, tokens, 0) == 2
@@ -215,7 +215,7 @@ def test_a_choice_stays_on_the_piece_that_holds_its_position() -> None:
     assert selected_position(None, tokens, None) is None
 
 
-def test_both_components_mount_in_an_app() -> None:
+def test_components_mount_in_app() -> None:
     def page() -> None:
         import streamlit as st
 
@@ -235,12 +235,12 @@ def test_both_components_mount_in_an_app() -> None:
             value_name="weight",
             caption="One cell",
         )
-        chosen = strip(
+        selection = strip(
             [StripToken("a", 5, 0, False, False, "")], key="s", label="One", selectable="one", selected=5
         )
-        st.write(f"{cell} {chosen}")
+        st.write(f"{cell} {selection}")
 
-    at = AppTest.from_function(page).run()
-    assert not at.exception
-    assert at.markdown[0].value == "None 5"
-    assert not at.run().exception, "a rerun finds the components registered"
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    assert app.markdown[0].value == "None 5"
+    assert not app.run().exception, "a rerun finds the components registered"

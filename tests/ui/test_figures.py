@@ -1,4 +1,4 @@
-"""Labels of Plotly figures, which reads a little HTML in them."""
+"""Labels of Plotly figures, which render some HTML."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pytest
 from bert_probe.ui import figures
 
 HOSTILE = "<" * 30
-"""Longer than a label is, and four times as long when it is escaped."""
+"""Longer than a label may be, and four times as long after escaping."""
 
 
 @pytest.mark.parametrize(("axis", "letters"), [("xaxis", 16), ("yaxis", 24)])
-def test_a_long_label_is_cut_before_it_is_escaped(axis: str, letters: int) -> None:
+def test_long_label_is_truncated_before_escaping(axis: str, letters: int) -> None:
     values = np.array([0.5, 0.25])
-    drawn = (
+    label = (
         figures.token_bars([HOSTILE, "a & b"], values, "weight")
         if axis == "xaxis"
         else figures.class_bars([HOSTILE, "a & b"], values, values, "probability")
     )
-    assert list(drawn.layout[axis].ticktext) == ["&lt;" * (letters - 1) + "…", "a &amp; b"]
+    assert list(label.layout[axis].ticktext) == ["&lt;" * (letters - 1) + "…", "a &amp; b"]
 
 
-def test_the_first_of_named_rows_is_at_the_top() -> None:
+def test_first_named_row_is_at_the_top() -> None:
     axis = figures.named_rows(["one", "two"])
     assert (axis["tickvals"], axis["ticktext"], axis["autorange"]) == ([0, 1], ["one", "two"], "reversed")

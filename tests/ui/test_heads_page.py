@@ -1,4 +1,4 @@
-"""The heads page: in each of its parts what stands there is what the library computes."""
+"""The Heads page: all of its views show the library's results."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.core.question import Question
 from bert_probe.ui import figures
 from bert_probe.views import measures
-from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
-from tests.helpers.waiting import until
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, table_of_snippets
+from tests.helpers.waiting import wait_until
 
 TEXT = "Almost before we knew it, we had left the ground."
 
 
 def part(name: str, a: str = TEXT, **address: str) -> AppTest:
-    app = opened("heads", a=a, heads_part=name, **address)
+    app = open_page("heads", a=a, heads_part=name, **address)
     assert not app.exception
     return app
 
 
 def button(app: AppTest, label: str) -> Any:
-    return next(one for one in app.button if one.label.startswith(label))
+    return next(candidate for candidate in app.button if candidate.label.startswith(label))
 
 
 def finished(app: AppTest) -> AppTest:
-    """The app when no work of its page runs any more."""
+    """Return the app after all jobs of its page have ended."""
 
     def done() -> bool:
-        running = any(one.label == "Cancel" for one in app.button)
+        running = any(button.label == "Cancel" for button in app.button)
         if running:
             app.run()
         return not running
 
-    until(done, 60)
+    wait_until(done, 60)
     assert not app.exception
     return app
 
@@ -51,7 +51,7 @@ def metrics(app: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in app.metric}
 
 
-def test_every_measure_is_offered_and_explained() -> None:
+def test_all_measures_are_offered_and_explained() -> None:
     assert set(measures.MEASURES) == set(MEASURES)
     app = part("profiles")
     profiles = bert_probe.load().trace(TEXT)
@@ -66,34 +66,34 @@ def test_every_measure_is_offered_and_explained() -> None:
         first = frame.iloc[0]
         assert first[measure] == values[measure].max()
         assert first[measure] == values[measure][first["layer"] - 1, first["head"] - 1]
-        assert measures.MEASURES[measure].meaning[:20] in said(app).replace("\\", "")
+        assert measures.MEASURES[measure].meaning[:20] in page_text(app).replace("\\", "")
         assert app.query_params.get("measure", "previous") in (measure, [measure])
 
 
-def test_profiles_of_whole_words_have_numbers_of_their_own() -> None:
+def test_profiles_of_words_differ_from_profiles_of_tokens() -> None:
     app = part("profiles", "Mehdi loves Tallahassee", words="1", measure="next")
     values = bert_probe.Heads(words=True).of(bert_probe.load().trace("Mehdi loves Tallahassee")).values
     assert app.dataframe[0].value["next"].max() == values["next"].max()
 
 
-def test_a_head_is_found_for_the_pair_that_stands_there_at_first() -> None:
+def test_initial_pair_shows_best_head() -> None:
     app = part("find")
     trace = bert_probe.load().trace(TEXT)
     best = bert_probe.FindHeads([("ground", "left")]).of(trace).ranked[0]
     frame = app.dataframe[0].value
     assert (frame["layer"][0], frame["head"][0]) == (best.layer + 1, best.head + 1)
     assert frame["weight"][0] == best.weight
-    assert f"**{best.weight:.4f}**" in said(app)
+    assert f"**{best.weight:.4f}**" in page_text(app)
     assert "find_pairs" not in app.query_params
 
 
-def test_several_pairs_are_added_ranked_by_their_mean_and_removed() -> None:
+def test_pairs_are_added_ranked_by_mean_and_removed() -> None:
     trace = bert_probe.load().trace(TEXT)
     app = part("find", find_pairs="11-9,4-5")
-    found = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
-    assert app.dataframe[0].value["weight"].tolist() == [one.weight for one in found]
-    assert app.dataframe[0].value["rank_in_row"].tolist() == [one.rank for one in found]
-    assert "the mean over 2 pairs" in said(app)
+    ranked = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
+    assert app.dataframe[0].value["weight"].tolist() == [head.weight for head in ranked]
+    assert app.dataframe[0].value["rank_in_row"].tolist() == [head.rank for head in ranked]
+    assert "the mean over 2 pairs" in page_text(app)
     button(app, "Add a pair").click().run()
     assert app.query_params["find_pairs"] in ("11-9,4-5,11-9", ["11-9,4-5,11-9"])
     app.get("pills")[0].set_value(1).run()
@@ -101,11 +101,11 @@ def test_several_pairs_are_added_ranked_by_their_mean_and_removed() -> None:
     assert app.query_params["find_pairs"] in ("11-9,11-9", ["11-9,11-9"])
     button(app, "Remove this pair").click().run()
     assert "find_pairs" not in app.query_params
-    assert not any(one.label == "Remove this pair" for one in app.button)
+    assert not any(element.label == "Remove this pair" for element in app.button)
     assert not app.exception
 
 
-def test_pairs_outlast_a_look_at_another_page_but_not_another_text() -> None:
+def test_pairs_survive_page_change_but_not_text_change() -> None:
     app = part("find", find_pairs="4-5")
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/heads.py").run()
@@ -116,26 +116,26 @@ def test_pairs_outlast_a_look_at_another_page_but_not_another_text() -> None:
     assert "find_pairs" not in app.query_params
 
 
-def test_a_pair_that_does_not_exist_is_said() -> None:
+def test_nonexistent_pair_is_reported() -> None:
     app = part("find", find_pairs="4-5,77-1")
-    assert r"There is no pair of words 77\-1 here" in said(app)
-    assert "the mean over" not in said(app)
+    assert r"There is no pair of words 77\-1 here" in page_text(app)
+    assert "the mean over" not in page_text(app)
 
 
-def test_a_text_without_words_has_its_pair_too() -> None:
+def test_text_without_words_has_default_pair() -> None:
     assert len(part("find", "?!").dataframe[0].value) == 72
 
 
-def test_the_rows_picture_of_a_long_text_keeps_the_largest_columns_and_those_wanted() -> None:
+def test_rows_of_long_text_keep_largest_and_requested_columns() -> None:
     values = np.array([[0.1, 0.5, 0.0, 0.2], [0.3, 0.0, 0.0, 0.2]])
     assert figures.largest_columns(values, 2, {2}) == [1, 2]
     assert figures.largest_columns(values, 3, {2}) == [0, 1, 2]
     assert figures.largest_columns(values, 9, {2}) == [0, 1, 2, 3]
     assert figures.largest_columns(values, 1, {2, 3}) == [2, 3]
-    assert "32 of 62 words" in said(part("find", "word " * 60))
+    assert "32 of 62 words" in page_text(part("find", "word " * 60))
 
 
-def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers() -> None:
+def test_ablation_of_head_set_matches_library() -> None:
     app = part("ablation", off="3.7,5", replacement="mean")
     heads = [(2, 6), *((4, head) for head in range(12))]
     result = bert_probe.HeadAblation(heads, "mean").of(bert_probe.load().trace(TEXT))
@@ -151,40 +151,40 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers() -> None:
     assert app.query_params["off"] in ("1.1", ["1.1"])
 
 
-def test_no_head_and_an_unknown_head_are_said() -> None:
+def test_empty_and_unknown_head_set_are_reported() -> None:
     app = part("ablation", off="")
-    assert "Select at least one head" in said(app)
+    assert "Select at least one head" in page_text(app)
     assert not app.metric
     app = part("ablation", off="9.9,1.2")
-    assert r"There is no 9\.9 here" in said(app)
+    assert r"There is no 9\.9 here" in page_text(app)
     assert app.multiselect(key="off").value == ["1.2"]
 
 
-def test_the_heads_to_begin_with_do_something_that_has_a_name() -> None:
+def test_default_heads_have_named_pattern() -> None:
     (name,) = part("ablation").multiselect(key="off").value
     layer, head = map(int, name.split("."))
     label = bert_probe.Heads().of(bert_probe.load().trace(TEXT)).labels[layer - 1][head - 1]
     assert label not in ("", "broad")
 
 
-def test_a_long_text_shows_one_similarity_at_a_time() -> None:
+def test_long_text_shows_single_similarity() -> None:
     app = part("ablation", "word " * 60)
-    which = next(one for one in app.get("button_group") if one.key == "ablation_similarity")
+    which = next(group for group in app.get("button_group") if group.key == "ablation_similarity")
     assert which.value == "difference"
 
 
-def test_a_model_without_a_pooler_says_so(family_folder: Callable[[str], Path]) -> None:
+def test_missing_pooler_is_reported(family_folder: Callable[[str], Path]) -> None:
     app = part("ablation", "we left", model=str(family_folder("distilbert")))
     assert metrics(app)["Pooler"] == "—"
 
 
 @pytest.mark.parametrize("which", ["set", "each"])
-def test_a_model_that_hides_its_heads_is_refused(family_folder: Callable[[str], Path], which: str) -> None:
+def test_model_without_head_outputs_is_refused(family_folder: Callable[[str], Path], which: str) -> None:
     app = part("ablation", "we left", model=str(family_folder("mpnet")), ablation=which)
-    assert "cannot be switched off" in refusal(app)
+    assert "cannot be switched off" in error_text(app)
 
 
-def test_each_head_in_turn_is_ranked_and_kept() -> None:
+def test_head_sweep_is_ranked_and_cached() -> None:
     app = part("ablation", ablation="each")
     assert not app.dataframe
     button(app, "Ablate each head in turn").click().run()
@@ -199,7 +199,7 @@ def test_each_head_in_turn_is_ranked_and_kept() -> None:
     assert not app.dataframe, "another text has other effects"
 
 
-def test_the_example_sentences_are_profiled() -> None:
+def test_example_sentences_are_profiled() -> None:
     app = part("many")
     button(app, "Profile 40 sentences").click().run()
     finished(app)
@@ -207,20 +207,20 @@ def test_the_example_sentences_are_profiled() -> None:
     frame = app.dataframe[0].value
     assert list(frame) == ["layer", "head", "previous", "previous_low", "previous_high", "label"]
     first = frame.iloc[0]
-    at = (first["layer"] - 1, first["head"] - 1)
-    assert first["previous_high"] == expected.high["previous"][at]
+    head = (first["layer"] - 1, first["head"] - 1)
+    assert first["previous_high"] == expected.high["previous"][head]
     app.toggle(key="words").set_value(True).run()
-    assert not app.dataframe, "whole words are measured anew"
+    assert not app.dataframe, "words need a new profile"
 
 
-def test_pasted_sentences_are_kept_and_a_bad_one_is_named() -> None:
+def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
     app = part("many", sentences="paste")
-    assert not any(one.label.startswith("Profile") for one in app.button)
+    assert not any(element.label.startswith("Profile") for element in app.button)
     pasted = "We left.\n\n" + "word " * 600
     app.text_area(key="many_pasted").set_value(pasted).run()
     button(app, "Profile 2 sentences").click().run()
     finished(app)
-    assert "Line 3: 602 tokens" in refusal(app)
+    assert "Line 3: 602 tokens" in error_text(app)
     assert app.text_area(key="many_pasted").value == pasted
     assert button(app, "Profile 2 sentences")
     app.switch_page("../../pages/tokens.py").run()
@@ -232,14 +232,14 @@ def test_pasted_sentences_are_kept_and_a_bad_one_is_named() -> None:
     assert len(app.dataframe[0].value) == 72
 
 
-def test_many_sentences_need_no_text_of_their_own() -> None:
-    assert "The text is empty" not in refusal(part("many", ""))
+def test_sentence_profile_needs_no_page_text() -> None:
+    assert "The text is empty" not in error_text(part("many", ""))
 
 
 @pytest.mark.parametrize("name", ["profiles", "find", "ablation"])
-def test_hostile_text_is_never_read_as_markdown(name: str) -> None:
+def test_hostile_text_is_not_rendered_as_markdown(name: str) -> None:
     app = part(name, HOSTILE, find_pairs="1-2,3-4")
-    markdown = "\n".join(element.value for one in (app.markdown, app.caption) for element in one)
+    markdown = "\n".join(element.value for elements in (app.markdown, app.caption) for element in elements)
     for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"):
         assert piece not in markdown
 
@@ -254,7 +254,7 @@ def test_hostile_text_is_never_read_as_markdown(name: str) -> None:
         ("many", {"words": "1"}, "Profile 40"),
     ],
 )
-def test_the_two_codes_of_the_export_menu_make_the_same_table(
+def test_python_and_shell_snippets_produce_same_table(
     name: str,
     address: dict[str, str],
     start: str,
@@ -268,15 +268,15 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         finished(app)
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(baseline_sentences()), encoding="utf-8")
-    frame = table_of_both_codes(app, capfdbinary)
+    frame = table_of_snippets(app, capfdbinary)
     if name in ("profiles", "find"):
-        shown = app.dataframe[0].value
+        table = app.dataframe[0].value
         column = "weight" if name == "find" else "previous"
-        assert sorted(shown[column]) == sorted(frame[column])
+        assert sorted(table[column]) == sorted(frame[column])
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "more", "start"),
+    ("name", "question", "more", "start"),
     [
         ("profiles", bert_probe.Heads(words=True), {"measure": "next"}, ""),
         ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
@@ -286,21 +286,21 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
     ],
 )
-def test_the_address_holds_the_question_that_is_shown(
-    name: str, asked: Question, more: dict[str, str], start: str
+def test_url_contains_displayed_question(
+    name: str, question: Question, more: dict[str, str], start: str
 ) -> None:
-    # What other pages keep in the address is not asked here.
-    app = part(name, **asked.address(), **more, show="model", specials="0", layer="3", head="2")
+    # URL parameters of other pages are not part of this question.
+    app = part(name, **question.address(), **more, show="model", specials="0", layer="3", head="2")
     if start:
         button(app, start).click().run()
         finished(app)
-    again = asked_by(app, type(asked))
+    again = question_in_url(app, type(question))
     trace = bert_probe.load().trace(TEXT)
-    assert again.resolved(trace) == asked.resolved(trace)
+    assert again.resolved(trace) == question.resolved(trace)
     assert f"bert_probe.{again.resolved(trace)!r}.of(" in app.get("code")[0].value
 
 
-def test_a_whole_layer_in_the_address_is_all_of_its_heads() -> None:
+def test_layer_in_url_selects_all_of_its_heads() -> None:
     app = part("ablation", off="3.7,5")
     address = {"off": "3.7,5", "ablation_table": "tokens"}
     asked = bert_probe.HeadAblation.from_address(address, bert_probe.load().description)
@@ -308,7 +308,7 @@ def test_a_whole_layer_in_the_address_is_all_of_its_heads() -> None:
     assert f"bert_probe.{asked!r}.of(trace)" in app.get("code")[0].value
 
 
-def test_a_head_s_label_stands_beside_its_name() -> None:
+def test_head_label_is_shown_next_to_its_name() -> None:
     options = part("ablation").multiselect(key="off").options
     assert options[0] == "layer 1, all heads"
     assert all(re.fullmatch(r"\d+\.\d+( \S.*)?|layer \d+, all heads", option) for option in options)

@@ -1,4 +1,4 @@
-"""Work behind a page: started once, watched, cancelled, shown to its own session alone."""
+"""Jobs of a page: started once, shown with progress, canceled, and visible only to their session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.errors import OutOfMemoryError, TextError
 from bert_probe.model.progress import Progress
 from bert_probe.ui import jobs
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
 
 PAGE = """
@@ -33,12 +33,12 @@ for name, (cause, work) in st.session_state["wanted"].items():
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(jobs, "PATIENCE", 0.02)
     yield
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
 
 
-def page(**wanted: tuple[object, Callable[[Progress], Any]]) -> AppTest:
+def page(**works: tuple[object, Callable[[Progress], Any]]) -> AppTest:
     app = AppTest.from_string(PAGE, default_timeout=20)
-    app.session_state["wanted"] = wanted
+    app.session_state["wanted"] = works
     return app.run()
 
 
@@ -50,56 +50,56 @@ def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
 
 
-def said(app: AppTest) -> str:
+def page_text(app: AppTest) -> str:
     return " ".join(element.value for part in (app.markdown, app.caption) for element in part)
 
 
 def finished(app: AppTest, work: Steps) -> AppTest:
     work.step(work.total + 1)
     assert work.ended.wait(20)
-    until(lambda: "Cancel" not in labels(app.run()))
+    wait_until(lambda: "Cancel" not in labels(app.run()))
     return app
 
 
-def test_a_page_starts_watches_and_shows() -> None:
+def test_page_starts_job_and_shows_progress_and_result() -> None:
     work = Steps(3)
     app = page(one=("text", work))
     assert labels(app) == ["Start one"]
-    assert "Some seconds" in said(app)
+    assert "Some seconds" in page_text(app)
     click(app, "Start one")
     work.step()
-    until(lambda: work.done == 1)
+    wait_until(lambda: work.done == 1)
     app.run()
     assert labels(app) == ["Cancel"]
     bar = app.get("progress")[0].proto
     assert (bar.value, bar.text) == (33, "1 of 3 heads")
     finished(app, work)
     assert labels(app) == []
-    assert "result" in said(app)
+    assert "result" in page_text(app)
     app.run()
-    assert "result" in said(app)
+    assert "result" in page_text(app)
     assert work.begun == 1
 
 
 @dataclass(frozen=True)
-class Sized:
-    """An answer as results are: it knows how much room it takes."""
+class SizedResult:
+    """A result with a size in bytes, like those of the library."""
 
-    said: str
+    text: str
     nbytes: int = 1
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowQuestion:
     """A question that takes a while."""
 
-    about: str
+    name: str
     of_whom: ClassVar[list[tuple[str, str, int]]] = []
 
-    def of(self, subject: str, limit: int, progress: Progress) -> Sized:
-        self.of_whom.append((self.about, subject, limit))
+    def of(self, subject: str, limit: int, progress: Progress) -> SizedResult:
+        self.of_whom.append((self.name, subject, limit))
         progress(1, 1)
-        return Sized(f"{self.about} of {subject}")
+        return SizedResult(f"{self.name} of {subject}")
 
 
 ASKING = """
@@ -107,62 +107,62 @@ import streamlit as st
 from bert_probe.ui import jobs
 
 question, subject, limit = st.session_state["asked"]
-found = jobs.answer("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
-st.write("nothing yet" if found is None else found.said)
+result = jobs.answer("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
+st.write("nothing yet" if result is None else result.text)
 """
 
 
-def test_what_one_reader_asked_is_answered_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_shared_between_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PATIENCE", 20.0)
-    monkeypatch.setattr(Slow, "of_whom", [])
+    monkeypatch.setattr(SlowQuestion, "of_whom", [])
 
-    def answer(*asked: object) -> str:
+    def answer(*arguments: object) -> str:
         app = AppTest.from_string(ASKING, default_timeout=20)
-        app.session_state["asked"] = asked
+        app.session_state["asked"] = arguments
         app.run()
         job = app.session_state["jobs"]["slow"]
-        app.session_state["asked"] = (Slow(asked[0].about), *asked[1:])  # type: ignore[attr-defined]
+        app.session_state["asked"] = (SlowQuestion(arguments[0].name), *arguments[1:])  # type: ignore[attr-defined]
         app.run()
-        assert app.session_state["jobs"]["slow"] is job, "an equal question is no other cause"
-        return said(app)
+        assert app.session_state["jobs"]["slow"] is job, "an equal question does not restart the job"
+        return page_text(app)
 
-    assert answer(Slow("size"), "a", 1) == "size of a"
-    assert answer(Slow("size"), "a", 1) == "size of a", "another session"
-    assert answer(Slow("size"), "b", 1) == "size of b"
-    assert answer(Slow("colour"), "b", 1) == "colour of b"
-    assert Slow.of_whom == [("size", "a", 1), ("size", "b", 1), ("colour", "b", 1)]
+    assert answer(SlowQuestion("size"), "a", 1) == "size of a"
+    assert answer(SlowQuestion("size"), "a", 1) == "size of a", "another session"
+    assert answer(SlowQuestion("size"), "b", 1) == "size of b"
+    assert answer(SlowQuestion("colour"), "b", 1) == "colour of b"
+    assert SlowQuestion.of_whom == [("size", "a", 1), ("size", "b", 1), ("colour", "b", 1)]
 
 
-def test_short_work_is_never_seen_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_job_shows_result_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PATIENCE", 20.0)
     app = click(page(one=("text", lambda _: "at once")), "Start one")
     assert labels(app) == []
-    assert "at once" in said(app)
+    assert "at once" in page_text(app)
     app = page(auto=("text", lambda _: "without a button"))
     assert labels(app) == []
-    assert "without a button" in said(app)
+    assert "without a button" in page_text(app)
 
 
 @pytest.mark.parametrize("name", ["one", "auto"])
-def test_a_cancelled_one_says_so_and_can_be_started_again(name: str) -> None:
+def test_canceled_job_is_reported_and_can_be_restarted(name: str) -> None:
     work, again = Steps(3), Steps(1)
     app = page(**{name: ("text", work)})
     if name == "one":
         click(app, "Start one")
-    until(lambda: work.begun)
+    wait_until(lambda: work.begun)
     click(app, "Cancel")
-    assert "Cancelled" in said(app)
+    assert "Cancelled" in page_text(app)
     app.session_state["wanted"] = {name: ("text", again)}
     app.run()
-    assert labels(app) == [f"Start {name}"], "what was cancelled does not begin by itself"
+    assert labels(app) == [f"Start {name}"], "a canceled job is not restarted automatically"
     work.step()
     assert work.ended.wait(20)
     click(app, f"Start {name}")
-    assert "result" in said(finished(app, again))
+    assert "result" in page_text(finished(app, again))
     assert (work.begun, again.begun) == (1, 1)
 
 
-def test_another_cause_gives_up_the_work_and_drops_the_result() -> None:
+def test_changed_inputs_cancel_job_and_drop_result() -> None:
     work, other = Steps(3), Steps(0)
     app = click(page(one=("text", work)), "Start one")
     app.session_state["wanted"] = {"one": ("other text", other)}
@@ -172,41 +172,41 @@ def test_another_cause_gives_up_the_work_and_drops_the_result() -> None:
     assert work.ended.wait(20)
     assert work.done <= 1
     click(app, "Start one")
-    assert "result" in said(finished(app, other))
+    assert "result" in page_text(finished(app, other))
     app.session_state["wanted"] = {"one": ("text", other)}
-    assert "result" not in said(app.run())
+    assert "result" not in page_text(app.run())
 
 
-def test_what_begins_by_itself_begins_anew_with_another_cause() -> None:
+def test_automatic_job_restarts_with_changed_inputs() -> None:
     work, other = Steps(3), Steps(0)
     app = page(auto=("text", work))
-    until(lambda: work.begun)
+    wait_until(lambda: work.begun)
     app.session_state["wanted"] = {"auto": ("other text", other)}
     app.run()
     work.step()
     assert work.ended.wait(20)
     assert work.done <= 1
-    assert "result" in said(finished(app, other))
+    assert "result" in page_text(finished(app, other))
     assert labels(app) == []
 
 
 @pytest.mark.parametrize("name", ["one", "auto"])
-def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> None:
+def test_error_is_shown_until_retry(name: str) -> None:
     def fails(_: Progress) -> str:
         raise OutOfMemoryError("The machine is too small.")
 
     app = page(**{name: ("text", fails)})
     if name == "one":
         click(app, "Start one")
-    until(lambda: "too small" in said(app.run()))
+    wait_until(lambda: "too small" in page_text(app.run()))
     assert labels(app) == [f"Start {name}"]
     works = Steps(0)
     app.session_state["wanted"] = {name: ("text", works)}
     click(app, f"Start {name}")
-    assert "result" in said(finished(app, works))
+    assert "result" in page_text(finished(app, works))
 
 
-def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps() -> None:
+def test_automatic_job_is_not_retried_after_text_error() -> None:
     tried = []
 
     def fails(_: Progress) -> str:
@@ -215,26 +215,26 @@ def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps(
 
     app = page(auto=("text", fails))
     for _ in range(2):
-        until(lambda: "too long" in said(app.run()))
+        wait_until(lambda: "too long" in page_text(app.run()))
         assert labels(app) == []
     assert tried == ["text"]
 
 
-def test_sessions_share_nothing() -> None:
+def test_jobs_of_sessions_are_isolated() -> None:
     work = Steps(0)
-    one, other = page(one=("text", work)), page(one=("text", Steps(0)))
-    click(one, "Start one")
-    assert "result" in said(finished(one, work))
-    assert "result" not in said(other.run())
+    first, other = page(one=("text", work)), page(one=("text", Steps(0)))
+    click(first, "Start one")
+    assert "result" in page_text(finished(first, work))
+    assert "result" not in page_text(other.run())
     assert labels(other) == ["Start one"]
 
 
-def test_a_session_holds_a_bounded_number() -> None:
+def test_number_of_jobs_per_session_is_bounded() -> None:
     works = {f"job{i}": ("text", Steps(0)) for i in range(jobs.MAX_JOBS + 1)}
     app = page()
-    for name, wanted in works.items():
-        app.session_state["wanted"] = {name: wanted}
+    for name, work in works.items():
+        app.session_state["wanted"] = {name: work}
         app.run()
         click(app, f"Start {name}")
-        finished(app, wanted[1])
+        finished(app, work[1])
     assert list(app.session_state["jobs"]) == [f"job{i}" for i in range(1, jobs.MAX_JOBS + 1)]

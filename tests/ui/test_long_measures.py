@@ -1,4 +1,4 @@
-"""A measure that takes long, on its pages: it runs behind them, can be cancelled, and is kept."""
+"""Pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bert_probe.server import layers
 from bert_probe.ui import jobs
 from bert_probe.ui.components import head_view
 from bert_probe.views.head_view import HeadViewData
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import choose, looks_at, opened, refusal, said
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import change_url, displayed_view, error_text, open_page, page_text
 from tests.helpers.server import answer
-from tests.helpers.waiting import until
+from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
 
 DRAWN = "value-zeroing"
 
 
 @pytest.fixture
-def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Value zeroing that reports 0 to 3 of 3, and then goes on when the test says so."""
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    """Replace value zeroing by work that reports 0 to 3 of 3 and continues when the test says so."""
     work = Steps(3)
 
     def slowly(trace: Trace, layer: int, progress: Progress) -> Array:
@@ -40,7 +40,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     monkeypatch.setattr(jobs, "PATIENCE", 0.02)
     yield work
     work.step(100)
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
 
 
 def labels(app: AppTest) -> list[str]:
@@ -48,104 +48,104 @@ def labels(app: AppTest) -> list[str]:
 
 
 def button(app: AppTest, label: str) -> AppTest:
-    return next(one for one in app.button if one.label == label).click().run()
+    return next(element for element in app.button if element.label == label).click().run()
 
 
 def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
     work.step(times * (work.total + 1))
-    until(lambda: "Cancel" not in labels(app.run()))
+    wait_until(lambda: "Cancel" not in labels(app.run()))
     assert not app.exception
     return app
 
 
 def is_drawn(app: AppTest, view: str) -> bool:
-    """Whether the view shows numbers: a table, or a picture."""
-    pictures = [one.proto.component_name for one in app.get("bidi_component")]
+    """Return whether the view shows numbers, as a table or a picture."""
+    pictures = [element.proto.component_name for element in app.get("bidi_component")]
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
 
 @pytest.mark.parametrize("view", ["heads", "heatmap", "table"])
-def test_it_runs_behind_the_page_and_is_drawn_when_it_is_done(view: str, led: Steps) -> None:
+def test_long_measure_runs_as_job_and_is_drawn_when_done(view: str, steps: Steps) -> None:
     text = f"what a {view} waits for"
-    app = opened(a=text, drawn=DRAWN, show=view, layer="3")
-    led.step()
-    until(lambda: led.done == 1)
+    app = open_page(a=text, drawn=DRAWN, show=view, layer="3")
+    steps.step()
+    wait_until(lambda: steps.done == 1)
     app.run()
     assert "Cancel" in labels(app)
     bar = app.get("progress")[0].proto
     assert (bar.value, bar.text) == (33, "1 of 3 runs of a layer")
     assert not is_drawn(app, view)
-    assert looks_at(app).layer == 3
-    finished(app, led)
+    assert displayed_view(app).layer == 3
+    finished(app, steps)
     assert is_drawn(app, view)
     assert not app.get("progress")
     app.run()
-    assert led.begun == 1
+    assert steps.begun == 1
 
 
-def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(led: Steps) -> None:
+def test_table_matches_library_and_options_recompute_nothing(steps: Steps) -> None:
     text = "tokenization of lengthy words"
-    app = finished(opened(a=text, drawn=DRAWN, show="table", layer="3"), led)
+    app = finished(open_page(a=text, drawn=DRAWN, show="table", layer="3"), steps)
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
-    assert_alike(app.dataframe[0].value.iloc[:, 1:], weights)
-    led.step(100)  # nobody watches the library's own
+    assert_repeatable(app.dataframe[0].value.iloc[:, 1:], weights)
+    steps.step(100)  # the reference computation below is not observed
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
-        choose(app, **parameter)
-        shown = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
-        assert_alike(app.dataframe[0].value.iloc[:, 1:], shown)
-    assert led.begun == 1 + 1, "the library's own"
+        change_url(app, **parameter)
+        expected = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
+        assert_repeatable(app.dataframe[0].value.iloc[:, 1:], expected)
+    assert steps.begun == 1 + 1, "the reference computation"
 
 
 @pytest.mark.parametrize("view", ["heads", "table"])
-def test_a_cancelled_one_keeps_the_page_and_can_be_begun_again(view: str, led: Steps) -> None:
-    app = opened(a=f"given up in the {view}", drawn=DRAWN, show=view, layer="3")
-    led.step()
-    until(lambda: led.done == 1)
+def test_canceled_measure_keeps_page_and_can_be_restarted(view: str, steps: Steps) -> None:
+    app = open_page(a=f"given up in the {view}", drawn=DRAWN, show=view, layer="3")
+    steps.step()
+    wait_until(lambda: steps.done == 1)
     button(app, "Cancel")
     app.run()
-    assert "Cancelled after 1 of 3 runs of a layer. Nothing was kept." in said(app)
-    led.step()
-    assert led.ended.wait(20)
+    assert "Cancelled after 1 of 3 runs of a layer. Nothing was kept." in page_text(app)
+    steps.step()
+    assert steps.ended.wait(20)
     button(app, "Compute value zeroing")
-    assert is_drawn(finished(app, led), view)
-    assert led.begun == 2
+    assert is_drawn(finished(app, steps), view)
+    assert steps.begun == 2
 
 
-def test_another_layer_gives_up_the_one_before(led: Steps) -> None:
-    app = opened(a="one layer, then another", drawn=DRAWN, layer="3")
-    until(lambda: led.begun == 1)
-    choose(app, layer="2")
-    led.step()
-    until(lambda: led.begun == 2)
+def test_other_layer_cancels_previous_job(steps: Steps) -> None:
+    app = open_page(a="one layer, then another", drawn=DRAWN, layer="3")
+    wait_until(lambda: steps.begun == 1)
+    change_url(app, layer="2")
+    steps.step()
+    wait_until(lambda: steps.begun == 2)
     assert app.query_params["layer"] == "2"
-    assert is_drawn(finished(app, led), "heads")
+    assert is_drawn(finished(app, steps), "heads")
 
 
 @pytest.mark.parametrize("view", ["heads", "table"])
-def test_files_of_all_layers_come_when_all_are_computed(view: str, led: Steps) -> None:
-    app = finished(opened(a=f"all layers of the {view}", drawn=DRAWN, show=view), led)
+def test_download_of_all_layers_appears_when_all_are_computed(view: str, steps: Steps) -> None:
+    app = finished(open_page(a=f"all layers of the {view}", drawn=DRAWN, show=view), steps)
     last = {"heads": "Interactive page, HTML", "table": "All layers and heads, long CSV"}[view]
 
     def downloads() -> list[str]:
-        return [one.proto.label for one in app.get("download_button")]
+        return [element.proto.label for element in app.get("download_button")]
 
     assert last not in downloads()
     button(app, "Compute all layers first")
-    finished(app, led, times=5)
+    finished(app, steps, times=5)
     assert last in downloads()
-    assert led.begun == 6
+    assert steps.begun == 6
 
 
-def test_a_text_that_is_too_long_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_text_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TOKENS", 5)
     for view in ("heads", "heatmap"):
-        app = opened(a=f"more tokens than the {view} may have", drawn=DRAWN, show=view)
-        assert "reads at most 5" in refusal(app)
+        app = open_page(a=f"more tokens than the {view} may have", drawn=DRAWN, show=view)
+        assert "reads at most 5" in error_text(app)
         assert "Cancel" not in labels(app)
 
 
-def test_the_browser_gets_a_layer_when_it_is_computed(minilm: Checkpoint) -> None:
+def test_layer_is_sent_to_browser_when_computed(minilm: Checkpoint) -> None:
     picture = HeadViewData(minilm.trace("we left"), measure=DRAWN)
     link = layers.LayerLink(picture)
     status, headers, body = answer(f"{link.address}3")
@@ -157,16 +157,16 @@ def test_the_browser_gets_a_layer_when_it_is_computed(minilm: Checkpoint) -> Non
 
 
 @pytest.mark.parametrize("measure", ["weights", "value-norm", "rollout"])
-def test_what_is_over_at_once_starts_no_job(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_measure_starts_no_job(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     original: Callable[..., object] = jobs.run
 
-    def run(key: str, *given: object, **more: object) -> object:
+    def run(key: str, *args: object, **more: object) -> object:
         started.append(key)
-        return original(key, *given, **more)
+        return original(key, *args, **more)
 
     monkeypatch.setattr(jobs, "run", run)
     shared_cache.open_checkpoint("", "")
     for view in ("heads", "heatmap"):
-        assert not opened(a="at once", drawn=measure, show=view).exception
+        assert not open_page(a="at once", drawn=measure, show=view).exception
     assert not [key for key in started if str(key).startswith("measure")]

@@ -1,4 +1,4 @@
-"""What the model view sends to the browser, what it refuses, and what it makes of an answer."""
+"""Payloads of the model view, refused arguments, and validation of browser reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_probe.views import palette
 from bert_probe.views.model_view import HeadThumbnail, color_indices, payload
 from bert_probe.views.model_view import read_opened_head as opened_head
 from bert_probe.views.scale import Scale
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 LABELS = [["", "previous token"], ["broad", HOSTILE_TOKENS[0]], ["", ""]]
@@ -30,14 +30,14 @@ def small(**more: Any) -> Thumbnails:
 
 def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
     thumbs = small() if thumbs is None else thumbs
-    said = {"caption": "All heads", **more}
-    data = payload(thumbs, labels, measures or MEASURES, key="m", **said)
+    arguments = {"caption": "All heads", **more}
+    data = payload(thumbs, labels, measures or MEASURES, key="m", **arguments)
     return model_view(data, (thumbs.layers, thumbs.heads), key="m")
 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What the component would have sent to the browser, in order."""
+    """Payloads that the component would have sent to the browser, in order."""
     payloads: list[bytes] = []
 
     def mounted(**options: Any) -> dict[str, Any]:
@@ -48,30 +48,30 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return payloads
 
 
-def test_measures_arrive_exactly_and_weights_as_colours(sent: list[bytes]) -> None:
+def test_measures_are_sent_exactly_and_weights_as_colors(sent: list[bytes]) -> None:
     thumbs = small()
     assert draw(thumbs) is None
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     np.testing.assert_array_equal(arrays["numbers"], np.stack(list(MEASURES.values())))
     expected = np.round(255 * np.sqrt(thumbs.weights.astype(float)))
     assert np.abs(arrays["entries"] - expected).max() == 0
     assert arrays["light"].tobytes() == palette.lut_bytes("sequential", False)
     assert arrays["dark"].tobytes() == palette.lut_bytes("sequential", True)
     assert header["measures"] == ["Previous", "Entropy"]
-    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text goes as it is"
+    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text is sent unchanged"
     assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
     assert header["above"] is False
 
 
-def test_blocks_are_told(sent: list[bytes]) -> None:
+def test_block_aggregation_is_sent(sent: list[bytes]) -> None:
     draw(small(size=2))
-    header, arrays = opened(sent[0])
+    header, arrays = read_payload(sent[0])
     assert (header["side"], header["block"], arrays["entries"].shape) == (2, 3, (3, 2, 2, 2))
 
 
-def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
+def test_values_outside_scale_are_flagged(sent: list[bytes]) -> None:
     draw(scale=Scale("sequential", 0, 0.5))
-    assert opened(sent[0])[0]["above"] is True
+    assert read_payload(sent[0])[0]["above"] is True
 
 
 @given(
@@ -79,7 +79,7 @@ def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
     st.sampled_from(["linear", "sqrt"]),
     st.floats(0.1, 2),
 )
-def test_a_larger_weight_never_has_a_paler_colour(values: list[float], curve: Any, high: float) -> None:
+def test_larger_weight_never_has_lighter_color(values: list[float], curve: Any, high: float) -> None:
     weights = np.sort(np.array(values, dtype=np.float32))
     entries = color_indices(weights, Scale("sequential", 0, high, curve)).astype(int)
     assert (np.diff(entries) >= 0).all()
@@ -98,7 +98,7 @@ def test_a_larger_weight_never_has_a_paler_colour(values: list[float], curve: An
         ({"scale": Scale("diverging", -1, 1)}, "sequential scale"),
     ],
 )
-def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], message: str) -> None:
+def test_inconsistent_arguments_raise_error(sent: list[bytes], more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw(**more)
     assert sent == []
@@ -117,11 +117,11 @@ def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], m
         (7, None),
     ],
 )
-def test_only_a_head_of_this_model_is_believed(answer: Any, head: HeadThumbnail | None) -> None:
+def test_click_outside_the_model_is_ignored(answer: Any, head: HeadThumbnail | None) -> None:
     assert opened_head({"opened": answer}, (3, 2)) == head
 
 
-def test_it_mounts_in_an_app() -> None:
+def test_model_view_mounts_in_app() -> None:
     def page() -> None:
         import streamlit as st
 
@@ -134,7 +134,7 @@ def test_it_mounts_in_an_app() -> None:
         data = payload(make_thumbnails(trace), [["", "broad"]], {}, key="m", caption="All heads")
         st.write(f"{model_view(data, (1, 2), key='m')}")
 
-    at = AppTest.from_function(page).run()
-    assert not at.exception
-    assert at.markdown[0].value == "None"
-    assert not at.run().exception, "a rerun finds the component registered"
+    app = AppTest.from_function(page).run()
+    assert not app.exception
+    assert app.markdown[0].value == "None"
+    assert not app.run().exception, "a rerun finds the component registered"

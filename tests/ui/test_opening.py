@@ -1,4 +1,4 @@
-"""Opening a model from a page: watched, cancelled, shared, and never in the way of another."""
+"""Opening a model from a page: progress, cancellation, sharing, and independence of other models."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.ui import workbench
 from tests.helpers import families
-from tests.helpers.pages import opened, refusal, said
-from tests.helpers.waiting import until
+from tests.helpers.pages import error_text, open_page, page_text
+from tests.helpers.waiting import wait_until
 from tests.helpers.work import all_jobs_ended
 
 
 class Opening:
-    """Stands in for `load`: reports when the test lets it, and fails or gives a checkpoint."""
+    """Replaces `load`: reports progress when the test says so, and fails or returns a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
@@ -55,7 +55,7 @@ def opening(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ope
     monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
     yield stand_in
     stand_in.go.set()
-    until(all_jobs_ended)
+    wait_until(all_jobs_ended)
 
 
 def buttons(app: AppTest) -> list[str]:
@@ -66,79 +66,77 @@ def bars(app: AppTest) -> list[str]:
     return [element.proto.text for element in app.get("progress")]
 
 
-def test_an_opening_is_watched_and_the_page_waits_without_a_picture(opening: Opening) -> None:
-    app = opened("tokens", a="One two", model="org/large")
-    until(lambda: bars(app.run()) == ["Opening org/large. 438 MB of weights.  \n120 of 438 MB"])
+def test_page_shows_progress_while_model_opens(opening: Opening) -> None:
+    app = open_page("tokens", a="One two", model="org/large")
+    wait_until(lambda: bars(app.run()) == ["Opening org/large. 438 MB of weights.  \n120 of 438 MB"])
     assert "Cancel" in buttons(app)
     assert not app.exception
-    assert refusal(app) == ""
-    assert "dimensions" not in said(app), "nothing is said of a model that is not open"
+    assert error_text(app) == ""
+    assert "dimensions" not in page_text(app), "a model that is not open is not described"
     opening.go.set()
-    until(lambda: "384 dimensions" in said(app.run()))
+    wait_until(lambda: "384 dimensions" in page_text(app.run()))
     assert bars(app) == []
     assert opening.begun == ["org/large"]
 
 
-def test_a_cancelled_opening_can_be_begun_again_and_nothing_typed_is_lost(opening: Opening) -> None:
-    app = opened("tokens", a="One two", model="org/large")
-    until(lambda: "Cancel" in buttons(app.run()))
+def test_canceled_opening_can_be_restarted_and_keeps_typed_text(opening: Opening) -> None:
+    app = open_page("tokens", a="One two", model="org/large")
+    wait_until(lambda: "Cancel" in buttons(app.run()))
     next(button for button in app.button if button.label == "Cancel").click().run()
     app.run()
-    assert "Cancelled after 120 of 438 MB. Nothing was kept." in said(app)
+    assert "Cancelled after 120 of 438 MB. Nothing was kept." in page_text(app)
     assert app.text_area(key="draft_a").value == "One two"
     next(button for button in app.button if button.label == "Open org/large").click().run()
-    until(lambda: "Cancel" in buttons(app.run()))
+    wait_until(lambda: "Cancel" in buttons(app.run()))
     assert len(opening.begun) == 2
 
 
-def test_one_opening_holds_up_no_other_model_and_is_one_for_all_who_ask(opening: Opening) -> None:
-    first = opened("tokens", a="One two", model="org/large")
-    second = opened("tokens", a="Three", model="org/large")
-    until(lambda: "Cancel" in buttons(first.run()))
-    until(lambda: bars(second.run())[0].endswith("120 of 438 MB"))
-    other = opened("tokens", a="Four five")
-    assert "384 dimensions" in said(other)
+def test_concurrent_openings_of_one_model_are_shared_without_blocking_others(opening: Opening) -> None:
+    first = open_page("tokens", a="One two", model="org/large")
+    second = open_page("tokens", a="Three", model="org/large")
+    wait_until(lambda: "Cancel" in buttons(first.run()))
+    wait_until(lambda: bars(second.run())[0].endswith("120 of 438 MB"))
+    other = open_page("tokens", a="Four five")
+    assert "384 dimensions" in page_text(other)
     next(button for button in first.button if button.label == "Cancel").click().run()
     opening.go.set()
-    until(lambda: "384 dimensions" in said(second.run()))
+    wait_until(lambda: "384 dimensions" in page_text(second.run()))
 
 
-def test_a_failed_opening_is_told_and_tried_again_only_when_asked(opening: Opening) -> None:
+def test_failed_opening_is_reported_and_retried_only_on_request(opening: Opening) -> None:
     opening.error = WeightsError("These weights are broken. Download them again.")
     opening.go.set()
-    app = opened("tokens", a="One two", model="org/large")
-    until(lambda: refusal(app.run()) == "These weights are broken. Download them again.")
+    app = open_page("tokens", a="One two", model="org/large")
+    wait_until(lambda: error_text(app.run()) == "These weights are broken. Download them again.")
     app.run()
     assert opening.begun == ["org/large"]
     assert "Open org/large" in buttons(app)
     opening.error = None
     next(button for button in app.button if button.label == "Open org/large").click().run()
-    until(lambda: "384 dimensions" in said(app.run()))
+    wait_until(lambda: "384 dimensions" in page_text(app.run()))
 
 
 @pytest.mark.usefixtures("opening")
-def test_an_opening_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_opening_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench, "_SILENCE", 0.1)
-    app = opened("tokens", a="One two", model="org/large")
-    until(lambda: "The job made no progress" in refusal(app.run()))
+    app = open_page("tokens", a="One two", model="org/large")
+    wait_until(lambda: "The job made no progress" in error_text(app.run()))
     assert "Open org/large" in buttons(app)
 
 
-def test_a_folder_whose_files_were_replaced_is_opened_anew(
-    family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(family_folder("bert"), folder)
-    app = opened("tokens", model=str(folder))
+    app = open_page("tokens", model=str(folder))
     before = shared_cache.cached_checkpoint(str(folder), "")
     assert before is not None
-    shown = shared_cache.traces(before, [("A boat", None)], False)
+    traces = shared_cache.traces(before, [("A boat", None)], False)
     app.run()
     assert shared_cache.cached_checkpoint(str(folder), "") is before
-    assert "were replaced" not in said(app)
+    assert "were replaced" not in page_text(app)
     folder.rename(tmp_path / "aside")
     assert shared_cache.cached_checkpoint(str(folder), "") is before, (
-        "what is gone for a moment may be on its way"
+        "missing files may be about to be replaced"
     )
     families.build("bert", folder, seed=3)
     app.run()
@@ -146,8 +144,8 @@ def test_a_folder_whose_files_were_replaced_is_opened_anew(
     after = shared_cache.cached_checkpoint(str(folder), "")
     assert after is not None
     assert after.description.weights_sha256 != before.description.weights_sha256
-    assert "The model's files were replaced since this page was opened" in said(app)
+    assert "The model's files were replaced since this page was opened" in page_text(app)
     assert "were replaced. The model was opened again" in app.toast[0].value
-    assert shared_cache.traces(after, [("A boat", None)], False)[0] is not shown[0]
+    assert shared_cache.traces(after, [("A boat", None)], False)[0] is not traces[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
-    assert shared_cache.cached_checkpoint(str(folder), "") is None, "each file that is read counts"
+    assert shared_cache.cached_checkpoint(str(folder), "") is None, "every file that is read counts"

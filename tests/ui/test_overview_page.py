@@ -1,4 +1,4 @@
-"""The Overview: its cards are the library's findings, before and after they are ranked; where links lead."""
+"""The Overview page: its cards are the library's findings, before and after ranking, and its links work."""
 
 from __future__ import annotations
 
@@ -17,74 +17,76 @@ from bert_probe.model.progress import no_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
 from bert_probe.ui import jobs, overview, state, workbench
-from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
+from tests.helpers.pages import MARKDOWN, displayed_view, error_text, open_page, url_params
 
 TEXT = "The dog and the cat saw the unhappiest wolpertinger, and the dog ran to the old boat."
 
 
 def sentences(app: AppTest) -> list[str]:
-    """What the cards say."""
-    return [one.value for one in app.markdown if one.value.endswith(r"\.")]
+    """Return the sentences of the cards."""
+    return [element.value for element in app.markdown if element.value.endswith(r"\.")]
 
 
 def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
-    """Page and parameters of each card's link."""
-    protos: list[Any] = [one.proto for one in app.get("page_link")]
+    """Return the page and the URL parameters of each card's link."""
+    protos: list[Any] = [element.proto for element in app.get("page_link")]
     return [(proto.page, dict(parse_qsl(proto.query_string))) for proto in protos]
 
 
 def expected(text: str, b: str = "") -> HighlightsResult:
-    """The library's answer, with the numbers that the page has measured, too."""
+    """Return the library's result, including the numbers that the page has measured."""
     checkpoint = shared_cache.open_checkpoint("", "")
-    traces = shared_cache.traces(checkpoint, [(one, None) for one in (text, b) if one], False)
+    traces = shared_cache.traces(checkpoint, [(part, None) for part in (text, b) if part], False)
     first, *more = [
         shared_cache.answers.of(measure_references, checkpoint, form, progress=no_progress)
         for form in reference_forms(*traces)
     ]
-    for one in more:
-        first |= one
+    for extra in more:
+        first |= extra
     return find_highlights(*traces).ranked(first)
 
 
-def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
-    app = opened("overview", a=TEXT)
+def test_cards_match_findings_of_library_in_order() -> None:
+    app = open_page("overview", a=TEXT)
     assert not app.exception
-    found = expected(TEXT).findings
-    assert sentences(app) == [state.escape(one.said, 1_000) for one in found]
-    places = [one.value.partition(". ")[0] for one in app.caption if "igher than in " in one.value]
-    assert [f"{place}." for place in places] == [one.place for one in found]
-    assert [page for page, _ in links(app)] == [one.page for one in found]
-    assert len(app.get("image")) == len(found)
+    findings = expected(TEXT).findings
+    assert sentences(app) == [state.escape(finding.said, 1_000) for finding in findings]
+    places = [
+        element.value.partition(". ")[0] for element in app.caption if "igher than in " in element.value
+    ]
+    assert [f"{place}." for place in places] == [finding.place for finding in findings]
+    assert [page for page, _ in links(app)] == [finding.page for finding in findings]
+    assert len(app.get("image")) == len(findings)
 
 
-def test_each_link_names_a_page_and_the_same_texts() -> None:
-    app = opened("overview", a=TEXT, b="The dog ran home.")
-    told = expected(TEXT, "The dog ran home.")
-    for (page, parameters), finding in zip(links(app), told.findings, strict=True):
+def test_links_contain_page_and_texts() -> None:
+    app = open_page("overview", a=TEXT, b="The dog ran home.")
+    result = expected(TEXT, "The dog ran home.")
+    for (page, parameters), finding in zip(links(app), result.findings, strict=True):
         assert page in asgi.PAGES
         assert state.text_parameters(parameters) == {"a": TEXT, "b": "The dog ran home."}
         assert finding.choices.items() <= parameters.items()
-        # The command line writes the same link for whoever has no page open.
-        path, _, query = told.link(finding).partition("?")
+        # The command line writes the same link if no page is open.
+        path, _, query = result.link(finding).partition("?")
         assert path == f"/{page}"
         assert parameters.items() >= dict(parse_qsl(query)).items()
 
 
-def test_a_link_of_the_command_line_opens_the_view_with_its_text() -> None:
-    told = expected(TEXT)
+def test_command_line_link_opens_view_with_its_text() -> None:
+    result = expected(TEXT)
     finding = next(
-        candidate for candidate in told.candidates if candidate.kind.name == "word-to-word attention"
+        candidate for candidate in result.candidates if candidate.kind.name == "word-to-word attention"
     )
-    page, _, query = told.link(finding).removeprefix("/").partition("?")
-    app = opened(page, **dict(parse_qsl(query)))
+    page, _, query = result.link(finding).removeprefix("/").partition("?")
+    app = open_page(page, **dict(parse_qsl(query)))
     assert app.text_area(key="draft_a").value == TEXT
-    view = looks_at(app)
+    view = displayed_view(app)
     assert {"layer": str(view.layer), "head": str(view.series[0] + 1)}.items() <= finding.choices.items()
     assert view.words
     assert f"{view.pins.side}.{view.pins.units[0]}" == finding.choices["pins"]
 
 
-def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
+def test_url_of_pair_and_truncated_text_reproduces_page() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     for trace, request in (
         (checkpoint.trace("a dog", "a cat"), workbench.Request("a dog", "a cat", "pair")),
@@ -96,22 +98,22 @@ def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
         assert workbench.Request(**parameters, truncate=cut == "1") == request
 
 
-def test_following_a_link_chooses_what_it_says_and_its_address_is_not_written_anew() -> None:
-    app = opened(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
+def test_followed_link_applies_its_selection_and_keeps_url() -> None:
+    app = open_page(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
     app.switch_page("../../pages/similarity.py").run()
     app.slider(key="vector_layer").set_value(3).run()
     app.switch_page("../../pages/overview.py").run()
-    assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "nothing of attention"
-    for wanted in ("attention", "similarity"):
-        parameters = next(given for page, given in links(app) if page == wanted)
+    assert url_params(app) == {"a": TEXT, "vector_layer": "3"}, "no parameter of attention"
+    for page_name in ("attention", "similarity"):
+        parameters = next(query for page, query in links(app) if page == page_name)
         app.query_params.clear()
         for name, value in parameters.items():
             app.query_params[name] = value
-        app.switch_page(f"../../pages/{wanted}.py").run()
+        app.switch_page(f"../../pages/{page_name}.py").run()
         assert not app.exception
-        assert address_of(app) == parameters, wanted
-        if wanted == "attention":
-            view = looks_at(app)
+        assert url_params(app) == parameters, page_name
+        if page_name == "attention":
+            view = displayed_view(app)
             assert (str(view.layer), view.options.step) == (parameters["layer"], None)
             assert view.words == (parameters.get("words") == "1")
             assert app.session_state["address"]["vector_layer"] == "3"
@@ -120,24 +122,24 @@ def test_following_a_link_chooses_what_it_says_and_its_address_is_not_written_an
             assert app.slider(key="vector_layer").value == 6
 
 
-def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_shown_before_reference_numbers_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
     measured = measure_references
 
-    def slow(*given: Any, **more: Any) -> ReferenceNumbers:
+    def slow(*args: Any, **more: Any) -> ReferenceNumbers:
         may_go_on.wait(60)
-        return measured(*given, **more)
+        return measured(*args, **more)
 
     monkeypatch.setattr(overview, "measure_references", slow)
     monkeypatch.setattr(jobs, "PATIENCE", 0.0)
-    app = opened("overview", a=TEXT)
+    app = open_page("overview", a=TEXT)
     first = find_highlights(
         shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0]
     )
     assert sentences(app) == [state.escape(finding.said, 1_000) for finding in first.findings]
-    assert not [one for one in app.caption if "igher than in " in one.value]
+    assert not [element for element in app.caption if "igher than in " in element.value]
     assert "Cancel" in [button.label for button in app.button]
-    assert not app.get("download_button"), "files hold percentiles"
+    assert not app.get("download_button"), "files contain percentiles"
     may_go_on.set()
     monkeypatch.setattr(jobs, "PATIENCE", 60.0)
     app.run()
@@ -146,17 +148,17 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("text", ["\n".join(MARKDOWN), "."])
-def test_any_text_has_its_cards_and_none_is_read_as_markdown(text: str) -> None:
-    app = opened("overview", a=text, b=text)
+def test_any_text_has_cards_without_markdown_rendering(text: str) -> None:
+    app = open_page("overview", a=text, b=text)
     assert not app.exception
-    assert not refusal(app)
-    written = "\n".join(one.value for part in (app.markdown, app.caption) for one in part)
-    assert "<img" not in written
-    assert ":red[" not in written
-    assert "](http" not in written
+    assert not error_text(app)
+    content = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert "<img" not in content
+    assert ":red[" not in content
+    assert "](http" not in content
 
 
-def test_entries_of_the_navigation_are_at_most_seven() -> None:
+def test_navigation_has_at_most_seven_entries() -> None:
     entries = [*asgi.SECTIONS.get("", ()), *(name for name in asgi.SECTIONS if name)]
     assert len(entries) <= 7
     assert entries[0] == "overview" == asgi.FRONT_PAGE

@@ -1,4 +1,4 @@
-"""Every page through Streamlit's own test runner: what a person sees for good and for bad input."""
+"""All pages in Streamlit's test runner, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from bert_probe.ui.examples import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.view import Options, View
 from tests.helpers import payloads
-from tests.helpers.exactness import assert_alike, assert_rounded
+from tests.helpers.exactness import assert_repeatable, assert_rounded
 from tests.helpers.families import TEXT
-from tests.helpers.framed import payloads_of
+from tests.helpers.framed import extract_payloads
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import (
     HOSTILE,
-    address_of,
-    asked_by,
-    choose,
-    looks_at,
-    opened,
-    refusal,
-    said,
-    table_of_both_codes,
+    change_url,
+    displayed_view,
+    error_text,
+    open_page,
+    page_text,
+    question_in_url,
+    table_of_snippets,
+    url_params,
 )
 
 COMPUTED = (
@@ -70,20 +70,20 @@ TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 
 @pytest.mark.parametrize("page", COMPUTED)
-def test_a_page_opens_with_an_example_computed(page: str) -> None:
-    app = opened(page)
+def test_page_opens_with_computed_example(page: str) -> None:
+    app = open_page(page)
     assert not app.exception
     assert app.title[0].value == page.capitalize()
     assert app.text_area(key="draft_a").value == EXAMPLES[0].a
-    assert not refusal(app)
+    assert not error_text(app)
     assert [button.label for button in app.get("download_button")][:4] == ["CSV", "JSON", "PARQUET", "NPZ"]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_pair_opens_on_every_page(page: str) -> None:
-    app = opened(page, a="I like cookies!", b="Do you like them too?", relation="pair")
+def test_pair_opens_on_every_page(page: str) -> None:
+    app = open_page(page, a="I like cookies!", b="Do you like them too?", relation="pair")
     assert not app.exception
-    assert not refusal(app)
+    assert not error_text(app)
     if page == "tokens":
         assert app.dataframe[-1].value["segment"].tolist() == [0] * 6 + [1] * 7
 
@@ -103,118 +103,118 @@ REFUSED = {
         product(TEXT_PAGES, REFUSED),
     ),
 )
-def test_bad_text_is_refused_in_a_sentence_and_kept(page: str, text: str) -> None:
-    """All refusals on one page: bert_probe/ui/main.py shows them for every page."""
+def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
+    """Covers all errors on one page, because bert_probe/ui/main.py shows them on every page."""
     sentence = REFUSED[text]
-    app = opened(page, a=text)
+    app = open_page(page, a=text)
     assert not app.exception
-    assert sentence in refusal(app)
+    assert sentence in error_text(app)
     assert app.text_area(key="draft_a").value == text
 
 
-def test_a_text_too_long_is_read_when_truncation_is_on_and_the_cut_is_said() -> None:
-    app = opened("tokens", a="word " * 600, truncate="1")
+def test_truncation_accepts_long_text_and_is_reported() -> None:
+    app = open_page("tokens", a="word " * 600, truncate="1")
     assert not app.exception
     assert "The last 90 tokens were cut off" in app.warning[0].value
     assert app.metric[0].value == "512"
 
 
 @pytest.mark.parametrize("page", prove_unless({"attention", "sizes", "vocabulary", "changes"}, PAGES))
-def test_a_model_that_cannot_be_opened_is_a_sentence_on_every_page(page: str, tmp_path: Path) -> None:
+def test_unavailable_model_is_reported_on_every_page(page: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    app = opened(page, a="Some words", model=str(tmp_path))
+    app = open_page(page, a="Some words", model=str(tmp_path))
     assert not app.exception
-    assert "is a decoder. Supported: BERT" in refusal(app)
+    assert "is a decoder. Supported: BERT" in error_text(app)
     assert app.text_area(key="draft_a").value == "Some words"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_hostile_text_is_never_read_as_markdown(page: str) -> None:
-    app = opened(page, a=HOSTILE, b=HOSTILE)
+def test_hostile_text_is_not_rendered_as_markdown(page: str) -> None:
+    app = open_page(page, a=HOSTILE, b=HOSTILE)
     assert not app.exception
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"):
         assert piece not in markdown
 
 
-def test_csv_for_spreadsheets_is_a_choice_that_files_and_lines_follow(
+def test_spreadsheet_csv_option_changes_files_and_snippets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: dict[str, Callable[[], bytes]] = {}
-    monkeypatch.setattr(export, "_download", lambda _label, name, make: made.__setitem__(name, make))
-    app = opened(a="= a", layer="1", head="1", show="table")
-    assert made["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
-    assert "spreadsheet may run it" in " ".join(one.value for one in app.caption)
+    downloads: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr(export, "_download", lambda _label, name, make: downloads.__setitem__(name, make))
+    app = open_page(a="= a", layer="1", head="1", show="table")
+    assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
+    assert "spreadsheet may run it" in " ".join(element.value for element in app.caption)
     app.checkbox(key="csv_safe_Attention").check().run()
     assert not app.exception
-    assert made["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")
-    with zipfile.ZipFile(io.BytesIO(made["attention-all.zip"]())) as archive:
+    assert downloads["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")
+    with zipfile.ZipFile(io.BytesIO(downloads["attention-all.zip"]())) as archive:
         assert b"'=" in archive.read("attention.csv")
-    python, shell, http = (one.value for one in app.code)
+    python, shell, http = (element.value for element in app.code)
     assert python.endswith('.save("attention.csv", csv_safe=True)')
     assert "--csv-safe" in shell
     assert http.startswith("curl http://127.0.0.1:8501/api/v1/attention --json ")
 
 
-def test_the_pictures_of_what_is_shown_are_taken_along_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: dict[str, Callable[[], bytes]] = {}
-    monkeypatch.setattr(export, "_download", lambda _label, name, make: made.__setitem__(name, make))
-    opened(a="we left", layer="1", head="1", show="heatmap")
-    (payload,) = payloads_of(made["attention-layer1-head1.html"]().decode())
-    described, arrays = payloads.opened(payload)
+def test_displayed_pictures_are_downloaded_as_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr(export, "_download", lambda _label, name, make: downloads.__setitem__(name, make))
+    open_page(a="we left", layer="1", head="1", show="heatmap")
+    (payload,) = extract_payloads(downloads["attention-layer1-head1.html"]().decode())
+    described, arrays = payloads.read_payload(payload)
     assert described["caption"] == "Attention in layer 1, head 1"
     assert arrays["values"].shape == (4, 4)
 
 
-def test_running_again_shows_the_new_text_and_writes_the_address() -> None:
-    app = opened("tokens")
+def test_run_shows_new_text_and_updates_url() -> None:
+    app = open_page("tokens")
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     app.text_area(key="draft_b").set_value("")
-    next(one for one in app.button if one.label == "Run").click().run()
+    next(button for button in app.button if button.label == "Run").click().run()
     assert app.dataframe[-1].value["token"].tolist() == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
     assert app.query_params["a"] == "Mehdi loves AI"
     assert "b" not in app.query_params
 
 
-def test_the_address_opens_the_same_view() -> None:
-    app = opened(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
-    assert looks_at(app).layer == 2
+def test_url_opens_same_view() -> None:
+    app = open_page(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
+    assert displayed_view(app).layer == 2
     frame = app.dataframe[0].value
     checkpoint = shared_cache.open_checkpoint("", "")
     weights = checkpoint.trace("we left the ground").attention(1, 6)[1:-1, 1:-1]
     expected = weights / weights.sum(axis=1, keepdims=True)
-    assert_alike(frame.iloc[:, 1:], expected)
+    assert_repeatable(frame.iloc[:, 1:], expected)
     assert_rounded(frame["row sum"], np.ones(len(frame)), len(frame))
 
 
-def test_whole_words_merge_their_pieces() -> None:
-    app = opened(a="Mehdi loves AI", layer="2", head="3", show="table", words="1")
+def test_whole_words_merge_their_tokens() -> None:
+    app = open_page(a="Mehdi loves AI", layer="2", head="3", show="table", words="1")
     frame = app.dataframe[0].value
     assert list(frame.columns) == ["row sum", "0 [CLS]", "1 Mehdi", "3 loves", "4 AI", "5 [SEP]"]
     pieces = shared_cache.open_checkpoint("", "").trace("Mehdi loves AI").attention(1, 2)
-    assert_alike(frame.iloc[1, 2], pieces[1:3, 1:3].sum(axis=1).mean())
+    assert_repeatable(frame.iloc[1, 2], pieces[1:3, 1:3].sum(axis=1).mean())
     assert_rounded(frame["row sum"], np.ones(len(frame)), len(pieces))
 
 
 @pytest.mark.parametrize(("key", "value"), [("layer", "77"), ("layer", "x"), ("head", "0"), ("show", "nope")])
-def test_a_view_in_the_address_that_does_not_exist_is_said(key: str, value: str) -> None:
-    app = opened(a="we left", **{key: value})
+def test_unknown_view_in_url_is_reported(key: str, value: str) -> None:
+    app = open_page(a="we left", **{key: value})
     assert not app.exception
-    assert "There is no" in said(app)
+    assert "There is no" in page_text(app)
     assert app.query_params.get(key, [""])[0] != value
 
 
-def test_choices_of_one_page_stay_in_the_address_on_another() -> None:
-    app = opened(a="we left", layer="2", vector_layer="3", show="heatmap")
+def test_options_of_page_stay_in_url_of_other_pages() -> None:
+    app = open_page(a="we left", layer="2", vector_layer="3", show="heatmap")
     app.switch_page("../../pages/similarity.py").run()
     assert app.slider(key="vector_layer").value == 3
     assert app.query_params["layer"] == "2"
     app.switch_page("../../pages/attention.py").run()
-    assert looks_at(app).layer == 2
+    assert displayed_view(app).layer == 2
 
 
-def test_a_choice_of_one_page_counts_at_once_on_another() -> None:
-    app = opened("similarity", a="we left", part="vectors", vector_layer="3")
+def test_option_of_page_applies_immediately_on_another() -> None:
+    app = open_page("similarity", a="we left", part="vectors", vector_layer="3")
     app.switch_page("../../pages/embeddings.py").run()
     assert "layer=3" in app.get("code")[0].value
     app.slider(key="vector_layer").set_value(2).run()
@@ -223,7 +223,7 @@ def test_a_choice_of_one_page_counts_at_once_on_another() -> None:
     assert "layer=2" in app.get("code")[0].value
 
 
-def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_of_view_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
     original = Checkpoint.trace_encodings
 
@@ -232,17 +232,17 @@ def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.Monke
         return original(self, encodings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
-    app = opened(a="nobody has typed this sentence before", show="heatmap")
+    app = open_page(a="a sentence that is not in the cache yet", show="heatmap")
     assert len(passes) == 1
-    choose(choose(app, layer="1"), specials="0")
-    assert looks_at(app) == View(1, "mean", Options(specials=False))
+    change_url(change_url(app, layer="1"), specials="0")
+    assert displayed_view(app) == View(1, "mean", Options(specials=False))
     app.switch_page("../../pages/tokens.py").run()
     assert not app.exception
     assert len(passes) == 1
 
 
-def test_each_of_two_texts_is_read_once_and_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself, as the line in Python and on the command line reads it: a batch would change last digits."""
+def test_two_texts_are_encoded_once_and_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Separately, like the Python and shell snippets: a batch would change the last digits."""
     read = []
     original = Checkpoint.trace_encodings
 
@@ -251,13 +251,13 @@ def test_each_of_two_texts_is_read_once_and_by_itself(monkeypatch: pytest.Monkey
         return original(self, encodings)
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", noted)
-    one, other = "first of two new sentences", "second of two new sentences"
-    for texts in ({"a": one, "b": other}, {"a": other, "b": one}):
-        opened(**texts)
-    assert read == [[one], [other]]
+    first, other = "first of two new sentences", "second of two new sentences"
+    for texts in ({"a": first, "b": other}, {"a": other, "b": first}):
+        open_page(**texts)
+    assert read == [[first], [other]]
 
 
-def test_truncation_is_part_of_what_a_trace_is_kept_under() -> None:
+def test_trace_cache_key_includes_truncation() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     long = "word " * 600
     assert len(shared_cache.traces(checkpoint, [(long, None)], truncate=True)[0].tokens) == 512
@@ -267,39 +267,41 @@ def test_truncation_is_part_of_what_a_trace_is_kept_under() -> None:
 
 def test_texts_whose_boundaries_differ_do_not_share_a_trace() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
-    one, two = (shared_cache.traces(checkpoint, [text], False)[0] for text in [("a b", "c"), ("a", "b c")])
-    assert [*map(str, one.tokens)] != [*map(str, two.tokens)]
+    first, second = (
+        shared_cache.traces(checkpoint, [text], False)[0] for text in [("a b", "c"), ("a", "b c")]
+    )
+    assert [*map(str, first.tokens)] != [*map(str, second.tokens)]
 
 
-def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
-    family_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_baseline_cache_key_includes_config(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folders = family_folder("bert"), tmp_path / "two heads"
     shutil.copytree(*folders)
     config = json.loads((folders[0] / "config.json").read_text())
     (folders[1] / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
     four, two = (shared_cache.open_checkpoint(str(folder), "") for folder in folders)
     assert four.description.weights_sha256 == two.description.weights_sha256
-    one, other = (shared_cache.answers.of(SimilarityBaseline().of, checkpoint) for checkpoint in (four, two))
-    assert one.unrelated.mean != other.unrelated.mean
-    assert shared_cache.answers.of(SimilarityBaseline().of, four) is one
+    first, other = (
+        shared_cache.answers.of(SimilarityBaseline().of, checkpoint) for checkpoint in (four, two)
+    )
+    assert first.unrelated.mean != other.unrelated.mean
+    assert shared_cache.answers.of(SimilarityBaseline().of, four) is first
 
 
 @pytest.mark.parametrize("relation", ["compare", "pair"])
-def test_similarity_s_address_asks_what_the_page_shows(relation: str) -> None:
+def test_similarity_url_contains_question_of_page(relation: str) -> None:
     address = {"vector_layer": "2", "similarity_specials": "1", "similarity_show": "table"}
-    app = opened("similarity", a="we left", b="they left", relation=relation, **address)
+    app = open_page("similarity", a="we left", b="they left", relation=relation, **address)
     checkpoint = shared_cache.open_checkpoint("", "")
-    asked = asked_by(app, Similarity)
-    assert asked == Similarity(2, specials=True)
+    question = question_in_url(app, Similarity)
+    assert question == Similarity(2, specials=True)
     texts: list[shared_cache.Text] = [("we left", "they left")]
     texts = texts if relation == "pair" else [("we left", None), ("they left", None)]
-    found = asked.of(*shared_cache.traces(checkpoint, texts, truncate=False))
-    assert app.dataframe[0].value.to_numpy().tolist() == found.cosines.tolist()
-    assert found.python == app.get("code")[0].value
+    result = question.of(*shared_cache.traces(checkpoint, texts, truncate=False))
+    assert app.dataframe[0].value.to_numpy().tolist() == result.cosines.tolist()
+    assert result.python == app.get("code")[0].value
 
 
-def test_plain_escapes_what_markdown_would_read() -> None:
+def test_escape_covers_markdown_syntax() -> None:
     assert state.escape("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
 
 
@@ -318,11 +320,11 @@ def test_plain_escapes_what_markdown_would_read() -> None:
     ],
 )
 @pytest.mark.parametrize("b", prove_unless({"--help"}, ["", "--help"]))
-def test_the_two_codes_of_the_export_menu_make_the_same_table(
+def test_python_and_shell_snippets_produce_same_table(
     page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
-    table_of_both_codes(app, capfdbinary)
+    app = open_page(page, a='-5 degrees, it\'s "cold"', b=b, **address)
+    table_of_snippets(app, capfdbinary)
 
 
 @pytest.mark.parametrize(
@@ -339,27 +341,27 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("parameters", {}, Parameters),
     ],
 )
-def test_the_address_is_that_of_the_question(page: str, address: dict[str, str], kind: Any) -> None:
-    app = opened(page, a=TEXT, **address)
-    assert address_of(app) == {"a": TEXT} | address
-    asked = asked_by(app, kind)
+def test_url_equals_address_of_question(page: str, address: dict[str, str], kind: Any) -> None:
+    app = open_page(page, a=TEXT, **address)
+    assert url_params(app) == {"a": TEXT} | address
+    question = question_in_url(app, kind)
     if kind is not Parameters:
-        asked = asked.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
+        question = question.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
     if kind is AttentionSteps:
-        asked = replace(asked, key=None)  # its vectors are further files beside the table of all keys
-    assert f"bert_probe.{asked!r}.of(" in app.get("code")[0].value
+        question = replace(question, key=None)  # the vectors of one key are additional files
+    assert f"bert_probe.{question!r}.of(" in app.get("code")[0].value
 
 
-def test_a_token_of_the_address_that_does_not_exist_is_said() -> None:
-    app = opened("embeddings", a=TEXT, embedding_token="99")
+def test_nonexistent_token_in_url_is_reported() -> None:
+    app = open_page("embeddings", a=TEXT, embedding_token="99")
     assert not app.exception
-    assert "There is no token 99 here; showing 1." in said(app)
+    assert "There is no token 99 here; showing 1." in page_text(app)
     assert "embedding_token" not in app.query_params
 
 
-def test_a_word_as_long_as_its_text_is_drawn_by_its_beginning_and_exported_whole() -> None:
+def test_very_long_word_is_drawn_truncated_and_exported_whole() -> None:
     word = "x" * 5_000
-    app = opened(a=f"we {word}", b="", words="1", show="table")
+    app = open_page(a=f"we {word}", b="", words="1", show="table")
     assert not app.exception
     columns = list(app.dataframe[0].value.columns)
     assert columns[3] == f"2 {'x' * 100}… (5,000 characters)"

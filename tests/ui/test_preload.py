@@ -1,4 +1,4 @@
-"""What takes seconds to import is imported once, and what goes wrong with it is said."""
+"""Preloading: slow imports happen once, and their errors are raised by the wait."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _afresh() -> Iterator[None]:
     preload._imports.cache_clear()
 
 
-def test_it_is_imported_when_it_has_been_waited_for() -> None:
+def test_modules_are_imported_after_wait() -> None:
     preload.start()
     preload.wait()
     assert preload.is_done()
     assert {"bert_probe.model.loading", "bert_probe.ui.overview"} <= set(sys.modules)
 
 
-def test_waiting_begins_it_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_starts_imports_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     start = threading.Thread.start
 
@@ -40,7 +40,7 @@ def test_waiting_begins_it_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert begun == ["imports"]
 
 
-def test_what_goes_wrong_is_raised_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_error_is_raised_by_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bert_probe.model.loading", None)
     preload.start()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The page of probes, through Streamlit's test runner."""
+"""The Probes page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bert_probe.runtime import shared_cache
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui.components import matrix
 from bert_probe.views.matrix import Cell
-from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.exactness import assert_repeatable
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, url_params
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE
 
 
-def given(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
-    """The page with files that were uploaded."""
-    app = opened("probes", probes_part=part, **(address or {}))
+def open_with_files(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
+    """Return the page after an upload of files."""
+    app = open_page("probes", probes_part=part, **(address or {}))
     for key, content in files.items():
         app.file_uploader(key=f"probes_{key}_upload").set_value(
             (f"{key}.conllu", content.encode(), "text/plain")
@@ -32,19 +32,19 @@ TABLE = "text,label\n" + "".join(
 )
 
 
-def test_texts_of_a_table_are_probed() -> None:
-    app = opened("probes")
+def test_texts_of_table_are_probed() -> None:
+    app = open_page("probes")
     for key in ("data", "held_out"):
         app.file_uploader(key=f"probes_{key}_upload").set_value((f"{key}.csv", TABLE.encode(), "text/csv"))
     app.run()
-    assert "4 texts, 2 labels" in said(app)
+    assert "4 texts, 2 labels" in page_text(app)
     app.session_state["probe_pooling"] = "cls"
     app = click(app.run(), "Probe the layers")
     data = parse_labeled_texts(TABLE.encode(), "data.csv")
     expected = Probe(pooling="cls").of(shared_cache.open_checkpoint("", ""), data, data)
-    assert_alike(app.dataframe[-1].value, expected.frame())
-    assert "held-out texts" in said(app)
-    assert "which cannot be predicted for held-out texts" in said(app)
+    assert_repeatable(app.dataframe[-1].value, expected.frame())
+    assert "held-out texts" in page_text(app)
+    assert "which cannot be predicted for held-out texts" in page_text(app)
     assert expected.shell in [code.value for code in app.get("code")]
     for part in ("trees", "relations"):
         app.session_state["probes_part"] = part
@@ -58,56 +58,56 @@ def click(app: AppTest, label: str) -> AppTest:
     return app
 
 
-def test_without_a_file_it_says_what_to_upload() -> None:
-    app = opened("probes")
+def test_empty_page_explains_upload() -> None:
+    app = open_page("probes")
     assert not app.exception
     assert "Upload sentences with tagged words" in app.info[0].value
     assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
 
 
 def test_layers_are_probed() -> None:
-    app = given(data=SAILING_FILE, held_out=SLEEPING_FILE)
-    assert "3 sentences, 15 words" in said(app)
+    app = open_with_files(data=SAILING_FILE, held_out=SLEEPING_FILE)
+    assert "3 sentences, 15 words" in page_text(app)
     app = click(app, "Probe the layers")
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = Probe().of(checkpoint, SAILING, SLEEPING)
     frame: Any = app.dataframe[-1].value
     assert list(frame) == list(expected.frame())
-    assert_alike(frame, expected.frame())
-    assert "not what the model uses" in said(app)
+    assert_repeatable(frame, expected.frame())
+    assert "not what the model uses" in page_text(app)
     assert len(app.get("plotly_chart")) == 2
     app.session_state["probe_label"] = "genre"
     app = click(app.run(), "Probe the layers")
-    assert "of 2 held-out sentences" in said(app)
+    assert "of 2 held-out sentences" in page_text(app)
 
 
-def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = Relations().of(checkpoint, SAILING, SLEEPING)
-    app = given("relations", data=SAILING_FILE)
+    app = open_with_files("relations", data=SAILING_FILE)
     assert "upload the held-out file, too" in app.info[0].value
-    app = given("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    app = open_with_files("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
     cell = Cell(expected.relations.index("obj"), 2 * 12 + 8)
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)
     app = click(app, "Evaluate the heads")
-    assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
-    assert "layer 3, head 9: accuracy" in said(app)
+    assert_repeatable(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
+    assert "layer 3, head 9: accuracy" in page_text(app)
     app = click(app, "Show its attention on this sentence")
-    asked = address_of(app)
-    assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
-    # [CLS] is the first of the words there; the object is the fifth of the sentence.
-    assert (asked["words"], asked["pins"]) == ("1", "query.5")
+    address = url_params(app)
+    assert (address["a"], address["layer"], address["head"]) == ("Every engineer reads a map .", "3", "9")
+    # [CLS] is the first of its words; the object is the fifth word of the sentence.
+    assert (address["words"], address["pins"]) == ("1", "query.5")
 
 
-def test_trees_are_probed_and_one_is_drawn() -> None:
-    app = given("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
+def test_trees_are_probed_and_drawn() -> None:
+    app = open_with_files("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
     app = click(app, "Probe for trees")
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = StructuralProbe().of(checkpoint, SAILING, SLEEPING)
     by_layer, edges = (frame.value for frame in app.dataframe[-2:])
-    assert_alike(by_layer, expected.frame())
-    assert "of 6 held-out edges; the baseline, which connects adjacent words, finds 83.3%" in said(app)
-    assert "not what the model uses" in said(app)
+    assert_repeatable(by_layer, expected.frame())
+    assert "of 6 held-out edges; the baseline, which connects adjacent words, finds 83.3%" in page_text(app)
+    assert "not what the model uses" in page_text(app)
     app.session_state["tree_layer"] = "3"
     app = app.run()
     assert not app.exception
@@ -124,10 +124,10 @@ def workbench_text(app: AppTest) -> str:
     return text
 
 
-def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
-    app = given("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
+def test_sentence_without_tree_keeps_other_results() -> None:
+    app = open_with_files("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
     assert "Trees need a treebank" in app.info[0].value
-    app = click(given("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
+    app = click(open_with_files("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
     app.session_state["draft_a"] = "Go!"
@@ -136,13 +136,13 @@ def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
     assert len(app.dataframe) == 1
 
 
-def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:
-    app = given(data="1\tword\n")
-    assert "data.conllu has an error: line 1: 2 columns" in refusal(app)
-    app = given("relations", data=SAILING_FILE, held_out="\n")
-    assert "held_out.conllu has no sentences" in refusal(app)
+def test_unreadable_files_are_reported_and_hostile_files_are_text() -> None:
+    app = open_with_files(data="1\tword\n")
+    assert "data.conllu has an error: line 1: 2 columns" in error_text(app)
+    app = open_with_files("relations", data=SAILING_FILE, held_out="\n")
+    assert "held_out.conllu has no sentences" in error_text(app)
     hostile = HOSTILE.replace(" ", "_")
     content = SAILING_FILE.replace("\tdet\t", f"\t{hostile}\t").replace("\tThe\t", f"\t{hostile}\t")
-    app = click(given("relations", data=content, held_out=content), "Evaluate the heads")
+    app = click(open_with_files("relations", data=content, held_out=content), "Evaluate the heads")
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))

@@ -1,4 +1,4 @@
-"""View files on the pages, and the page Report: picked, ordered, noted, made; nothing is lost by a reload."""
+"""View files on the pages, and the Report page: views are added, ordered, annotated, and survive a reload."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import drafts, url_texts
-from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal, said
+from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
@@ -27,64 +27,64 @@ TEXT = "we left the ground"
 
 @pytest.fixture(autouse=True)
 def ready() -> None:
-    shared_cache.open_checkpoint("", "")  # so that no page waits for it
+    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
     text_store._texts.clear()
 
 
 def click(app: AppTest, label: str, key: str = "") -> AppTest:
-    found = [one for one in app.button if one.label == label and (not key or one.key == key)]
-    found[0].click().run()
+    buttons = [button for button in app.button if button.label == label and (not key or button.key == key)]
+    buttons[0].click().run()
     assert not app.exception
     return app
 
 
 def picked(app: AppTest) -> list[DraftEntry]:
-    found: Draft = app.session_state["tray"]
-    return list(found.entries)
+    draft: Draft = app.session_state["tray"]
+    return list(draft.entries)
 
 
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
-    """A page onto which a view file was dropped."""
-    app = opened(page, a="another text")
+    """Return a page after a view file was dropped onto it."""
+    app = open_page(page, a="another text")
     app.get("file_uploader")[0].upload("x.json", content, "application/json").run()
     return app
 
 
 def a_report(*notes: str) -> AppTest:
-    """The page with views of one text."""
+    """Return the Report page with views of one text."""
     entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     app.session_state["tray"] = Draft("", tuple(entries))
     return app.switch_page("../../pages/report.py").run()
 
 
-def test_a_view_is_picked_on_a_page_and_listed() -> None:
-    app = opened("tokens", a=TEXT)
+def test_view_added_on_page_is_listed() -> None:
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
     app.switch_page("../../pages/attention.py").run()
     click(app, "Add to report")
     app.switch_page("../../pages/report.py").run()
     assert not app.exception
-    one, lines = (entry.view for entry in picked(app))
-    assert (one.question, one.page, one.texts[0].text) == ("Tokens", "tokens", TEXT)
+    heatmap, lines = (entry.view for entry in picked(app))
+    assert (heatmap.question, heatmap.page, heatmap.texts[0].text) == ("Tokens", "tokens", TEXT)
     assert (lines.question, lines.page, lines.drawn["as"]) == ("Attention", "attention", "lines")
-    assert "**1 · Tokens**" in said(app)
-    assert "“we left the ground”" in said(app)
+    assert "**1 · Tokens**" in page_text(app)
+    assert "“we left the ground”" in page_text(app)
 
 
-def test_nothing_is_picked_at_first() -> None:
-    app = opened("report")
+def test_report_is_empty_initially() -> None:
+    app = open_page("report")
     assert not app.exception
-    assert [one.value for one in app.header] == ["The report has no views yet"]
-    assert "tray_kept" not in address_of(app)
+    assert [element.value for element in app.header] == ["The report has no views yet"]
+    assert "tray_kept" not in url_params(app)
 
 
-def test_views_are_ordered_noted_and_taken_out() -> None:
+def test_views_can_be_reordered_annotated_and_removed() -> None:
     app = a_report("one", "two", "three")
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
-    assert "Typed by hand" in said(app)
+    assert "Typed by hand" in page_text(app)
     click(app, "Remove", "remove 0")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
     assert app.text_area(key="report_note_1").value == "three"
@@ -92,13 +92,13 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
     assert app.session_state["tray"].title == "A title"
 
 
-def test_a_report_is_made_of_them() -> None:
+def test_report_is_built_from_views() -> None:
     app = a_report("the first token has the id {{1, id}}")
-    # Without the twin in float64, which takes a second to open.
+    # Without the float64 twin, which takes a second to open.
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
     assert not app.exception
-    labels = [one.proto.label for one in app.get("download_button")]
+    labels = [element.proto.label for element in app.get("download_button")]
     assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "Everything, ZIP"]
     status, headers, body = answer(app.session_state["report_preview"].address)
     assert (status, body) == (200, app.session_state["report_preview"].page)
@@ -106,8 +106,8 @@ def test_a_report_is_made_of_them() -> None:
     assert answer("/report-preview/guessed")[0] == 404
 
 
-def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
-    app = opened("probes", probes_part="relations")
+def test_view_contains_its_input_files() -> None:
+    app = open_page("probes", probes_part="relations")
     for key, content in (("data", SAILING_FILE), ("held_out", SLEEPING_FILE)):
         file = (f"{key}.conllu", content.encode(), "text/plain")
         app.file_uploader(key=f"probes_{key}_upload").set_value(file)
@@ -116,53 +116,53 @@ def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
     view = picked(app)[0].view
     assert [*view.files] == ["chosen", "reported"]
     elsewhere = dropped(view.to_bytes())
-    assert "conllu: 3 sentences" in said(elsewhere)
-    assert "conllu: 2 sentences" in said(elsewhere)
-    assert address_of(elsewhere)["probes_part"] == "relations"
+    assert "conllu: 3 sentences" in page_text(elsewhere)
+    assert "conllu: 2 sentences" in page_text(elsewhere)
+    assert url_params(elsewhere)["probes_part"] == "relations"
 
 
-def test_a_view_brings_the_texts_of_a_map() -> None:
-    app = opened("map", map_from="file")
+def test_view_contains_texts_of_map() -> None:
+    app = open_page("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nthe wide river\n", "text/plain")).run()
     click(app, "Add to report")
     view = picked(app)[0].view
     assert view.sentences == ("a boat", "the wide river")
     elsewhere = dropped(view.to_bytes())
-    assert "2 texts from sentences" in said(elsewhere)
+    assert "2 texts from sentences" in page_text(elsewhere)
 
 
-def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "MOST_BYTES", 10)
-    app = opened("map", map_from="file")
+    app = open_page("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
-    (button,) = [one for one in app.button if one.label == "Add to report"]
+    (button,) = [candidate for candidate in app.button if candidate.label == "Add to report"]
     assert button.disabled
     assert "a view file can have at most" in button.help
-    assert "a view file can have at most" in said(app)
+    assert "a view file can have at most" in page_text(app)
 
 
-def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
+def test_invalid_view_is_reported_and_others_are_kept() -> None:
     app = a_report("{{99, id}}")
     with patch.object(NamedModels, "float64_references", NamedModels.of):
         click(app, "Create the report")
-    assert "View 1: The note refers to row 99" in refusal(app)
+    assert "View 1: The note refers to row 99" in error_text(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
 
 
-def test_a_reload_finds_what_was_picked_or_says_that_it_is_gone() -> None:
-    app = opened("tokens", a=TEXT)
+def test_reload_restores_draft_or_reports_it_missing() -> None:
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
-    given = address_of(app)
-    again = opened("report", **given)
+    address = url_params(app)
+    again = open_page("report", **address)
     assert picked(again) == picked(app)
-    text_store._texts.clear()  # as after a new start
-    gone = opened("report", **given)
-    assert "are no longer stored" in said(gone)
+    text_store._texts.clear()  # as after a restart
+    gone = open_page("report", **address)
+    assert "are no longer stored" in page_text(gone)
 
 
-def test_a_report_takes_so_many_views_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_views_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "MOST_VIEWS", 1)
-    app = opened("tokens", a=TEXT)
+    app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
     click(app, "Add to report")
     assert len(picked(app)) == 1
@@ -179,50 +179,50 @@ def a_view(**address: str) -> ViewFile:
 @pytest.mark.parametrize(
     "text", [TEXT, "we left the ground " * 200, HOSTILE], ids=["short", "long", "hostile"]
 )
-def test_a_view_opens_where_it_was_made(text: str) -> None:
+def test_view_opens_on_its_page(text: str) -> None:
     app = dropped(a_view(a=text).to_bytes(), "parameters")
     assert not app.exception
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == text
-    assert ("a_kept" in address_of(app)) == (len(text) > 1_500)
+    assert ("a_kept" in url_params(app)) == (len(text) > 1_500)
 
 
-def test_several_views_open_on_the_page_report() -> None:
-    held = Draft("T", (DraftEntry(a_view(), "a note"),))
-    app = dropped(held.to_bytes())
+def test_several_views_open_on_report_page() -> None:
+    draft = Draft("T", (DraftEntry(a_view(), "a note"),))
+    app = dropped(draft.to_bytes())
     assert app.title[0].value == "Report"
-    assert app.session_state["tray"] == held
+    assert app.session_state["tray"] == draft
 
 
-def test_a_view_without_a_page_is_added_to_the_report() -> None:
+def test_view_without_page_is_added_to_report() -> None:
     app = dropped(ViewFile("Tokens", texts=(TextInput(TEXT),)).to_bytes())
     assert app.title[0].value == "Report"
     assert [entry.view.question for entry in picked(app)] == ["Tokens"]
 
 
 @pytest.mark.parametrize("parameter", ["model", "other"])
-def test_another_model_is_opened_only_when_the_reader_agrees(
+def test_model_of_view_is_opened_only_after_consent(
     parameter: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # A folder that no other test has had opened.
+    # A folder that no other test has opened.
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert app.header[0].value == "Open the model of this view?"
-    assert folder in refusal(app)
+    assert folder in error_text(app)
     assert shared_cache.cached_checkpoint(folder, "") is None
     assert app.text_area(key="draft_a").value == "another text"
     click(app, "Cancel")
-    assert questions(app) == []
+    assert consent_buttons(app) == []
 
 
-def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     view = a_view(model=folder)
-    named = (ModelReference(folder, weights_sha256="0" * 64),)
-    app = dropped(ViewFile("Tokens", {}, named, page="tokens", address=view.address).to_bytes())
+    references = (ModelReference(folder, weights_sha256="0" * 64),)
+    app = dropped(ViewFile("Tokens", {}, references, page="tokens", address=view.address).to_bytes())
     click(app, "Open it")
     assert app.session_state["request"].model == folder
-    assert "made with other weights" in said(app)
+    assert "made with other weights" in page_text(app)
     shared_cache.evict(folder)
 
 
@@ -234,33 +234,33 @@ def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path],
         (b'{"bert_probe_view": 2}', "by a later BERT Probe"),
     ],
 )
-def test_what_is_no_view_is_said_and_nothing_is_lost(content: bytes, sentence: str) -> None:
+def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentence: str) -> None:
     app = dropped(content)
     assert not app.exception
-    assert sentence in refusal(app)
+    assert sentence in error_text(app)
     assert app.text_area(key="draft_a").value == "another text"
     click(app, "Close")
-    assert refusal(app) == ""
+    assert error_text(app) == ""
 
 
-def test_the_app_begins_with_a_view_that_it_was_given() -> None:
+def test_app_opens_view_given_at_start() -> None:
     name = text_store.put(a_view().to_bytes().decode())
-    app = opened("attention", view_kept=name)
+    app = open_page("attention", view_kept=name)
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == TEXT
-    gone = opened("attention", view_kept="0" * 32)
-    assert "no longer stored" in refusal(gone)
+    gone = open_page("attention", view_kept="0" * 32)
+    assert "no longer stored" in error_text(gone)
 
 
-def test_a_link_has_2000_characters_and_no_more() -> None:
-    app = opened("tokens", a="x" * 1_400)
-    assert "The browser's URL is a link to this view." in said(app)
-    assert url_texts.length(address_of(app)) <= url_texts.MAX_LINK
+def test_link_is_limited_to_2000_characters() -> None:
+    app = open_page("tokens", a="x" * 1_400)
+    assert "The browser's URL is a link to this view." in page_text(app)
+    assert url_texts.length(url_params(app)) <= url_texts.MAX_LINK
     app.text_area(key="draft_a").set_value("x " * 1_000)
     app.toggle(key="draft_truncate").set_value(True)
     click(app, "Run")
-    assert "too long for a link of 2,000 characters" in said(app)
-    assert "a" not in address_of(app)
+    assert "too long for a link of 2,000 characters" in page_text(app)
+    assert "a" not in url_params(app)
     click(app, "Add to report")
     assert picked(app)[0].view.address["a"] == "x " * 1_000
 
@@ -283,10 +283,10 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
         ({"bert_probe_tray": 1, "views": [{"view": ASKED}] * 51}, "at most 50 views"),
     ],
 )
-def test_hostile_file_is_refused_on_the_page(file: dict[str, object], sentence: str) -> None:
+def test_hostile_file_is_refused_on_page(file: dict[str, object], sentence: str) -> None:
     app = dropped(json.dumps(file).encode())
     assert not app.exception
-    assert sentence in said(app)
+    assert sentence in page_text(app)
 
 
 @pytest.mark.parametrize(

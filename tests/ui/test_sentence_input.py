@@ -15,14 +15,14 @@ def page() -> None:
 
     from bert_probe.ui import sentence_input
 
-    kept = sentence_input.upload_file(
+    file = sentence_input.upload_file(
         "demo", "File", ["txt"], "A file", lambda name, content: (name, content)
     )
-    st.text(f"kept: {kept}")
+    st.text(f"kept: {file}")
     st.text(f"sentences: {sentence_input.upload_sentences('lines', 'Lines')}")
 
 
-def test_deleted_file_leaves_what_was_read_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_upload_keeps_its_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     def uploader(*_: Any, key: str, on_change: Any = None, **__: Any) -> DeletedFile:
         st.session_state[key] = DeletedFile("file id")
         if on_change is not None:

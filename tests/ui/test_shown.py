@@ -1,4 +1,4 @@
-"""What is shown of attention has one owner: the later choice counts, and the address spells it."""
+"""The state of the attention views has one owner: the last change wins, and the URL contains it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components import toolbar
 from bert_probe.views.view import Options, Pins, VersionedView, View, view_to_json
-from tests.helpers.pages import address_of, choose, looks_at, opened, said
+from tests.helpers.pages import change_url, displayed_view, open_page, page_text, url_params
 
 TEXT = "we left the ground"
 
 
 class Browser:
-    """Stands for the toolbar in a browser: sees what it is sent, and reports what it is told to."""
+    """Simulates the toolbar in a browser: records what is sent, and reports what a test sets."""
 
     def __init__(self) -> None:
         self.sent: Any = None
@@ -36,63 +36,65 @@ class Browser:
 
 @pytest.fixture
 def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
-    one = Browser()
-    monkeypatch.setattr(toolbar, "_component", one.mounted)
-    return one
+    fake = Browser()
+    monkeypatch.setattr(toolbar, "_component", fake.mounted)
+    return fake
 
 
-def test_the_later_choice_counts(browser: Browser) -> None:
-    app = opened(a=TEXT, show="table", layer="3", head="2")
+def test_later_change_wins(browser: Browser) -> None:
+    app = open_page(a=TEXT, show="table", layer="3", head="2")
     first = app.session_state[view_state.KEY]
     assert browser.sent == view_to_json(first)
     assert first.view == View(3, (1,))
-    chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
-    browser.report = VersionedView(first.revision + 2, first.of, chosen)
+    view = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
+    browser.report = VersionedView(first.revision + 2, first.of, view)
     app.run().run()
-    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, chosen)), (
-        "as it was reported"
-    )
+    assert browser.sent == view_to_json(VersionedView(first.revision + 2, first.of, view)), "as reported"
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
-    assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
+    assert url_params(app) == {"a": TEXT, "show": "table", **spelled}
     browser.report = VersionedView(first.revision + 1, first.of, View(1, "mean"))
     app.run().run()
-    assert looks_at(app) == chosen, "what was reported before came later"
-    choose(app, layer="2")
-    held = app.session_state[view_state.KEY]
-    assert held == VersionedView(first.revision + 3, first.of, replace(chosen, layer=2)), (
-        "chosen on another page"
+    assert displayed_view(app) == view, "the earlier report arrived later"
+    change_url(app, layer="2")
+    stored = app.session_state[view_state.KEY]
+    assert stored == VersionedView(first.revision + 3, first.of, replace(view, layer=2)), (
+        "selected on another page"
     )
-    browser.report = replace(held, view=replace(held.view, layer=5))
+    browser.report = replace(stored, view=replace(stored.view, layer=5))
     app.run().run()
-    assert looks_at(app).layer == 5, "at a tie it is the reader's own"
+    assert displayed_view(app).layer == 5, "the user's own choice wins a tie"
 
 
-def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None:
-    app = opened(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
+def test_pins_are_reset_with_text_and_other_options_are_kept(browser: Browser) -> None:
+    app = open_page(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
     before = app.session_state[view_state.KEY]
     assert before.view.pins == Pins("query", (1,))
     browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
     app.text_area(key="draft_a").set_value("another text")
-    next(one for one in app.button if one.label == "Run").click().run()
+    next(button for button in app.button if button.label == "Run").click().run()
     after = app.session_state[view_state.KEY]
     assert after.of != before.of
-    assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"
+    assert after.view == View(3, (1,), Options(specials=False)), "a report about the previous text is ignored"
     assert after.revision == before.revision + 1
-    assert "pins" not in address_of(app)
+    assert "pins" not in url_params(app)
 
 
-def test_who_chose_nothing_sees_the_head_that_stands_out() -> None:
-    app = opened(a=TEXT, show="table")
+def test_default_view_shows_most_unusual_head() -> None:
+    app = open_page(a=TEXT, show="table")
     look = first_look(shared_cache.open_checkpoint("", "").trace(TEXT))
     assert look.measure
-    assert (looks_at(app).layer, looks_at(app).series) == (look.layer + 1, (look.head,))
-    assert f"Layer {look.layer + 1}, head {int(look.head) + 1} stands out: it {look.reason}." in said(app)
-    assert address_of(app) == {"a": TEXT, "show": "table"}, "so another text has its own"
-    choose(app, words="1")
-    assert "layer" not in address_of(app)
-    choose(app, layer="6")
-    assert looks_at(app).series == "mean"
-    assert "stands out" not in said(app)
+    assert (displayed_view(app).layer, displayed_view(app).series) == (look.layer + 1, (look.head,))
+    assert f"Layer {look.layer + 1}, head {int(look.head) + 1} stands out: it {look.reason}." in page_text(
+        app
+    )
+    assert url_params(app) == {"a": TEXT, "show": "table"}, "so another text has its own"
+    change_url(app, words="1")
+    assert "layer" not in url_params(app)
+    change_url(app, layer="6")
+    assert displayed_view(app).series == "mean"
+    assert "stands out" not in page_text(app)
     app.switch_page("../../pages/steps.py").run()
     app.switch_page("../../pages/attention.py").run()
-    assert (looks_at(app).layer, looks_at(app).series) == (6, "mean"), "Steps says nothing of its usual layer"
+    assert (displayed_view(app).layer, displayed_view(app).series) == (6, "mean"), (
+        "Steps does not store its default layer"
+    )

@@ -1,4 +1,4 @@
-"""The page of steps through Streamlit's test runner: its numbers, its choices, its refusals."""
+"""The Steps page: its numbers, its selection, and refused input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bert_probe.analyses.attention import head_outputs
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import TEXT
-from tests.helpers.pages import looks_at, opened, refusal, said
+from tests.helpers.pages import displayed_view, error_text, open_page, page_text
 
 
 def metrics(app: AppTest) -> dict[str, str]:
@@ -24,8 +24,8 @@ def shown(value: float) -> str:
     return f"{value:.4f}".replace("-", "−")
 
 
-def test_the_page_shows_the_library_s_numbers() -> None:
-    app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
+def test_steps_match_library() -> None:
+    app = open_page("steps", a=TEXT, layer="2", head="3", query="11", key="9")
     checkpoint = shared_cache.open_checkpoint("", "")
     steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
@@ -38,23 +38,23 @@ def test_the_page_shows_the_library_s_numbers() -> None:
         "Norm of the output": shown(steps.output_length),
         "Largest absolute difference": f"{steps.difference:.1e}",
     }
-    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in said(app)
+    assert f"attends to **left** (9) with a weight of **{shown(steps.weights[9])}**" in page_text(app)
     assert "query" not in app.query_params, "the last word is the default"
     assert app.query_params["key"] == "9"
     assert len(app.header) == 8
 
 
-def test_the_key_of_the_largest_weight_is_shown_at_first() -> None:
-    app = opened("steps", a=TEXT, layer="2", head="3")
+def test_key_with_largest_weight_is_default() -> None:
+    app = open_page("steps", a=TEXT, layer="2", head="3")
     checkpoint = shared_cache.open_checkpoint("", "")
     row = checkpoint.trace(TEXT).attention(1, 2)[11]
     assert metrics(app)["Attention weight"] == shown(row.max())
-    assert "the largest of its weights" in said(app)
+    assert "the largest of its weights" in page_text(app)
     assert "key" not in app.query_params
 
 
-def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() -> None:
-    app = opened("steps", a=TEXT)
+def test_selected_head_applies_to_other_pages_but_mean_is_kept() -> None:
+    app = open_page("steps", a=TEXT)
     assert app.session_state["single_head"] == 1
     assert app.session_state["head"] == "mean"
     assert "head" not in app.query_params
@@ -63,26 +63,26 @@ def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() ->
     assert app.session_state["head"] == 7
     assert app.query_params["head"] == "7"
     app.switch_page("../../pages/attention.py").run()
-    assert looks_at(app).series == (6,)
+    assert displayed_view(app).series == (6,)
 
 
-@pytest.mark.parametrize("asked", ["14", "-1", "x", "1_0"])
-def test_a_token_in_the_address_that_does_not_exist_is_said(asked: str) -> None:
-    app = opened("steps", a=TEXT, query=asked)
+@pytest.mark.parametrize("address_value", ["14", "-1", "x", "1_0"])
+def test_nonexistent_token_in_url_is_reported(address_value: str) -> None:
+    app = open_page("steps", a=TEXT, query=address_value)
     assert not app.exception
-    assert "There is no token" in said(app)
+    assert "There is no token" in page_text(app)
     assert "query" not in app.query_params
 
 
-def test_a_token_of_the_address_belongs_to_its_text() -> None:
-    app = opened("steps", a=TEXT, query="3")
-    assert "**we** (3) has a query vector" in said(app)
+def test_token_of_url_is_reset_with_text() -> None:
+    app = open_page("steps", a=TEXT, query="3")
+    assert "**we** (3) has a query vector" in page_text(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
-    next(one for one in app.button if one.label == "Run").click().run()
-    assert "**ai** (4) has a query vector" in said(app)
+    next(button for button in app.button if button.label == "Run").click().run()
+    assert "**ai** (4) has a query vector" in page_text(app)
 
 
-def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
+def test_layers_heads_and_queries_share_one_extra_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes = []
@@ -93,18 +93,18 @@ def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
         return original(trace)
 
     monkeypatch.setattr("bert_probe.ui.steps.head_outputs", counted)
-    app = opened("steps", a="nobody has asked for the steps of this sentence")
+    app = open_page("steps", a="a sentence whose steps are not in the cache yet")
     app.slider(key="layer").set_value(1).run()
     app.slider(key="layer").set_value(2).run()
     assert not app.exception
     assert len(passes) == 1
 
 
-def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Callable[[str], Path]) -> None:
+def test_architecture_specific_steps_are_explained(family_folder: Callable[[str], Path]) -> None:
     long = f"{TEXT} {TEXT}"
-    plain = said(opened("steps", a=TEXT))
-    modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
-    grouped = said(opened("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
+    plain = page_text(open_page("steps", a=TEXT))
+    modern = page_text(open_page("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
+    grouped = page_text(open_page("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
     assert "rotates q and k" not in plain
     assert "may attend to all 14. Nothing else is added." in plain
     assert "rotates q and k by an angle that depends on their tokens' positions" in modern
@@ -113,8 +113,8 @@ def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Calla
     assert "heads 3, 4 share these keys and values" in grouped
 
 
-def test_the_score_of_a_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
-    app = opened(
+def test_score_of_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
+    app = open_page(
         "steps", a=f"{TEXT} {TEXT}", model=str(family_folder("modernbert")), layer="2", query="15", key="1"
     )
     assert not app.exception
@@ -122,16 +122,16 @@ def test_the_score_of_a_masked_key_is_minus_infinity(family_folder: Callable[[st
     assert metrics(app)["Attention weight"] == "0.0000"
 
 
-def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
+def test_model_without_q_k_v_is_refused_and_text_is_kept(
     family_folder: Callable[[str], Path],
 ) -> None:
-    app = opened("steps", a=TEXT, model=str(family_folder("mpnet")))
+    app = open_page("steps", a=TEXT, model=str(family_folder("mpnet")))
     assert not app.exception
-    assert "MPNetModel does not expose its queries, keys and values" in refusal(app)
+    assert "MPNetModel does not expose its queries, keys and values" in error_text(app)
     assert app.text_area(key="draft_a").value == TEXT
 
 
-def test_outputs_are_made_once_for_a_text_whoever_asks() -> None:
+def test_outputs_of_text_are_computed_once_for_all_sessions() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     ask = head_outputs.head_outputs
     outputs = shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at"))

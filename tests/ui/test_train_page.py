@@ -1,4 +1,4 @@
-"""The page that trains: what it offers and refuses, and what it makes of a training."""
+"""The Train page: settings, refused files, and results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bert_probe.ui.train import running
 from bert_probe.ui.train.data import TrainingData
 from bert_probe.ui.train.running import TrainingOutcome
 from bert_probe.views.matrix import Cell
-from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, url_params
 
 Folder = Callable[[str], Path]
 
@@ -32,7 +32,7 @@ ROWS = 24
 
 
 def table(hostile: str = "") -> bytes:
-    """Texts of a river, and of others."""
+    """Return a table of labeled texts about a river or other subjects."""
     lines = [
         f"a {word} {number},{label}"
         for number in range(ROWS // 2)
@@ -41,22 +41,22 @@ def table(hostile: str = "") -> bytes:
     return ("text,label\n" + "\n".join(lines) + "\n").encode()
 
 
-def given(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> AppTest:
-    """The page with a file of the reader's."""
-    app = opened("train", model=str(folder), data="file", **address)
+def open_with_file(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> AppTest:
+    """Return the page after an upload of a file."""
+    app = open_page("train", model=str(folder), data="file", **address)
     app.file_uploader(key="train_data_upload").set_value((name, content, "text/plain"))
     return app.run()
 
 
-def unescaped(markdown: str) -> list[str]:
-    """What would be read as markup."""
+def rendered_markup(markdown: str) -> list[str]:
+    """Return the markup in a text that would be rendered."""
     left = re.sub(r"\\.", "", markdown)
     return [piece for piece in ("<img", "**bold", "x^2$", ":red[", "](http") if piece in left]
 
 
 def press(app: AppTest, label: str) -> AppTest:
-    found = next(one for one in app.button if one.label == label)
-    app = found.click().run()
+    button = next(candidate for candidate in app.button if candidate.label == label)
+    app = button.click().run()
     assert not app.exception
     return app
 
@@ -64,79 +64,77 @@ def press(app: AppTest, label: str) -> AppTest:
 def trained(
     folder: Path, content: bytes, name: str = "mine.csv", **address: str
 ) -> tuple[AppTest, TrainingOutcome]:
-    app = given(folder, content, name, **{"epochs": "2"} | address)
+    app = open_with_file(folder, content, name, **{"epochs": "2"} | address)
     assert not app.exception
     app = press(app, "Start training")
     return app, app.session_state["train_outcome"]
 
 
-def test_a_first_visit_offers_the_example_and_counts_what_is_updated(family_folder: Folder) -> None:
-    app = opened("train", model=str(family_folder("bert")))
+def test_first_visit_offers_example_and_counts_updated_parameters(family_folder: Folder) -> None:
+    app = open_page("train", model=str(family_folder("bert")))
     assert not app.exception
-    assert "300 texts, 6 classes" in said(app)
+    assert "300 texts, 6 classes" in page_text(app)
     assert len(app.dataframe[0].value) == 100
     assert app.dataframe[1].value["count"].tolist() == [50] * 6
-    plan = re.sub(r"\\", "", said(app))
+    plan = re.sub(r"\\", "", page_text(app))
     assert "240 texts for training, 60 held out." in plan
     assert re.search(r"in 450 steps of 16 texts. This needs about .* of memory", plan)
-    assert [one.label for one in app.button][:1] == ["Start training"]
+    assert [button.label for button in app.button][:1] == ["Start training"]
 
 
-def test_what_is_chosen_is_in_the_address_and_comes_from_it(family_folder: Folder) -> None:
-    asked = {"update": "top", "top_layers": "1", "epochs": "2", "rate": "0.002", "batch": "8", "seed": "7"}
-    app = given(family_folder("bert"), table(), held_out="0.5", **asked)
+def test_settings_round_trip_through_url(family_folder: Folder) -> None:
+    settings = {"update": "top", "top_layers": "1", "epochs": "2", "rate": "0.002", "batch": "8", "seed": "7"}
+    app = open_with_file(family_folder("bert"), table(), held_out="0.5", **settings)
     assert not app.exception
-    assert address_of(app) | asked == address_of(app)
-    assert "in 4 steps of 8 texts" in said(app)
+    assert url_params(app) | settings == url_params(app)
+    assert "in 4 steps of 8 texts" in page_text(app)
     app.radio(key="update").set_value("head").run()
     assert "update" not in app.query_params
-    app = given(family_folder("bert"), table(), rate="fast")
-    assert "Learning rate" in refusal(app) or "rate is 'fast'" in refusal(app)
-    assert "Your other choices are unchanged" in said(app)
+    app = open_with_file(family_folder("bert"), table(), rate="fast")
+    assert "Learning rate" in error_text(app) or "rate is 'fast'" in error_text(app)
+    assert "Your other choices are unchanged" in page_text(app)
 
 
-def test_a_training_is_what_the_library_gives(family_folder: Folder) -> None:
-    app, found = trained(family_folder("bert"), table(), held_out="0.5", rate="0.01", epochs="4")
+def test_training_matches_library(family_folder: Folder) -> None:
+    app, result = trained(family_folder("bert"), table(), held_out="0.5", rate="0.01", epochs="4")
     checkpoint = bert_probe.load(family_folder("bert"))
     again = Train(epochs=4, rate=0.01, held_out=0.5).of(checkpoint, parse_labeled_texts(table(), "mine.csv"))
-    pd.testing.assert_frame_equal(found.training.table(), again.table())
+    pd.testing.assert_frame_equal(result.training.table(), again.table())
     judged = Evaluate().of(again.checkpoint, again.held_out, again.data)
-    pd.testing.assert_frame_equal(found.evaluation.table(), judged.table())
-    assert f"held-out texts: **{judged.main:.1%}**" in said(app)
+    pd.testing.assert_frame_equal(result.evaluation.table(), judged.table())
+    assert f"held-out texts: **{judged.main:.1%}**" in page_text(app)
     for value in judged.baselines.values():
-        assert f"{value:.1%}" in said(app)
-    shown = next(one.value for one in app.dataframe if "recall" in one.value)
-    pd.testing.assert_frame_equal(shown, judged.by_class(), check_dtype=False)
-    assert again.python in [one.value for one in app.get("code")]
-    assert again.shell in [one.value for one in app.get("code")]
+        assert f"{value:.1%}" in page_text(app)
+    result_table = next(element.value for element in app.dataframe if "recall" in element.value)
+    pd.testing.assert_frame_equal(result_table, judged.by_class(), check_dtype=False)
+    assert again.python in [element.value for element in app.get("code")]
+    assert again.shell in [element.value for element in app.get("code")]
     app.number_input(key="seed").set_value(3).run()
-    assert app.session_state["train_outcome"] is found, "settings may change while the last one is shown"
+    assert app.session_state["train_outcome"] is result, "the result stays while settings change"
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/train.py").run()
-    assert "Result" in [one.value for one in app.header]
+    assert "Result" in [element.value for element in app.header]
 
 
-def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: Folder) -> None:
-    app, found = trained(family_folder("bert"), table())
+def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> None:
+    app, result = trained(family_folder("bert"), table())
     app.segmented_control(key="train_texts").set_value("uncertain").run()
-    first = found.evaluation.least_certain[0]
+    first = result.evaluation.least_certain[0]
     app = press(app, "Open in Answer")
-    address = address_of(app)
-    assert address["a"] == found.evaluation.texts[first]
-    assert shared_cache.cached_checkpoint(address["model"], "") is found.training.checkpoint
+    address = url_params(app)
+    assert address["a"] == result.evaluation.texts[first]
+    assert shared_cache.cached_checkpoint(address["model"], "") is result.training.checkpoint
     app.switch_page("../../pages/answer.py").run()
     assert not app.exception
     shares = app.dataframe[0].value.set_index("label")["probability"]
-    np.testing.assert_allclose(shares.max(), found.evaluation.certainty[first], rtol=1e-4)
+    np.testing.assert_allclose(shares.max(), result.evaluation.certainty[first], rtol=1e-4)
     shared_cache.evict(address["model"])
     app.run()
-    assert "trained here but not saved, and has been removed from memory" in refusal(app)
+    assert "trained here but not saved, and has been removed from memory" in error_text(app)
 
 
-def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
-    family_folder: Folder, tmp_path: Path
-) -> None:
-    app, found = trained(family_folder("bert"), table())
+def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
+    app, result = trained(family_folder("bert"), table())
     app = press(app, "Save")
     assert "No folder is given" in re.sub(r"\\", "", app.error[0].value)
     place = tmp_path / "mine"
@@ -144,7 +142,7 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     (place / "config.json").write_text("{}")
     app.text_input(key="train_folder").set_value(str(place)).run()
     (link,) = app.get("link_button")
-    assert link.proto.url == found.download.address
+    assert link.proto.url == result.download.address
     app = press(app, "Save")
     assert "already exists" in re.sub(r"\\", "", app.error[0].value)
     assert (place / "config.json").read_text() == "{}"
@@ -156,14 +154,14 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     app = press(app, "Save")
     app = press(app, "Save")
     assert not app.error
-    assert found.folder == str(place)
+    assert result.folder == str(place)
     app = press(app, "Open it")
-    assert address_of(app)["model"] == str(place)
-    opened_again = Evaluate().of(bert_probe.load(place), found.training.held_out)
-    np.testing.assert_allclose(opened_again.certainty, found.evaluation.certainty, rtol=1e-5)
+    assert url_params(app)["model"] == str(place)
+    opened_again = Evaluate().of(bert_probe.load(place), result.training.held_out)
+    np.testing.assert_allclose(opened_again.certainty, result.evaluation.certainty, rtol=1e-5)
 
 
-def test_cancel_keeps_the_best_so_far(family_folder: Folder) -> None:
+def test_cancel_keeps_best_checkpoint(family_folder: Folder) -> None:
     checkpoint = bert_probe.load(family_folder("bert"))
     planned = Train().plan(checkpoint, parse_labeled_texts(table(), "mine.csv"))
     run = running.TrainingRun(
@@ -176,111 +174,113 @@ def test_cancel_keeps_the_best_so_far(family_folder: Folder) -> None:
             run.stop.set()
             stopped.append(done)
 
-    found = run.work(report)
-    assert len(stopped) == 1, "the step after is the last that is asked for"
-    assert found.training.ended == "stopped"
-    assert found.evaluation is not None
+    result = run.work(report)
+    assert len(stopped) == 1, "the next step is the last one requested"
+    assert result.training.ended == "stopped"
+    assert result.evaluation is not None
     assert "of 0 s" not in run.time_left(1, 2)
 
 
-def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) -> None:
+def test_file_errors_are_listed_and_settings_kept(family_folder: Folder) -> None:
     content = f"text,label\nfine,a\n,b\nno label,\n{HOSTILE},a,b\n".encode()
-    app = given(family_folder("bert"), content, f"{HOSTILE}.csv", seed="5")
+    app = open_with_file(family_folder("bert"), content, f"{HOSTILE}.csv", seed="5")
     assert not app.exception
-    assert "has 3 errors:" in said(app)
-    listed = next(one.value for one in app.markdown if one.value.startswith("- line"))
+    assert "has 3 errors:" in page_text(app)
+    listed = next(element.value for element in app.markdown if element.value.startswith("- line"))
     assert [line.split(":")[0] for line in listed.split("\n")] == ["- line 3", "- line 4", "- line 5"]
-    assert not unescaped(said(app))
-    assert not [one for one in app.button if one.label == "Start training"]
-    assert address_of(app)["seed"] == "5"
-    app = given(family_folder("bert"), b"a word without a tag\n\nx", "mine.conll")
-    assert "error:" in said(app)
-    app = given(family_folder("bert"), b"\xff\xfe", "mine.csv")
-    assert "UTF-8" in refusal(app)
-    app = given(family_folder("bert"), b"text,label\nOne,a\nTwo,a\n")
-    assert "All 2 texts have the label a" in refusal(app)
+    assert not rendered_markup(page_text(app))
+    assert not [element for element in app.button if element.label == "Start training"]
+    assert url_params(app)["seed"] == "5"
+    app = open_with_file(family_folder("bert"), b"a word without a tag\n\nx", "mine.conll")
+    assert "error:" in page_text(app)
+    app = open_with_file(family_folder("bert"), b"\xff\xfe", "mine.csv")
+    assert "UTF-8" in error_text(app)
+    app = open_with_file(family_folder("bert"), b"text,label\nOne,a\nTwo,a\n")
+    assert "All 2 texts have the label a" in error_text(app)
 
 
-def test_labels_that_are_markup_are_shown_as_they_are(family_folder: Folder) -> None:
+def test_hostile_labels_are_shown_as_text(family_folder: Folder) -> None:
     hostile = HOSTILE.replace(",", "").replace('"', "")
-    app, found = trained(family_folder("bert"), table(hostile))
-    assert f"wet{hostile}" in found.evaluation.labels
-    assert not unescaped("\n".join(one.value for part in (app.markdown, app.caption) for one in part))
+    app, result = trained(family_folder("bert"), table(hostile))
+    assert f"wet{hostile}" in result.evaluation.labels
+    assert not rendered_markup(
+        "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    )
 
 
-def test_other_kinds_of_answers(family_folder: Folder) -> None:
+def test_regression_multilabel_and_tagging_show_their_metrics(family_folder: Folder) -> None:
     numbers = table().replace(b"wet", b"1.5").replace(b"dry", b"-0.5")
-    app, found = trained(family_folder("bert"), numbers, held_out="0.5")
-    assert found.evaluation.kind == "number"
-    assert "Mean squared error" in said(app)
-    assert "-0.5 to 1.5, mean 0.5" in said(app)
+    app, result = trained(family_folder("bert"), numbers, held_out="0.5")
+    assert result.evaluation.kind == "number"
+    assert "Mean squared error" in page_text(app)
+    assert "-0.5 to 1.5, mean 0.5" in page_text(app)
     several = table().replace(b"text,label", b"text,labels").replace(b"wet", b"wet|cold")
-    app, found = trained(family_folder("bert"), several, held_out="0.5")
-    assert "Exact-match accuracy on" in said(app)
-    assert "Confusion matrix" not in [one.value for one in app.header]
+    app, result = trained(family_folder("bert"), several, held_out="0.5")
+    assert "Exact-match accuracy on" in page_text(app)
+    assert "Confusion matrix" not in [element.value for element in app.header]
     tags = "".join(f"Anna B-PER\nsees O\nboat{number} O\n\n" for number in range(ROWS)).encode()
-    app, found = trained(family_folder("bert"), tags, "mine.conll")
-    assert "24 sentences, 2 tags" in said(app)
-    assert "held-out words: **" in said(app)
-    assert found.evaluation.kind == "tags"
+    app, result = trained(family_folder("bert"), tags, "mine.conll")
+    assert "24 sentences, 2 tags" in page_text(app)
+    assert "held-out words: **" in page_text(app)
+    assert result.evaluation.kind == "tags"
 
 
 LINES = tuple(f"the river {number} runs past a small bridge" for number in range(20))
 
 
-def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> None:
-    app = opened("train", model=str(family_folder("bert")), data="lines", epochs="2", whole_words="1")
+def test_masked_language_model_is_trained_on_pasted_lines(family_folder: Folder) -> None:
+    app = open_page("train", model=str(family_folder("bert")), data="lines", epochs="2", whole_words="1")
     assert not app.exception
-    assert "No labels are needed" in said(app)
+    assert "No labels are needed" in page_text(app)
     app.text_area(key="train_lines").set_value("\n\n".join(LINES)).run()
-    assert "20 texts for masked-language modeling" in said(app)
-    assert address_of(app)["whole_words"] == "1"
+    assert "20 texts for masked-language modeling" in page_text(app)
+    assert url_params(app)["whole_words"] == "1"
     app = press(app, "Start training")
-    found = app.session_state["train_outcome"]
+    result = app.session_state["train_outcome"]
     again = Train(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
-    pd.testing.assert_frame_equal(found.training.table(), again.table())
+    pd.testing.assert_frame_equal(result.training.table(), again.table())
     judged = EvaluateMasks().of(again.checkpoint, again.held_out)
-    pd.testing.assert_frame_equal(found.mask_evaluation.table(), judged.table())
-    assert f"held-out texts: **{judged.measures['first_guess']:.1%}**" in said(app)
-    assert judged.python in [one.value for one in app.get("code")]
-    assert again.shell in [one.value for one in app.get("code")]
+    pd.testing.assert_frame_equal(result.mask_evaluation.table(), judged.table())
+    assert f"held-out texts: **{judged.measures['first_guess']:.1%}**" in page_text(app)
+    assert judged.python in [element.value for element in app.get("code")]
+    assert again.shell in [element.value for element in app.get("code")]
     app = press(app, "Open in Answer")
-    assert address_of(app)["a"] == again.held_out[0]
+    assert url_params(app)["a"] == again.held_out[0]
     app.switch_page("../../pages/answer.py").run()
     assert not app.exception
-    assert "Predictions for token" in said(app)
+    assert "Predictions for token" in page_text(app)
     app.switch_page("../../pages/train.py").run()
     assert app.text_area(key="train_lines").value.startswith("the river 0")
 
 
-def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
-    app = given(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
+def test_text_file_is_read_as_lines_to_mask(family_folder: Folder) -> None:
+    app = open_with_file(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
     assert not app.exception
-    assert "21 texts for masked-language modeling" in said(app)
+    assert "21 texts for masked-language modeling" in page_text(app)
     assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
-    assert not unescaped(said(app))
+    assert not rendered_markup(page_text(app))
     assert parse_sentences(to_file((*LINES, "a")), "a.txt") == (*LINES, "a")
 
 
-def test_a_cell_of_tags_opens_the_sentence_of_its_words(
+def test_tag_confusion_cell_opens_its_sentence(
     family_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tags = "".join(f"Anna B-PER\nsees O\n{HOSTILE.split()[1]}{number} O\n\n" for number in range(ROWS))
-    app, found = trained(family_folder("bert"), tags.encode(), "mine.conll")
-    judged = found.evaluation
+    app, result = trained(family_folder("bert"), tags.encode(), "mine.conll")
+    judged = result.evaluation
     true, answered = int(judged.true[2]), int(judged.predicted[2])
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: Cell(true, answered))
     app.run()
     unit = judged.where(true, answered)[0]
-    sentence = found.training.held_out[judged.rows[unit]]
+    sentence = result.training.held_out[judged.rows[unit]]
     assert sentence.words[judged.words[unit]] == judged.texts[unit]
-    assert not unescaped(said(app))
+    assert not rendered_markup(page_text(app))
     app.button(key="open cell 0").click().run()
-    assert address_of(app)["a"] == sentence.text
-    assert shared_cache.cached_checkpoint(address_of(app)["model"], "") is found.training.checkpoint
+    assert url_params(app)["a"] == sentence.text
+    assert shared_cache.cached_checkpoint(url_params(app)["model"], "") is result.training.checkpoint
 
 
-def test_the_files_of_the_lines_read_the_same_again() -> None:
+def test_files_of_snippets_round_trip() -> None:
     for content in (everyday_topics_file(), b'text_a,text_b,label\n"a, ""b""",c,1.5\nd,e,2\n'):
         rows = parse_labeled_texts(content, "a.csv")
         assert parse_labeled_texts(to_file(rows), "a.csv").digest == rows.digest

@@ -1,4 +1,4 @@
-"""Texts that are too long for an address: kept by name, found again, and never replaced by another one."""
+"""Texts too long for a URL: stored by name, restored after a reload, and never replaced by another text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import url_texts
-from tests.helpers.pages import opened, refusal
+from tests.helpers.pages import error_text, open_page
 
 LONG = "we left the ground " * 4_000
 CHINESE = "東京" * 400
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
-    shared_cache.open_checkpoint("", "")  # so that no page waits for it
+def empty_text_store() -> None:
+    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
     text_store._texts.clear()
 
 
@@ -32,7 +32,7 @@ def click(app: AppTest, label: str) -> None:
 
 
 def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
-    app = opened(page)
+    app = open_page(page)
     app.text_area(key="draft_a").set_value(a)
     app.text_area(key="draft_b").set_value(b)
     app.toggle(key="draft_truncate").set_value(True)
@@ -40,10 +40,10 @@ def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
     return app
 
 
-def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
-    app = opened("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
+def test_column_of_long_word_has_limited_width() -> None:
+    app = open_page("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
     columns = json.loads(app.dataframe[0].proto.columns)
-    assert [name[:3] for name, one in columns.items() if one.get("width")] == ["3 y"]
+    assert [name[:3] for name, column in columns.items() if column.get("width")] == ["3 y"]
 
 
 @pytest.mark.parametrize(
@@ -55,40 +55,38 @@ def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
     ],
     ids=["short", "long", "longest"],
 )
-def test_code_is_printed_where_it_is_short_and_a_file_where_it_is_long(
-    text: str, printed: list[str], files: list[str]
-) -> None:
+def test_long_snippet_is_a_download(text: str, printed: list[str], files: list[str]) -> None:
     app = ran(text)
     assert [code.value.split()[0] for code in app.get("code")] == printed
-    labels = [one.proto.label for one in app.get("download_button")]
+    labels = [element.proto.label for element in app.get("download_button")]
     assert [label.split(",")[0].split()[-1] for label in labels if "The same" in label] == files
 
 
 @pytest.mark.parametrize(("text", "tokens"), [(LONG, 512), (CHINESE, 512)])
-def test_a_text_that_is_too_long_for_the_address_survives_a_reload(text: str, tokens: int) -> None:
+def test_too_long_text_for_url_survives_reload(text: str, tokens: int) -> None:
     app = ran(text, text)
-    given = address(app)
-    assert {"a", "b"} & set(given) == set()
-    assert len(urlencode(given)) < 1_000
-    again = opened("tokens", **given)
+    query = address(app)
+    assert {"a", "b"} & set(query) == set()
+    assert len(urlencode(query)) < 1_000
+    again = open_page("tokens", **query)
     assert not again.exception
-    assert refusal(again) == ""
+    assert error_text(again) == ""
     assert (again.text_area(key="draft_a").value, again.text_area(key="draft_b").value) == (text, text)
     assert len(again.dataframe[-1].value) == tokens
-    assert address(again) == given
+    assert address(again) == query
 
 
-def test_a_short_text_stands_in_the_address_itself() -> None:
+def test_short_text_is_in_url() -> None:
     assert address(ran("東京" * 70))["a"] == "東京" * 70
-    given = address(ran(LONG))
-    app = opened("tokens", **given)
+    query = address(ran(LONG))
+    app = open_page("tokens", **query)
     app.text_area(key="draft_a").set_value("short")
     click(app, "Run")
     assert address(app)["a"] == "short"
     assert "a_kept" not in address(app)
 
 
-def test_texts_share_the_room_of_a_link() -> None:
+def test_texts_share_length_limit_of_link() -> None:
     app = ran("x" * 900, "y" * 900)
     assert (address(app)["a"], "b_kept" in address(app)) == ("x" * 900, True)
     app.text_area(key="draft_a").set_value("short")
@@ -96,81 +94,81 @@ def test_texts_share_the_room_of_a_link() -> None:
     assert (address(app)["a"], address(app)["b"]) == ("short", "y" * 900)
 
 
-def test_an_address_at_its_longest_is_a_link() -> None:
+def test_url_of_maximum_length_is_a_link() -> None:
     room = url_texts.MAX_URL - len("a=")
     for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
-        assert ("a" in address(opened("parameters", a=text))) == fits
-    assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "what is left is for the server's name and choices"
+        assert ("a" in address(open_page("parameters", a=text))) == fits
+    assert url_texts.MAX_URL <= url_texts.MAX_LINK - 400, "room for the host name and options"
     assert url_texts.length({"a": "京 b", "c": "&"}) == len("a=%E4%BA%AC+b&c=%26")
 
 
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
-def test_a_text_that_is_gone_is_said_to_be_and_no_other_is_shown(a: str, b: str) -> None:
-    given = address(ran(a, b))
-    text_store._texts.clear()  # as after a new start
-    app = opened("tokens", **given)
+def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
+    query = address(ran(a, b))
+    text_store._texts.clear()  # as after a restart
+    app = open_page("tokens", **query)
     assert not app.exception
-    assert "is no longer stored" in refusal(app)
+    assert "is no longer stored" in error_text(app)
     assert len(app.dataframe) == 0
-    assert address(app) == given, "another reload says so again"
+    assert address(app) == query, "another reload reports it again"
     app.text_area(key="draft_a").set_value("we left")
     app.text_area(key="draft_b").set_value("")
     click(app, "Run")
-    assert refusal(app) == ""
+    assert error_text(app) == ""
     assert not {"a_kept", "b_kept"} & set(address(app))
 
 
-def test_a_text_beyond_the_limit_is_refused_in_words_and_kept() -> None:
+def test_text_over_limit_is_refused_and_kept() -> None:
     app = ran("word " * 60_000)
-    assert refusal(app) == (
+    assert error_text(app) == (
         "300,000 characters; a text may have at most 250,000, even if truncated. Give a part of it."
     )
-    again = opened("tokens", **address(app))
-    assert refusal(again) == refusal(app)
+    again = open_page("tokens", **address(app))
+    assert error_text(again) == error_text(app)
 
 
-def test_nobody_else_s_name_opens_a_text() -> None:
+def test_unknown_text_name_is_refused() -> None:
     ran(LONG)
     (name,) = text_store._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]
-    assert "is no longer stored" in refusal(opened("tokens", a_kept=other))
+    assert "is no longer stored" in error_text(open_page("tokens", a_kept=other))
 
 
-def test_what_is_kept_has_a_bound() -> None:
+def test_text_store_is_bounded() -> None:
     for number in range(3):
         ran(f"{number} {LONG}")
         assert text_store._texts.currsize <= text_store.CAPACITY_BYTES
     assert text_store.put("x" * text_store.CAPACITY_BYTES) not in text_store._texts
 
 
-def test_many_sentences_survive_a_reload_or_are_said_to_be_gone() -> None:
-    app = opened("sentences")
+def test_sentences_survive_reload_or_are_reported_missing() -> None:
+    app = open_page("sentences")
     many = "\n".join(f"sentence number {number} of many" for number in range(300))
     app.text_area(key="sentences_draft").set_value(many)
     click(app, "Compare")
-    given = address(app)
-    assert "sentences" not in given
-    again = opened("sentences", **given)
+    query = address(app)
+    assert "sentences" not in query
+    again = open_page("sentences", **query)
     assert again.text_area(key="sentences_draft").value == many
     text_store._texts.clear()
-    gone = opened("sentences", **given)
-    assert "is no longer stored" in refusal(gone)
+    gone = open_page("sentences", **query)
+    assert "is no longer stored" in error_text(gone)
     assert gone.text_area(key="sentences_draft").value == ""
-    assert address(gone)["sentences_kept"] == given["sentences_kept"]
+    assert address(gone)["sentences_kept"] == query["sentences_kept"]
 
 
-def test_sentences_of_context_survive_a_reload_or_are_said_to_be_gone() -> None:
+def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     texts = [f"we left the bank number {number} {'and the river ' * 10}" for number in range(45)]
-    app = opened("context")
+    app = open_page("context")
     click(app, "Clear all")
     app.text_area(key="context_draft").set_value("\n".join(texts))
     click(app, "Add")
-    given = address(app)
-    assert "context" not in given
-    again = opened("context", **given)
+    query = address(app)
+    assert "context" not in query
+    again = open_page("context", **query)
     assert [line.text for line in again.session_state["context_lines"]] == [text.strip() for text in texts]
     text_store._texts.clear()
-    gone = opened("context", **given)
-    assert "is no longer stored" in refusal(gone)
+    gone = open_page("context", **query)
+    assert "is no longer stored" in error_text(gone)
     assert gone.session_state["context_lines"] == ()
-    assert address(gone)["context_kept"] == given["context_kept"]
+    assert address(gone)["context_kept"] == query["context_kept"]

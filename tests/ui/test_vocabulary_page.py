@@ -1,4 +1,4 @@
-"""Vocabulary, positions, and the batch on the page of tokens through Streamlit's own test runner."""
+"""Vocabulary, positions, and the batch on the Tokens page."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
 from bert_probe.text import matching
-from tests.helpers.pages import HOSTILE, asked_by, opened, said
+from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url
 
 FamilyFolder = Callable[[str], Path]
 
 
-def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
-    app = opened(
+def test_search_lists_matches_and_is_in_url() -> None:
+    app = open_page(
         "vocabulary", search="^##.*ing$", match="regex", case="1", piece_kind="continuation", near="river"
     )
     assert not app.exception
     checkpoint = shared_cache.open_checkpoint("", "")
-    asked = asked_by(app, Vocabulary)
-    assert asked == Vocabulary("^##.*ing$", "regex", case=True, kind="continuation")
-    table, near = (one.value for one in app.dataframe[:2])
-    assert table["token"].tolist() == asked.of(checkpoint).table()["token"].tolist()
+    question = question_in_url(app, Vocabulary)
+    assert question == Vocabulary("^##.*ing$", "regex", case=True, kind="continuation")
+    table, near = (element.value for element in app.dataframe[:2])
+    assert table["token"].tolist() == question.of(checkpoint).table()["token"].tolist()
     assert near["cosine"].tolist() == Neighbors("river").of(checkpoint).cosines.tolist()
-    assert "two random tokens have a mean cosine of" in said(app)
-    assert "bert_probe.Neighbors(token='river')" in "\n".join(one.value for one in app.get("code"))
+    assert "two random tokens have a mean cosine of" in page_text(app)
+    assert "bert_probe.Neighbors(token='river')" in "\n".join(element.value for element in app.get("code"))
 
 
 @pytest.mark.parametrize(
@@ -40,55 +40,56 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
         ({"near": HOSTILE}, "is not a token of this vocabulary"),
     ],
 )
-def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(
+def test_invalid_search_is_reported_and_page_is_shown(
     address: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matching, "SECONDS", 0.0)
-    app = opened("vocabulary", **address)
+    app = open_page("vocabulary", **address)
     assert not app.exception
-    assert sentence in said(app)
-    assert len(app.dataframe) == 1, "the other half is still there"
+    assert sentence in page_text(app)
+    assert len(app.dataframe) == 1, "the other half of the page is still shown"
     assert [app.text_input(key=name).value for name in address if name != "match"] == [
         value for name, value in address.items() if name != "match"
     ]
 
 
-def test_parameter_given_twice_is_reported() -> None:
-    app = opened("vocabulary", search=["river", "*boat*"])
+def test_repeated_url_parameter_is_reported() -> None:
+    app = open_page("vocabulary", search=["river", "*boat*"])
     assert not app.exception
     assert any(
-        "gives search more than once; showing the last, \\*boat\\*" in one.value for one in app.caption
+        "gives search more than once; showing the last, \\*boat\\*" in element.value
+        for element in app.caption
     )
     assert app.text_input(key="search").value == "*boat*"
     assert app.query_params["search"] == "*boat*"
 
 
-def test_kinds_and_scripts_are_counted() -> None:
-    app = opened("vocabulary", vocabulary_part="kinds")
+def test_token_types_and_scripts_are_counted() -> None:
+    app = open_page("vocabulary", vocabulary_part="kinds")
     assert not app.exception
     assert "continuation" in app.dataframe[0].value["kind"].tolist()
     assert [button.label for button in app.get("download_button")].count("CSV") == 2
 
 
-def test_the_text_is_cut_up_also_by_another_vocabulary(family_folder: FamilyFolder) -> None:
+def test_text_is_tokenized_by_second_vocabulary(family_folder: FamilyFolder) -> None:
     text = "A small boat crosses"
-    app = opened("vocabulary", a=text, vocabulary_part="text")
+    app = open_page("vocabulary", a=text, vocabulary_part="text")
     assert not app.exception
-    found = Fertility().of(shared_cache.open_checkpoint("", "").trace(text))
-    assert app.metric[-4].value == f"{found.fertility:.2f}"
-    app = opened("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
+    result = Fertility().of(shared_cache.open_checkpoint("", "").trace(text))
+    assert app.metric[-4].value == f"{result.fertility:.2f}"
+    app = open_page("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
     assert not app.exception
     assert app.dataframe[-1].value["word"].tolist() == text.split()
     assert "diff fertility " in app.get("code")[-2].value
 
 
 @pytest.mark.parametrize("show", ["cosines", "distance", "spectrum", "table"])
-def test_positions_are_shown_beside_the_sinusoids(show: str) -> None:
-    app = opened("positions", positions_show=show)
+def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
+    app = open_page("positions", positions_show=show)
     assert not app.exception
-    assert "this model does not use them" in said(app)
-    asked = asked_by(app, Positions)
-    assert asked.show in (show, None)
+    assert "this model does not use them" in page_text(app)
+    question = question_in_url(app, Positions)
+    assert question.show in (show, None)
     assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"
 
 
@@ -100,30 +101,30 @@ def test_positions_are_shown_beside_the_sinusoids(show: str) -> None:
         ("deberta-v2", "learned embeddings of **distances**"),
     ],
 )
-def test_other_families_show_what_they_have_instead(
+def test_families_without_learned_positions_show_alternative(
     name: str, words: str, family_folder: FamilyFolder
 ) -> None:
     for show in (None, "bias" if name == "mpnet" else "distance" if name == "modernbert" else "relative"):
-        app = opened(
+        app = open_page(
             "positions", model=str(family_folder(name)), **({} if show is None else {"positions_show": show})
         )
         assert not app.exception
-        assert words in said(app)
+        assert words in page_text(app)
 
 
-def test_a_batch_is_shown_with_its_padding_and_the_check() -> None:
-    app = opened("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
+def test_batch_is_shown_with_padding_and_check() -> None:
+    app = open_page("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
     assert not app.exception
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
-    assert "padding changes nothing: largest difference" in said(app)
-    app = opened("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
+    assert "padding changes nothing: largest difference" in page_text(app)
+    app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 
 
-def test_a_batch_of_one_text_needs_none() -> None:
-    app = opened("tokens", padding="1", a="we left", b="")
+def test_batch_of_one_text_has_no_padding() -> None:
+    app = open_page("tokens", padding="1", a="we left", b="")
     app.text_area(key="batch").set_value("").run()
     assert not app.exception
-    assert "One text needs no padding" in said(app)
+    assert "One text needs no padding" in page_text(app)

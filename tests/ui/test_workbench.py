@@ -1,4 +1,4 @@
-"""The form keeps up with texts that the server sets."""
+"""The text form follows texts that the server sets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def page() -> None:
         workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
-        # What the widget states of a request do before the script runs; the test runner sends none of a form.
+        # What a request's widget states do before the script runs; the test runner sends none for a form.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:
@@ -40,7 +40,7 @@ def click(app: AppTest, label: str) -> str:
     return str(app.text_area(key="draft_a").value)
 
 
-def test_request_sent_before_the_form_was_updated_does_not_undo_the_update() -> None:
+def test_stale_request_does_not_undo_form_update() -> None:
     app = AppTest.from_function(page)
     app.query_params["a"] = "from the address"
     app.run()
@@ -52,7 +52,7 @@ def test_request_sent_before_the_form_was_updated_does_not_undo_the_update() -> 
     assert click(app, "Outdated request") == "from the address", "the browser had confirmed the update"
 
 
-def test_text_that_is_submitted_at_once_replaces_the_update() -> None:
+def test_immediately_submitted_text_replaces_update() -> None:
     app = AppTest.from_function(page)
     app.query_params["a"] = "from the address"
     app.run()
@@ -61,7 +61,7 @@ def test_text_that_is_submitted_at_once_replaces_the_update() -> None:
     assert click(app, "Run") == app.text[0].value == "from the address"
 
 
-def test_built_in_model_replaces_a_model_that_was_just_set() -> None:
+def test_built_in_model_replaces_model_set_before() -> None:
     app = AppTest.from_function(page)
     app.run()
     click(app, "Another model")

@@ -19,7 +19,7 @@ from bert_probe.notebook import Frame
 from bert_probe.views import palette
 from bert_probe.views.page import Page
 from tests.helpers.command_line import bert_probe as command
-from tests.helpers.framed import payloads_of
+from tests.helpers.framed import extract_payloads
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -29,7 +29,9 @@ TEXT = "we had left the ground"
 def texts_of(svg: str) -> list[str]:
     """Return the visible texts."""
     return [
-        "".join(one.itertext()) for one in ElementTree.fromstring(svg).iter() if one.tag.endswith("}text")
+        "".join(element.itertext())
+        for element in ElementTree.fromstring(svg).iter()
+        if element.tag.endswith("}text")
     ]
 
 
@@ -48,10 +50,10 @@ def numbered(svg: str) -> list[float]:
 
 
 def test_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
-    found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
-    svg = found.show().page.svg()
-    cells = numbered(svg)[: found.weights.size]  # the legend's follow
-    np.testing.assert_allclose(cells, found.weights.ravel(), atol=0.00501, rtol=0)
+    result = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
+    svg = result.show().page.svg()
+    cells = numbered(svg)[: result.weights.size]  # the legend's labels follow
+    np.testing.assert_allclose(cells, result.weights.ravel(), atol=0.00501, rtol=0)
     assert "Attention in layer 3, head 4" in texts_of(svg)
 
 
@@ -63,14 +65,14 @@ def test_head_view_has_a_line_per_weight_and_pinned_numbers(minilm: Checkpoint) 
     plain = trace.head_view(3, 8).page.svg()
     strongest = np.sort(trace.attention(3, 8), axis=None)[::-1]
     half = int(np.searchsorted(np.cumsum(strongest, dtype=np.float64), strongest.sum() / 2)) + 1
-    assert lines_in(plain) == half, "as many of the strongest as carry half"
+    assert lines_in(plain) == half, "as many of the strongest lines as carry half of the weight"
     assert "Attention in layer 4, head 9" in texts_of(plain)
 
 
 def test_queries_and_keys_give_the_same_picture_as_weights(minilm: Checkpoint) -> None:
     page = minilm.trace("we had left the ground and the river before we knew it " * 7).head_view(3, 8).page
     numbers, vectors = page.svg(), Page(page.component, page.payloads[3:4], page.title).svg()
-    # A strength may lie at the edge between two widths of a line.
+    # A value may lie at the limit between two line widths.
     words = [re.findall(r"<text.*?</text>", svg) for svg in (numbers, vectors)]
     assert words[0] == words[1]
     lines = lines_in(numbers), lines_in(vectors)
@@ -78,13 +80,13 @@ def test_queries_and_keys_give_the_same_picture_as_weights(minilm: Checkpoint) -
 
 
 def test_steps_are_stacked(minilm: Checkpoint) -> None:
-    found = bert_probe.AttentionSteps(2, 3).of(minilm.trace(TEXT))
-    shown = texts_of(found.show().page.svg())
+    result = bert_probe.AttentionSteps(2, 3).of(minilm.trace(TEXT))
+    texts = texts_of(result.show().page.svg())
     captions = [
         "The query vector and the key vector",
         "The head's output, computed by the model and step by step",
     ]
-    assert [shown.count(caption) for caption in captions] == [1, 1]
+    assert [texts.count(caption) for caption in captions] == [1, 1]
 
 
 @pytest.mark.parametrize("show", [lambda trace: trace.head_view(), lambda trace: trace.model_view()])
@@ -106,7 +108,7 @@ def test_user_text_is_escaped(tmp_path: Path) -> None:
     tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
     hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
     svg = hostile.head_view().save(tmp_path / "view.svg").read_text(encoding="utf-8")
-    names = {one.tag.rpartition("}")[2] for one in ElementTree.fromstring(svg).iter()}
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
     assert names <= {"svg", "title", "g", "rect", "path", "text"}
     assert hostile.head_view().page.png()[:4] == b"\x89PNG"
 
@@ -114,8 +116,8 @@ def test_user_text_is_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("png", prove_unless({False}, [False, True]))
 def test_large_matrix_is_refused_as_svg_and_accepted_as_png(png: bool) -> None:
     tokens = [f"w{i}" for i in range(201)]
-    given = bert_probe.from_attention(np.full((1, 1, 201, 201), 1 / 201), tokens)
-    page = bert_probe.Attention(0, 0).of(given).show().page
+    external = bert_probe.from_attention(np.full((1, 1, 201, 201), 1 / 201), tokens)
+    page = bert_probe.Attention(0, 0).of(external).show().page
     with pytest.raises(ExportError, match=r"40,401 cells, but an SVG is limited to 40,000\. Save a PNG"):
         page.svg()
     assert not png or page.png()[:4] == b"\x89PNG"
@@ -128,14 +130,14 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
         return (tmp_path / name).read_bytes()
 
     trace = minilm.trace(TEXT)
-    asked = ("--layer", "4", "--head", "9")
-    assert drawn("lines.svg", *asked).decode() == trace.head_view(3, 8).page.svg()
+    choice = ("--layer", "4", "--head", "9")
+    assert drawn("lines.svg", *choice).decode() == trace.head_view(3, 8).page.svg()
     assert "heads 2, 9" in drawn("two.svg", "--layer", "4", "--head", "2,9").decode()
-    found = bert_probe.Attention(3, 8).of(trace)
-    assert drawn("map.svg", *asked, "--picture", "heatmap").decode() == found.show().page.svg()
+    result = bert_probe.Attention(3, 8).of(trace)
+    assert drawn("map.svg", *choice, "--picture", "heatmap").decode() == result.show().page.svg()
     assert drawn("model.png", "--picture", "model")[:4] == b"\x89PNG"
-    page = drawn("lines.html", *asked).decode()
-    assert len(payloads_of(page)) == trace.layers
+    page = drawn("lines.html", *choice).decode()
+    assert len(extract_payloads(page)) == trace.layers
 
 
 @pytest.mark.parametrize(

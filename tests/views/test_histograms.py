@@ -9,14 +9,14 @@ import pytest
 
 from bert_probe.model.trace import Array
 from bert_probe.views import histograms
-from tests.helpers.payloads import opened
+from tests.helpers.payloads import read_payload
 
 EDGES = np.linspace(0, 1, 9)
 
 
 def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     means = np.zeros(counts.shape[:2])
-    return opened(
+    return read_payload(
         histograms.payload(counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more)
     )
 
@@ -27,19 +27,19 @@ def test_bar_height_is_the_clipped_share() -> None:
     counts[0, 0] = [0, 0, 0, 100, 0, 0, 0, 0]
     header, arrays = drawn(counts)
     assert (header["scale"]["high"], header["above"]) == (0.75, True)
-    assert "0 → 0.5" in header["axes"], "no head has anything above"
+    assert "0 → 0.5" in header["axes"], "no head has values above"
     side = header["side"]
     pictures = arrays["entries"].reshape(20, side, side)
-    assert side % 4 == 0, "as wide as four bins"
+    assert side % 4 == 0, "four bins wide"
     for head, shares in ((0, [0, 0, 0, 1]), (1, [0, 0.1, 0.2, 0.7])):
         heights = (pictures[head] > 0).sum(axis=0).reshape(4, -1)
         expected = np.ceil(np.minimum(np.array(shares) / 0.75, 1) * side)
         np.testing.assert_array_equal(heights, np.repeat(expected[:, None], side // 4, axis=1))
-    assert (pictures[1][-1] > 0).any(), "bars stand on the ground"
+    assert (pictures[1][-1] > 0).any(), "bars start at the baseline"
     assert (pictures[1, -1, [20, 30, 40]].astype(int) > 0).tolist() == [True, True, True]
 
 
-def test_empty_and_selected_heads() -> None:
+def test_empty_and_selected_heads_are_marked() -> None:
     header, arrays = drawn(np.zeros((2, 2, 8), int), chosen=(1, 0))
     assert not arrays["entries"].any()
     assert header["selected"] == [{"layer": 1, "head": 0}]

@@ -50,18 +50,18 @@ def oklab(rgb: np.ndarray) -> np.ndarray:
     )
 
 
-def contrast(one: str, other: str) -> float:
-    dim, bright = sorted(linear((one, other)) @ [0.2126, 0.7152, 0.0722])
+def contrast(color: str, other: str) -> float:
+    dim, bright = sorted(linear((color, other)) @ [0.2126, 0.7152, 0.0722])
     return float((bright + 0.05) / (dim + 0.05))
 
 
-# Viénot, Brettel and Mollon 1999: what a reader without long or medium cones makes of linear light.
+# Viénot, Brettel and Mollon 1999: linear light as perceived without long or medium cones.
 PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
 DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
 SIGHTS = {"ordinary": np.eye(3), "protan": PROTAN, "deutan": DEUTAN}
 
 
-def seen(colours: tuple[str, ...], sight: np.ndarray) -> np.ndarray:
+def simulate_color_blindness(colours: tuple[str, ...], sight: np.ndarray) -> np.ndarray:
     return oklab(np.clip(linear(colours) @ sight.T, 0, 1))
 
 
@@ -76,7 +76,7 @@ def test_sequential_scale_starts_at_the_background(dark: bool) -> None:
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_lightness_is_linear_in_the_value(dark: bool, sight: str) -> None:
-    lightness = seen(palette.sequential(dark), SIGHTS[sight])[:, 0]
+    lightness = simulate_color_blindness(palette.sequential(dark), SIGHTS[sight])[:, 0]
     steps = np.diff(lightness)
     assert (steps > 0).all() if dark else (steps < 0).all()
     straight = np.linspace(lightness[0], lightness[-1], 256)
@@ -104,15 +104,15 @@ def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bo
     assert scale[palette.CENTRE] == (palette.PAPER_DARK if dark else palette.PAPER_LIGHT)
     assert scale[-1] == palette.sequential(dark)[-1]
     below, above = oklab(linear((scale[0], scale[-1])))
-    assert abs(below[0] - above[0]) < 0.01, "both ends are equally strong"
+    assert abs(below[0] - above[0]) < 0.01, "both ends have equal contrast"
 
 
 @THEMES
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
-    # At half strength on either side: the distance must be many times what is just noticeable, about 0.02.
-    half = seen((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
+    # Halfway to either end, the distance must be many times the just noticeable difference of about 0.02.
+    half = simulate_color_blindness((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
     assert np.linalg.norm(half[0] - half[1]) > 0.15
 
 
@@ -139,13 +139,13 @@ def test_heads_are_distinct_and_visible_on_both_papers() -> None:
         assert contrast(colour, palette.PAPER_LIGHT) >= 3
         assert contrast(colour, palette.PAPER_DARK) >= 3
     lab = oklab(linear(palette.HEADS))
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
+    assert min(np.linalg.norm(first - other) for first, other in itertools.combinations(lab, 2)) > 0.06
 
 
 @pytest.mark.parametrize("sight", ["protan", "deutan"])
 def test_first_six_heads_differ_with_color_blindness(sight: str) -> None:
-    lab = seen(palette.HEADS[:6], SIGHTS[sight])
-    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
+    lab = simulate_color_blindness(palette.HEADS[:6], SIGHTS[sight])
+    assert min(np.linalg.norm(first - other) for first, other in itertools.combinations(lab, 2)) > 0.06
 
 
 @THEMES
@@ -164,5 +164,5 @@ def test_text_has_sufficient_contrast(dark: bool) -> None:
 def test_segments_differ_without_color_vision(dark: bool) -> None:
     tints = tuple(tint.dark if dark else tint.light for tint in palette.SEGMENTS.values())
     for sight in SIGHTS.values():
-        lab = seen(tints, sight)
+        lab = simulate_color_blindness(tints, sight)
         assert np.linalg.norm(lab[0] - lab[1]) > 0.04

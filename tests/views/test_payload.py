@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.views.payload import encode_text, pack
-from tests.helpers.framed import untexted
-from tests.helpers.payloads import opened
+from tests.helpers.framed import decode_text
+from tests.helpers.payloads import read_payload
 
 TEXTS = st.text(st.characters())
 """Includes lone surrogates."""
@@ -20,16 +20,16 @@ TEXTS = st.text(st.characters())
 
 @given(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS) | st.booleans()))
 def test_description_round_trips(described: dict[str, Any]) -> None:
-    assert opened(pack(described, {}))[0] == described
+    assert read_payload(pack(described, {}))[0] == described
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<u2", "u1"])
 def test_array_round_trips(dtype: str) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
     for given_array in (array, array.T, array[:, ::2]):
-        found = opened(pack({}, {"numbers": given_array}))[1]["numbers"]
-        assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, given_array)
+        actual = read_payload(pack({}, {"numbers": given_array}))[1]["numbers"]
+        assert actual.dtype == array.dtype
+        np.testing.assert_array_equal(actual, given_array)
 
 
 def test_arrays_are_aligned() -> None:
@@ -53,9 +53,9 @@ def test_payload_is_deterministic() -> None:
 
 @given(st.binary(max_size=600))
 def test_embedded_payload_is_lossless_and_needs_no_escaping(payload: bytes) -> None:
-    written = encode_text(payload)
-    assert untexted(*written) == payload
-    assert not set(written.text) & set("&<>\"'\\")
+    encoded = encode_text(payload)
+    assert decode_text(*encoded) == payload
+    assert not set(encoded.text) & set("&<>\"'\\")
 
 
 def test_payload_equals_that_of_the_javascript_test() -> None:

@@ -28,33 +28,35 @@ PICTURES: tuple[Picture, ...] = (
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: type(picture).__name__)
 def test_thumbnail_is_well_formed_and_within_its_bounds(picture: Picture, dark: bool) -> None:
-    drawn = small.svg(picture, dark)
-    root = ElementTree.fromstring(drawn)
+    svg = small.svg(picture, dark)
+    root = ElementTree.fromstring(svg)
     assert root.get("width") == str(small.WIDTH)
-    assert len(drawn) < 45_000
-    for one in root.iter():
-        for name, most in (
+    assert len(svg) < 45_000
+    for element in root.iter():
+        for name, maximum in (
             ("x", small.WIDTH),
             ("y", small.HEIGHT),
             ("cx", small.WIDTH),
             ("cy", small.HEIGHT),
         ):
-            assert 0 <= float(one.get(name, 0)) <= most
-        assert 0 <= float(one.get("x", 0)) + float(one.get("width", 0)) <= small.WIDTH or one is root
-    assert "nan" not in drawn
+            assert 0 <= float(element.get(name, 0)) <= maximum
+        assert (
+            0 <= float(element.get("x", 0)) + float(element.get("width", 0)) <= small.WIDTH or element is root
+        )
+    assert "nan" not in svg
     assert small.alt_text(picture)
 
 
 def test_cell_has_the_color_of_its_number() -> None:
-    drawn = small.svg(Grid(np.array([[1.0, 0.25], [0.0, 4.0]])), dark=False)
-    paths = dict(re.findall(r'<path fill="(#\w+)" d="((?:M\d+ \d+h1v1h-1z)+)"/>', drawn))
+    svg = small.svg(Grid(np.array([[1.0, 0.25], [0.0, 4.0]])), dark=False)
+    paths = dict(re.findall(r'<path fill="(#\w+)" d="((?:M\d+ \d+h1v1h-1z)+)"/>', svg))
     colours = palette.sequential(dark=False)
-    assert paths[colours[255]] == "M0 0h1v1h-1zM1 1h1v1h-1z", "1, and what is beyond it"
+    assert paths[colours[255]] == "M0 0h1v1h-1zM1 1h1v1h-1z", "1, and values above it"
     (other,) = set(paths) - {colours[255]}
     assert paths[other] == "M1 0h1v1h-1z"
-    # By the root, as attention is drawn everywhere.
+    # Drawn as square roots, like attention elsewhere.
     assert abs(colours.index(other) / 255 - np.sqrt(0.25)) <= 0.5 / 15 + 1e-9
 
 
@@ -69,5 +71,5 @@ def test_large_matrix_keeps_its_largest_numbers_and_its_mark() -> None:
 
 def test_user_text_is_escaped() -> None:
     root = ElementTree.fromstring(small.svg(TextSegments(["<b>&amp;", "null\x00"]), dark=True))
-    texts = [one.text for one in root.iter() if one.tag.endswith("text")]
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert texts == ["<b>&amp;", "null\ufffd"]

@@ -40,9 +40,9 @@ USUAL = (2, (7,))
 
 @pytest.fixture(scope="module")
 def trace(minilm: Checkpoint) -> Trace:
-    found = minilm.trace("we left")
-    assert (found.layers, found.heads, len(found.tokens)) == (LAYERS, HEADS, TOKENS)
-    return found
+    trace = minilm.trace("we left")
+    assert (trace.layers, trace.heads, len(trace.tokens)) == (LAYERS, HEADS, TOKENS)
+    return trace
 
 
 OPTIONS = st.builds(
@@ -70,28 +70,28 @@ VIEWS = st.builds(
 )
 
 
-def written(view: View, usual: Any = None) -> dict[str, str]:
+def write_url(view: View, default_view: Any = None) -> dict[str, str]:
     """Return the URL parameters of a view."""
-    spelled = to_address(view, usual)
+    spelled = to_address(view, default_view)
     assert tuple(spelled) == PARAMETERS
     return {name: text for name, text in spelled.items() if text is not None}
 
 
 @given(view=VIEWS)
 def test_view_round_trips_through_url_and_browser(trace: Trace, view: View) -> None:
-    address = written(view)
-    assert has_layer_or_heads(address), "layer and head are said, whatever they are"
+    address = write_url(view)
+    assert has_layer_or_heads(address), "layer and head are in the URL for any view"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
-    shown = VersionedView(7, digest(trace.tokens), view)
-    assert view_from_json(json.loads(json.dumps(view_to_json(shown))), trace) == shown
+    versioned = VersionedView(7, digest(trace.tokens), view)
+    assert view_from_json(json.loads(json.dumps(view_to_json(versioned))), trace) == versioned
 
 
 @given(view=VIEWS)
 def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) -> None:
-    usual = replace(view, layer=USUAL[0], series=USUAL[1])
-    address = written(usual, USUAL)
+    default_view = replace(view, layer=USUAL[0], series=USUAL[1])
+    address = write_url(default_view, USUAL)
     assert not has_layer_or_heads(address)
-    assert from_address(address, trace, lambda: USUAL) == (usual, [])
+    assert from_address(address, trace, lambda: USUAL) == (default_view, [])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: View) ->
         ({"head": "mean"}, LAYERS, "mean"),
         ({"layer": "2", "heads": "2.9"}, 2, (1, 8)),
         ({"head": "2", "heads": "2.9"}, LAYERS, (1, 8)),
-        # Another page chose head 5 since.
+        # Another page has selected head 5 since.
         ({"head": "5", "heads": "2.9"}, LAYERS, (4,)),
         ({"heads": "9.9.0.13.x"}, LAYERS, "mean"),
     ],
@@ -121,7 +121,7 @@ def test_old_urls_are_read(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "shown"),
+    ("name", "value", "displayed"),
     [
         ("layer", "7", "6"),
         ("layer", "9" * 5000, "6"),
@@ -132,11 +132,11 @@ def test_old_urls_are_read(trace: Trace) -> None:
         ("residual", "0.51", "0.5"),
     ],
 )
-def test_unknown_values_of_a_url_are_reported(trace: Trace, name: str, given: str, shown: str) -> None:
-    what = {"drawn": "measure", "residual": "residual share"}.get(name, name)
-    view, unknown = from_address({name: given}, trace)
+def test_unknown_values_of_a_url_are_reported(trace: Trace, name: str, value: str, displayed: str) -> None:
+    field_name = {"drawn": "measure", "residual": "residual share"}.get(name, name)
+    view, unknown = from_address({name: value}, trace)
     assert view == View(LAYERS, "mean")
-    assert unknown == [UnknownChoice(what, given, shown)]
+    assert unknown == [UnknownChoice(field_name, value, displayed)]
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "4"])
@@ -148,13 +148,13 @@ def test_invalid_pins_of_a_url_are_ignored(trace: Trace, number: str) -> None:
 def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
     trace = minilm.trace("electroencephalography")
     assert len(trace.tokens) > 3
-    for words, kept in (("0", (0, 3)), ("1", (0,))):
+    for words, remaining in (("0", (0, 3)), ("1", (0,))):
         view, _ = from_address({"pins": "query.0.3", "words": words}, trace)
-        assert view.pins.units == kept
+        assert view.pins.units == remaining
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changes",
     [
         None,
         {},
@@ -169,15 +169,15 @@ def test_pins_are_words_in_a_view_of_words(minilm: Checkpoint) -> None:
         {"value": {"layer": 1, "heads": None}},
     ],
 )
-def test_report_of_another_text_is_none(trace: Trace, told: Any) -> None:
-    whole = {"revision": 1, "of": digest(trace.tokens), "value": {"layer": 1, "heads": ["mean"]}}
-    assert view_from_json(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
-    assert view_from_json(told and {**whole, **told}, trace) is None
+def test_report_of_another_text_is_none(trace: Trace, changes: Any) -> None:
+    report = {"revision": 1, "of": digest(trace.tokens), "value": {"layer": 1, "heads": ["mean"]}}
+    assert view_from_json(report, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
+    assert view_from_json(changes and {**report, **changes}, trace) is None
 
 
 def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
     options = {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3, "root": 0}
-    given = {
+    fields = {
         "layer": 2,
         "heads": [99, -1, "x", 3, True, 3],
         "options": options,
@@ -186,9 +186,9 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
         "words": 1,
         "residual": True,
     }
-    told = view_from_json({"revision": 1, "of": digest(trace.tokens), "value": given}, trace)
-    assert told is not None
-    assert told.view == View(2, (3,), Options(), Pins("query", (0, 2)))
+    report = view_from_json({"revision": 1, "of": digest(trace.tokens), "value": fields}, trace)
+    assert report is not None
+    assert report.view == View(2, (3,), Options(), Pins("query", (0, 2)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ FIRST = np.array([[[1.0, 0.0], [0.5, 0.5]]])
 SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 
 
-def test_rollouts_by_hand() -> None:
+def test_rollout_equals_hand_computation() -> None:
     """½(A₁ + I) = [[1, 0], [¼, ¾]]; ½(A₂ + I) = [[½, ½], [0, 1]] from the left gives [[⅝, ⅜], [¼, ¾]]."""
     first, second = rollouts([FIRST, SECOND])
     np.testing.assert_array_equal(first, [[1, 0], [0.25, 0.75]])
@@ -54,7 +54,7 @@ def test_invalid_rollout_raises() -> None:
             rollout([FIRST], residual=share)
 
 
-def test_the_measure_is_the_rollout_of_all_layers_up_to_one(minilm: Checkpoint) -> None:
+def test_measure_is_rollout_up_to_layer(minilm: Checkpoint) -> None:
     trace = minilm.trace("Mehdi loves Tallahassee, and we love it.")
     for layer in (0, 3, 5):
         result = Attention(layer, measure="rollout", residual=0.3).of(trace).weights

@@ -23,24 +23,24 @@ SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_values_through_the_output_projection_make_the_layers_output(
-    name: str, family_folder: Callable[[str], Path]
-) -> None:
+def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable[[str], Path]) -> None:
     """In float64, the weighted sum of the heads' values is the input of the projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
-        weight.mul_(1 + 1e-9)  # numbers that float32 does not hold
+        weight.mul_(1 + 1e-9)  # numbers that float32 cannot represent
     trace = checkpoint.trace(TEXT)
     assert projects(trace)
     assert trace.values is not None
     for layer, module in enumerate(checkpoint.projections):
         assert module is not None
-        given: list[torch.Tensor] = []
-        hook = module.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0]))
+        hook_inputs: list[torch.Tensor] = []
+        hook = module.register_forward_pre_hook(
+            lambda _, args, hook_inputs=hook_inputs: hook_inputs.append(args[0])
+        )
         checkpoint.trace(TEXT)
         hook.remove()
-        # ALBERT's layers share one module, which is called once for each layer.
-        call = given[layer] if len(given) > 1 else given[0]
+        # ALBERT's layers share one module, which is called once per layer.
+        call = hook_inputs[layer] if len(hook_inputs) > 1 else hook_inputs[0]
         values = trace.values[layer]
         created = np.concatenate(trace.attention(layer) @ values, axis=-1)
         assert_exact(created, call[0].numpy())
@@ -51,7 +51,7 @@ def test_values_through_the_output_projection_make_the_layers_output(
         assert value_weighted(trace, layer, slice(None)).shape == (heads, tokens, tokens)
 
 
-def test_the_measure_is_the_weight_times_the_length(minilm: Checkpoint) -> None:
+def test_measure_is_weight_times_value_norm(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = Attention(1, 2, "value-norm").of(trace).weights
     np.testing.assert_array_equal(result, trace.attention(1, 2) * value_norms(trace, 1)[2])

@@ -27,7 +27,7 @@ from bert_probe.model.forward import batch
 from bert_probe.model.layers import _recorded_calls
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
-from tests.helpers.exactness import assert_alike, assert_exact
+from tests.helpers.exactness import assert_exact, assert_repeatable
 from tests.helpers.families import FAMILIES, representative
 from tests.helpers.gate import prove_unless
 from tests.helpers.traces import hand_trace
@@ -72,7 +72,7 @@ def test_value_zeroing_equals_single_passes_of_the_raw_model(exact: Checkpoint, 
             with value_zero(raw.encoder.layer[layer], token):
                 without = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
             expected[:, token] = 1 - cosine_of_rows(without, full)
-    assert expected.max() > 0.01, "something must change"
+    assert expected.max() > 0.01, "the attention must have an effect"
     assert_exact(value_zeroing(trace, layer), expected)
 
 
@@ -101,14 +101,14 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", representative(SHOWN))
-def test_every_family_equals_passes_one_by_one(name: str, family_folder: Callable[[str], Path]) -> None:
+def test_all_families_equal_single_passes(name: str, family_folder: Callable[[str], Path]) -> None:
     trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
     layers = trace.layers - 1 if name in NORMALISED_AT_THE_END else trace.layers
     for layer in range(layers):
         assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
 
 
-def test_batches_of_any_size_give_the_same(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_batch_size(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = exact.trace(TEXT)
     full = value_zeroing(trace, 2)
     for tokens in (1, 3 * len(trace.tokens)):
@@ -134,11 +134,11 @@ def test_value_zeroing_reports_progress_and_can_be_canceled(
     question = Attention(2, measure="value-zeroing")
     with pytest.raises(Cancelled):
         question.of(trace, give_up)
-    assert get_measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
+    assert get_measure("value-zeroing").takes_long(trace, 2), "without its other layers"
     np.testing.assert_array_equal(question.of(trace).weights, full)
 
 
-def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, label = exact.trace(TEXT), get_measure("value-zeroing")
     answer: list[tuple[int, int]] = []
     length = len(trace.tokens)
@@ -156,11 +156,11 @@ def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: py
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="no single heads"):
-            refused.of(trace)  # before anything is computed
-    assert label.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
+            refused.of(trace)  # before computation starts
+    assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
 
-def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[str], Path]) -> None:
+def test_zero_values_have_no_effect(family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder("bert"), dtype="float64")
     first = checkpoint.model.get_submodule("encoder.layer.0.attention.self.value")
     for part in first.parameters():
@@ -196,7 +196,7 @@ def test_model_is_unchanged_and_usable_by_other_threads(minilm: Checkpoint) -> N
         thread.join()
     assert len(observed) == 20
     for item in observed:
-        assert_alike(item, expected, "what another thread saw")
+        assert_repeatable(item, expected, "what another thread saw")
     assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
 
 

@@ -1,4 +1,4 @@
-"""Linear probes of layers: the fit against scikit-learn's, the rest by hand."""
+"""Linear probes of layers: the fit against scikit-learn, and other parts by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bert_probe.model.progress import Cancelled, no_progress
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED, TAGGED_FILE
 
@@ -47,8 +47,8 @@ PAIRS = table("text_a,text_b,label\nA boat sinks.,Nobody drowns.,a\nA map,of riv
 NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
-def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors of very different spread that depend on each other, and classes that depend on them."""
+def correlated_classes(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return correlated vectors of very different scale, and classes that depend on them."""
     generator = np.random.default_rng(1)
     mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
     scores = mixed / mixed.std(axis=0) @ generator.normal(size=(6, classes)) + generator.normal(
@@ -59,12 +59,12 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
 def test_fit_equals_scikit_learn(penalty: float) -> None:
-    inputs, classes = told_often(90, 4)
+    inputs, classes = correlated_classes(90, 4)
     space = ProbeSpace.of(inputs, 4, penalty)
     rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
     standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
-    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
+    full = np.hstack([standard.numpy(), np.ones((90, 1))])  # which penalizes the intercept as well
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
     expected = theirs.fit(full, classes).predict_proba(full)
     np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
@@ -72,7 +72,7 @@ def test_fit_equals_scikit_learn(penalty: float) -> None:
 
 @pytest.mark.parametrize("faint", [0.0, 1e-32])
 def test_constant_dimension_is_ignored(faint: float) -> None:
-    inputs, classes = told_often(40, 3)
+    inputs, classes = correlated_classes(40, 3)
     inputs = inputs.float()
     alone = ProbeSpace.of(torch.cat([inputs[:, :2], inputs[:, 3:]], dim=1), 3)
     inputs[:, 2] *= faint
@@ -88,7 +88,7 @@ def test_constant_dimension_is_ignored(faint: float) -> None:
 
 
 def test_code_length_is_the_sum_over_blocks() -> None:
-    inputs, classes = told_often(300, 3)
+    inputs, classes = correlated_classes(300, 3)
     space = ProbeSpace.of(inputs, 3)
     rows = space.within(inputs)
     learned = fit_online(rows, classes, 3, space, lambda: None)
@@ -104,7 +104,7 @@ def test_code_length_is_the_sum_over_blocks() -> None:
         ) / np.log(2)
     assert learned.bits == pytest.approx(
         bits, rel=0.01
-    )  # each fit began elsewhere and ended near the optimum
+    )  # each fit started elsewhere and ended near the optimum
     assert learned.bits < 300 * np.log2(3)
 
 
@@ -147,16 +147,18 @@ def test_text_vectors_are_mean_or_first_token(
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
-def test_number_of_passes_does_not_matter(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_number_of_passes(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
     again = Probe().of(minilm, TAGGED, SLEEPING)
     np.testing.assert_array_equal(again.accuracies, once.accuracies)
-    assert_alike(again.code_lengths, once.code_lengths)
+    assert_repeatable(again.code_lengths, once.code_lengths)
 
 
 def words(text: str) -> tuple[TaggedSentence, ...]:
-    """Sentences with slashes between words and tags."""
+    """Return sentences written with slashes between words and tags."""
     return parse_tagged_sentences(
         text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll"
     )
@@ -166,13 +168,13 @@ def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
     result = Probe(layers=[1]).of(minilm, data, held_out)
-    # run is N, far is A; what was never seen is the most frequent tag, A; there is no Z to be told.
+    # run is N, far is A; unseen words get the most frequent tag, A; Z does not occur in the training data.
     assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
     assert result.counts == (6, 8)
     assert result.labels == ("A", "N", "V")
     assert result.low[0] <= result.accuracies[0] <= result.high[0] <= 7 / 8
     alone = Probe(layers=[1]).of(minilm, data, held_out[:1])
-    assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
+    assert alone.low == alone.high == alone.accuracies, "resampling a single sentence changes nothing"
 
 
 def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
@@ -183,13 +185,13 @@ def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
     assert result.layers == tuple(range(7))
 
 
-def test_table_texts_and_control_task(minilm: Checkpoint) -> None:
-    """A text that was learned from has its random label again; of others nothing can tell it."""
+def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> None:
+    """A text of the training data keeps its random label; the labels of other texts cannot be predicted."""
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
     assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
     assert again.accuracies[0] == 1.0
-    assert again.controls[0] > 0.8, "a linear map in 384 dimensions learns a dozen labels by heart"
+    assert again.controls[0] > 0.8, "a linear map in 384 dimensions memorizes a dozen labels"
     rows = _rows(EncodedTexts(WEATHER.rows * 2, ("abc",) * 24), None, True, None)  # type: ignore[arg-type]
     task = _task(rows, rows)
     data, held_out = _control(task, [rows, rows], np.random.default_rng(0))
@@ -211,7 +213,7 @@ def test_equal_texts_are_in_one_split() -> None:
         assert len(held_out.sentences) >= 7
 
 
-def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
+def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
     data = TAGGED * 5
     result = Probe(layers=[-1]).of(minilm, data)
     assert result.layers == result.question.layers == (6,)
@@ -221,7 +223,7 @@ def test_a_fifth_is_held_out_by_default(minilm: Checkpoint) -> None:
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
-    # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
+    # The words determine their tags, but held-out words were not seen, so the control task cannot be learned.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
     result = Probe(layers=[0]).of(minilm, data, held_out)
@@ -248,7 +250,7 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
 
 
 @pytest.mark.parametrize(
-    ("asked", "data", "held_out", "error", "told"),
+    ("question", "data", "held_out", "error", "message"),
     [
         (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
         (Probe(), TAGGED[:1], None, TextError, "A single text cannot be split"),
@@ -272,22 +274,22 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
         ),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_probe_raises_error(
     minilm: Checkpoint,
-    asked: Probe,
+    question: Probe,
     data: LabeledData,
     held_out: LabeledData | None,
     error: type[Exception],
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(error) as refused:
-        asked.of(minilm, data, held_out)
-    assert told in str(refused.value)
+        question.of(minilm, data, held_out)
+    assert message in str(refused.value)
     with pytest.raises(SelectionError, match="must be between 0 and 1"):
         Probe(confidence=1.0)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conll"
     file.write_text(TAGGED_FILE, encoding="utf-8")
     inputs = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]

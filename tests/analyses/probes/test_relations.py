@@ -1,4 +1,4 @@
-"""Heads against a treebank: held against a plain loop over raw attention, and by hand."""
+"""Heads as predictors of treebank relations: against a loop over raw attention, and by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read
 
-# Words that this family's tokenizer cuts into pieces.
+# Words that this family's tokenizer splits.
 PIECES = read(
     conllu(
         (
@@ -37,7 +37,9 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """The word that most attention of a word goes to: summed over pieces, averaged over its own."""
+    """Return the word with most attention from a word: summed over its tokens, averaged over those of the
+    query.
+    """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
         for start, end in owner.spans
@@ -86,7 +88,7 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
         assert best.accuracy == result.accuracies[here][place]
 
 
-def test_offsets_by_hand(minilm: Checkpoint) -> None:
+def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
     # The determiner before its noun, the noun before its verb, the object two words after it.
@@ -116,7 +118,7 @@ def test_merged_words_and_single_words_have_no_guess(minilm: Checkpoint) -> None
     bank = read(conllu(alone, two))
     result = Relations().of(minilm, bank, bank)
     assert (result.relations, result.counts.tolist()) == (("aux",), [1])
-    assert (result.accuracies == 1).all(), "there is but one other word"
+    assert (result.accuracies == 1).all(), "there is only one other word"
 
 
 def test_examples_have_the_relation() -> None:
@@ -127,7 +129,7 @@ def test_examples_have_the_relation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "reported", "error", "told"),
+    ("data", "reported", "error", "message"),
     [
         (SAILING, TAGGED, TextError, "reported has no relations between words. Give a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
@@ -141,19 +143,19 @@ def test_examples_have_the_relation() -> None:
         ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_relations_raise_error(
     minilm: Checkpoint,
-    chosen: tuple[TaggedSentence, ...],
+    data: tuple[TaggedSentence, ...],
     reported: object,
     error: type[Exception],
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(error) as refused:
-        Relations().of(minilm, chosen, reported)
-    assert told in str(refused.value)
+        Relations().of(minilm, data, reported)
+    assert message in str(refused.value)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     paths = [tmp_path / "dev.conllu", tmp_path / "test.conllu"]
     for path, content in zip(paths, (SAILING_FILE, SLEEPING_FILE), strict=True):
         path.write_text(content, encoding="utf-8")
@@ -163,8 +165,8 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     assert ended.text.splitlines()[0] == header
     broken = SAILING_FILE.replace("\t3\tnsubj", "\t9\tnsubj")
     paths[0].write_text(broken, encoding="utf-8")
-    told = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
-    assert told == (
+    refusal = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
+    assert refusal == (
         "dev.conllu has 2 errors: line 3: head 9 of a sentence of 6 words; line 11: head 9 of a sentence of "
         "6 words. Correct the file and open it again."
     )

@@ -1,4 +1,4 @@
-"""The structural probe: distances, trees and measures by hand, and a map that is there is found."""
+"""The structural probe: distances, trees and scores by hand, and recovery of a planted map."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_alike
+from tests.helpers.exactness import assert_repeatable
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, TAGGED
 
 SENTENCE = "The boat crosses the river, slowly."
 BOAT = (1, 2, ROOT, 4, 2, 2)
-"""Heads of: The boat crosses the river ."""
+"""Heads of "The boat crosses the river ."."""
 
 
 @pytest.fixture(scope="module")
-def found(minilm: Checkpoint) -> StructuralProbeResult:
+def probe_result(minilm: Checkpoint) -> StructuralProbeResult:
     return StructuralProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
 
 
-def test_distances_by_hand() -> None:
+def test_tree_distances_equal_hand_computation() -> None:
     assert distances(BOAT).tolist() == [
         [0, 1, 2, 4, 3, 3],
         [1, 0, 1, 3, 2, 2],
@@ -57,11 +57,11 @@ def test_distances_by_hand() -> None:
     forest = [[0, 1, far, far], [1, 0, far, far], [far, far, 0, 1], [far, far, 1, 0]]
     assert distances((1, ROOT, ROOT, 2)).tolist() == forest
     circle = [[0, far, far], [far, 0, far], [far, far, 0]]
-    assert distances((1, 0, ROOT)).tolist() == circle, "it comes to an end"
+    assert distances((1, 0, ROOT)).tolist() == circle, "the path reaches the root"
     assert distances(()).shape == (0, 0)
 
 
-def test_spanning_trees_by_hand_and_scipy() -> None:
+def test_spanning_trees_equal_hand_computation_and_scipy() -> None:
     points = np.array([[0.0], [1.0], [7.0], [3.0]])
     apart = squared_distances(points)
     assert apart.tolist() == [[0, 1, 49, 9], [1, 0, 36, 4], [49, 36, 0, 16], [9, 4, 16, 0]]
@@ -79,7 +79,7 @@ def reference_tree(apart: np.ndarray) -> set[tuple[int, int]]:
     return {(min(pair), max(pair)) for pair in joined.tolist()}
 
 
-def test_edges_and_neighbours_leave_out_punctuation() -> None:
+def test_edges_and_neighbor_baseline_exclude_punctuation() -> None:
     counted = np.array([True, True, True, True, True, False])
     tree = Tree(np.arange(6), distances(BOAT).astype(np.uint8), counted)
     assert tree.edges == {(0, 1), (1, 2), (3, 4), (2, 4)}
@@ -97,8 +97,10 @@ def test_rank_correlations_equal_scipy() -> None:
 
 
 def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
-    """Vectors that hold trees: of each word a direction for every edge up to the root, all turned with others
-    that say nothing and are longer."""
+    """Return vectors that encode trees: each word is the sum of one direction per edge up to the root,
+    rotated
+    together with longer uninformative directions.
+    """
     size, remaining = 7, 5
     mixed = np.linalg.qr(rng.normal(size=(size + remaining, size + remaining))).Q
     rows, trees = [], []
@@ -137,30 +139,32 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(apart - tree.distances).mean() < 0.01
 
 
-def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) -> None:
-    # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
-    assert found.baseline == 5 / 6
-    assert found.edges == 6
-    assert found.counts == (2, 1, 2)
-    # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
+def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
+    # Every engineer reads a map: reads–a is not an edge, engineer–reads is. Night falls slowly: both are
+    # edges.
+    assert probe_result.baseline == 5 / 6
+    assert probe_result.edges == 6
+    assert probe_result.counts == (2, 1, 2)
+    # Each word is one token: the first held-out tree has six words, the other too few for a correlation.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
-    for place, layer in enumerate(found.layers):
+    for place, layer in enumerate(probe_result.layers):
         first, second = (
-            squared_distances(trace.vectors(layer)[1:-1] @ found.maps[place].T) for trace in (clause, short)
+            squared_distances(trace.vectors(layer)[1:-1] @ probe_result.maps[place].T)
+            for trace in (clause, short)
         )
         gold = [{(0, 1), (1, 2), (3, 4), (2, 4)}, {(0, 1), (1, 2)}]
         right = len(reference_tree(first[:5, :5]) & gold[0]) + len(reference_tree(second) & gold[1])
-        assert found.uuas[place] == right / 6
+        assert probe_result.uuas[place] == right / 6
         true = distances(SLEEPING[0].heads)
         of_words = [spearmanr(*rows).statistic for rows in zip(first, true, strict=True)]
-        assert found.spearman[place] == pytest.approx(np.mean(of_words))
+        assert probe_result.spearman[place] == pytest.approx(np.mean(of_words))
 
 
 def test_layer_result_does_not_depend_on_other_layers(
-    minilm: Checkpoint, found: StructuralProbeResult
+    minilm: Checkpoint, probe_result: StructuralProbeResult
 ) -> None:
     alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
-    assert_alike(alone.maps[0], found.maps[1])
+    assert_repeatable(alone.maps[0], probe_result.maps[1])
     other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
     full = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
@@ -168,40 +172,42 @@ def test_layer_result_does_not_depend_on_other_layers(
     assert sum(full.counts) == 6
 
 
-def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult) -> None:
+def test_predicted_tree_of_sentence_is_spanning_tree(
+    minilm: Checkpoint, probe_result: StructuralProbeResult
+) -> None:
     trace = minilm.trace(SENTENCE)
-    tree = found.tree(trace, -3)
+    tree = probe_result.tree(trace, -3)
     assert tree.layer == 4
     assert tree.words == ("The", "boat", "crosses", "the", "river", ",", "slowly", ".")
     places = [0, 1, 2, 3, 4, 6]
-    apart = squared_distances(trace.vectors(4)[1:-1] @ found.maps[1].T)
-    assert_alike(tree.distances, apart)
+    apart = squared_distances(trace.vectors(4)[1:-1] @ probe_result.maps[1].T)
+    assert_repeatable(tree.distances, apart)
     joined = reference_tree(apart[np.ix_(places, places)])
     assert set(tree.edges) == {(places[item], places[other]) for item, other in joined}
     table = tree.table()
     assert list(table) == ["place", "word", "other_place", "other_word", "distance"]
     assert list(table["word"]) == [tree.words[place - 1] for place in table["place"]]
     assert (table.attrs["provenance"]["layer"], table.attrs["provenance"]["text"]) == (4, SENTENCE)
-    assert found.tree(trace).layer == found.best
-    paired = found.tree(minilm.trace(SENTENCE, "It sinks."), 0)
+    assert probe_result.tree(trace).layer == probe_result.best
+    paired = probe_result.tree(minilm.trace(SENTENCE, "It sinks."), 0)
     assert paired.words == tree.words
-    assert found.tree(minilm.trace("?!")).edges == ()
+    assert probe_result.tree(minilm.trace("?!")).edges == ()
 
 
 def test_tree_of_unprobed_layer_or_model_raises_error(
-    found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
+    probe_result: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
-        found.tree(minilm.trace(SENTENCE), 2)
+        probe_result.tree(minilm.trace(SENTENCE), 2)
     with pytest.raises(SelectionError, match="from another model"):
-        found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
+        probe_result.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
     with pytest.raises(TextError, match="256 words, but at most 255"):
-        found.tree(minilm.trace("go " * 256))
+        probe_result.tree(minilm.trace("go " * 256))
 
 
-def heads(*given: int) -> TaggedSentence:
-    """A sentence of these heads, from 1."""
-    rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(given, 1))
+def heads(*head_indices: int) -> TaggedSentence:
+    """Return a sentence with these heads, counted from 1."""
+    rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(head_indices, 1))
     return treebank.read(treebank.conllu(rows))[0]
 
 
@@ -214,7 +220,7 @@ def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint
     measured = question.of(minilm, SAILING, (forest, alone))
     assert (measured.edges, measured.baseline) == (2, 1.0)
     assert measured.uuas[0] == 1.0
-    assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
+    assert np.isnan(measured.spearman).all(), "the order of two words has no correlation"
     assert measured.metadata["sentences_left_out"] == 1
 
 
@@ -222,7 +228,7 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
 
 
 @pytest.mark.parametrize(
-    ("data", "held_out", "told"),
+    ("data", "held_out", "message"),
     [
         (TAGGED, SLEEPING, "data has no tree with two words"),
         (SAILING, TAGGED, "held_out has no tree with two words"),
@@ -232,15 +238,15 @@ YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 
         (SAILING[:1], None, "A single text cannot be split"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_invalid_structural_probe_raises_error(
     minilm: Checkpoint,
     data: tuple[TaggedSentence, ...],
     held_out: tuple[TaggedSentence, ...] | None,
-    told: str,
+    message: str,
 ) -> None:
     with pytest.raises(TextError) as refused:
         StructuralProbe(layers=[0]).of(minilm, data, held_out)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_infinite_vectors_raise_unavailable_error(
@@ -254,7 +260,7 @@ def test_infinite_vectors_raise_unavailable_error(
 def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
     observed: list[tuple[int, int]] = []
     StructuralProbe(rank=2, layers=[0]).of(
-        minilm, SAILING, SLEEPING, progress=lambda *one: observed.append(one)
+        minilm, SAILING, SLEEPING, progress=lambda *update: observed.append(update)
     )
     assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
 
@@ -266,7 +272,7 @@ def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
         StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING, progress=report)
 
 
-def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conllu"
     file.write_text(SAILING_FILE, encoding="utf-8")
     inputs = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
@@ -277,7 +283,7 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
 
 
 def write(folder: Path) -> str:
-    """A file without heads."""
+    """Write a file without heads."""
     file = folder / "tags.conll"
     file.write_text(treebank.TAGGED_FILE, encoding="utf-8")
     return str(file)

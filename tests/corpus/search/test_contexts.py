@@ -24,7 +24,7 @@ from bert_probe.corpus.search.word_matches import WordLookup
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import CommandResult
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.raw import Raw
 
@@ -259,7 +259,7 @@ def test_cache_does_not_keep_store_alive(corpus: Corpus) -> None:
 
 
 def test_model_of_a_store_is_opened_only_with_consent(corpus: Corpus) -> None:
-    def ask(*options: str) -> Ended:
+    def ask(*options: str) -> CommandResult:
         return command("corpus", "near", str(corpus.store.folder), "--text", TEXT, "--word", "map", *options)
 
     refusal = ask().refusal

@@ -42,7 +42,7 @@ def write_vectors(folder: Path, shards: Sequence[np.ndarray], layers: Sequence[i
     return files
 
 
-def looped(files: Sequence[Path], layer: int, query: np.ndarray) -> list[tuple[float, int, int]]:
+def loop_cosines(files: Sequence[Path], layer: int, query: np.ndarray) -> list[tuple[float, int, int]]:
     """Return all cosines, computed by a loop, in rank order; ties in the order of the store."""
     result = []
     for file in files:
@@ -76,7 +76,7 @@ def test_exact_search_matches_loop(
     query = rng.normal(size=8)
     for layer in (0, 6):
         hits = ExactSearch(LayerVectors(files, layer), query).best(count)
-        assert_found(hits, looped(files, layer, query)[:count])
+        assert_found(hits, loop_cosines(files, layer, query)[:count])
 
 
 def test_ranking_is_exact_beyond_float32(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_ranking_is_exact_beyond_float32(tmp_path: Path) -> None:
     near = base + 1e-4 * rng.normal(size=(300, 384))
     files = write_vectors(tmp_path, [near.astype(np.float32), rng.normal(size=(90, 384)).astype(np.float32)])
     vectors = LayerVectors(files, 6)
-    expected = looped(files, 6, base)[:20]
+    expected = loop_cosines(files, 6, base)[:20]
     assert expected[0][0] - expected[-1][0] < error_bound(384)
     hits = ExactSearch(vectors, base).best(20)
     assert [*zip(hits.rows.tolist(), hits.positions.tolist(), strict=True)] == [
@@ -104,7 +104,7 @@ def test_scan_error_is_within_bound(tmp_path: Path, size: float) -> None:
     plain = vectors.astype(np.float64)
     exact = plain @ query / np.linalg.norm(plain, axis=1) / np.linalg.norm(query)
     assert np.abs(scan._approximate - exact).max() < error_bound(64) / 2
-    assert_found(scan.best(10), looped(files, 6, query)[:10])
+    assert_found(scan.best(10), loop_cosines(files, 6, query)[:10])
 
 
 def test_search_matches_manual_example(tmp_path: Path) -> None:
