@@ -53,6 +53,7 @@ class OwnInput:
     has_model: bool = True
 
 
+_KEPT = "Sentences A and B are kept for the other pages."
 _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
@@ -242,9 +243,7 @@ def _draw_inputs() -> None:
     """
     own = _own_input()
     inputs = "texts model" if own is None else "model" if own.has_model else ""
-    note = (
-        f"This page reads {own.description}. Sentences A and B are kept for the other pages." if own else ""
-    )
+    note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
     st.html(f'<p class="workbench-inputs" data-inputs="{inputs}">{note}</p>')
 
 

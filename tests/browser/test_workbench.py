@@ -1,4 +1,4 @@
-"""The form with the texts in a real browser: what was typed but not run is marked, and kept on other pages."""
+"""The form in a real browser: text that was typed but not run is marked, and kept on other pages."""
 
 from __future__ import annotations
 
@@ -60,9 +60,8 @@ def test_every_field_of_the_form_can_be_marked(app: App, page: Page) -> None:
     expect_mark(page, True)
     page.get_by_role("button", name="Examples").click()
     page.get_by_role("menuitem", name="Paraphrase: different words, same meaning").click()
-    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(
-        "President greets the press in Chicago"
-    )
+    text_box = page.get_by_role("textbox", name="Sentence A")
+    expect(text_box).to_have_value("President greets the press in Chicago")
     expect_mark(page, False)
 
 
