@@ -35,6 +35,10 @@ ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
 
 
+def test_menus_and_pages_have_different_names() -> None:
+    assert not {section.lower() for section in asgi.SECTIONS} & {*asgi.PAGES}
+
+
 def test_health_has_the_version() -> None:
     status, headers, body = answer("/health")
     assert status == 200
