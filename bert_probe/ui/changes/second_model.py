@@ -55,7 +55,7 @@ class Example:
             f"Model B is a copy of {self.original}, fine-tuned on {len(training.data.rows):,} sample "
             f"sentences on six topics: the last layers and a new classification head, {best.epoch:g} epochs, "
             f"seed 0. {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out sentences: "
-            f"{best.measure:.0%}. It is in memory only."
+            f"{best.measure:.0%}. It is in memory only. Other data would change the model in other ways."
         )
 
 
