@@ -174,11 +174,13 @@ class Unconfirmed:
         changes: by widget key, the value before and the value that was set.
         is_new: whether no script has run since.
         is_received: whether the request of this run was sent after the browser could receive the values.
+        is_sent: whether a run that drew the values ended, so that its messages were not dropped.
     """
 
     changes: dict[str, tuple[Any, Any]]
     is_new: bool = True
     is_received: bool = False
+    is_sent: bool = False
 
 
 _UNCONFIRMED = "unconfirmed drafts"
@@ -195,9 +197,12 @@ def _restore_drafts() -> None:
         return
     drafts = {key: st.session_state.get(key) for key in unconfirmed.changes}
     is_outdated = any(drafts[key] == before for key, (before, _) in unconfirmed.changes.items())
+    unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
-        if drafts[key] in (before, value):
-            st.session_state[key] = value  # sent again: the messages of an interrupted run are dropped
+        if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
+            # Sent again: the messages of an interrupted run are dropped. A value that the browser has received is
+            # not, because it would replace what was typed since.
+            st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
 
@@ -205,8 +210,12 @@ def _restore_drafts() -> None:
 def confirm_drafts() -> None:
     """Stop restoring the form; called at the end of a run that was not interrupted."""
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
-    if unconfirmed is not None and unconfirmed.is_received:
+    if unconfirmed is None:
+        return
+    if unconfirmed.is_received:
         del st.session_state[_UNCONFIRMED]
+    else:
+        unconfirmed.is_sent = True
 
 
 def _run() -> None:

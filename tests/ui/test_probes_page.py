@@ -73,6 +73,7 @@ def test_example_shows_results_at_once(part: str) -> None:
     assert "sample\\_treebank\\.conllu: 16 sentences" in text
     assert "sample\\_treebank\\_held\\_out\\.conllu: 8 sentences" in text
     checkpoint, (data, held_out) = shared_cache.open_checkpoint("", ""), sample_treebank()
+    result: Any
     if part == "relations":
         result = Relations().of(checkpoint, data, held_out)
         assert not result.left_out, "each relation of the held-out sentences is in the training data"

@@ -60,6 +60,17 @@ def test_request_sent_before_the_form_was_updated_does_not_undo_the_update() -> 
     assert click(app, "Outdated request") == "from the address", "the browser had confirmed the update"
 
 
+def test_value_that_the_browser_has_received_is_not_sent_again() -> None:
+    """It would replace what was typed since, which the server does not know."""
+    app = AppTest.from_function(page)
+    app.query_params["a"] = "from the address"
+    assert app.run().text_area(key="draft_a").proto.set_value
+    click(app, "Another request")
+    assert not app.text_area(key="draft_a").proto.set_value
+    click(app, "Set")
+    assert app.text_area(key="draft_a").proto.set_value
+
+
 def test_text_that_is_submitted_at_once_replaces_the_update() -> None:
     app = AppTest.from_function(page)
     app.query_params["a"] = "from the address"
