@@ -200,8 +200,8 @@ def _restore_drafts() -> None:
     unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
-            # Sent again: the messages of an interrupted run are dropped. A value that the browser has received
-            # is not, because it would replace what was typed since.
+            # Sent again, as the messages of an interrupted run are dropped; but not once the browser has the
+            # value, because it would replace what was typed since.
             st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
