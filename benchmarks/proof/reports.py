@@ -141,7 +141,7 @@ def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]
 def _hostile(run: Run) -> Line:
     """Read hostile files with the command, each in a process with limited memory."""
     failed, longest, peak = len(run.failures), 0.0, 0
-    files = [*hostile_reports.pages(), *hostile_reports.zips(_BOMB)]
+    files = [*hostile_reports.hostile_pages(), *hostile_reports.hostile_zips(_BOMB)]
     files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))
     done = 0
     for name, content in files:

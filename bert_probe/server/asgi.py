@@ -58,7 +58,7 @@ SECTIONS = {
     "Text": ("tokens", "compare", "corpus"),
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
-    "Answer": ("answer", "train"),
+    "Output": ("answer", "train"),
     "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
 }
 """Navigation: menu title -> page names, which are also the names of their files and their URL paths. The

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -112,6 +115,28 @@ def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
     raw = "" if token.display == str(token) else f" · in the vocabulary {shorten(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
+
+
+def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] = "stretch") -> None:
+    """Draw the mark "Not run yet", which the browser shows while a field differs from what was last run.
+
+    The server does not know what is typed into a form before it is submitted, so `server/static/index.js`
+    compares the fields.
+
+    Args:
+        submitted: by widget key, the value that the page shows: a text, the label of the selected option, or
+            "on" or "off".
+    """
+    # The browser has one kind of line break in text fields.
+    values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
+    # In ASCII and without angle brackets: the sanitizer of st.html removes attributes that contain some tags.
+    text = json.dumps(values).replace("<", r"\u003c").replace(">", r"\u003e")
+    st.html(f'<p class="not-run" role="status" data-submitted="{html.escape(text)}"></p>', width=width)
+
+
+def not_run_on_page() -> None:
+    """Draw the mark of `not_run` above the content of the page."""
+    st.html('<p class="not-run not-run-page" role="status"></p>')
 
 
 def caveat(text: str) -> None:

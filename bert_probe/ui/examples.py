@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.view_files import TextInput, ViewFile
+
 Relation = Literal["compare", "pair"]
 
 
@@ -75,3 +78,30 @@ SENTENCES = (
     "AI has transformed the way the world works",
 )
 """Ten sentences on five subjects."""
+
+
+def report_draft() -> Draft:
+    """Return a draft with three views of the first example."""
+    a, b = EXAMPLES[0].a, EXAMPLES[0].b
+    texts = (TextInput(a), TextInput(b))
+    address = {"a": a, "b": b}
+    return Draft(
+        "Example: full or empty?",
+        (
+            DraftEntry(
+                ViewFile("MinimalPair", texts=texts, page="compare", address=address),
+                "The two sentences differ in one word. Head {{1, head}} of layer {{1, layer}} has the "
+                "largest change of attention: a total variation of {{1, total_variation}}.",
+            ),
+            DraftEntry(
+                ViewFile("Similarity", texts=texts, page="similarity", address=address),
+                "The cosine of every token of one sentence with every token of the other, in the last layer.",
+            ),
+            DraftEntry(
+                ViewFile(
+                    "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
+                ),
+                "The mean attention of all heads of the last layer. The mean hides what single heads do.",
+            ),
+        ),
+    )

@@ -46,6 +46,7 @@ def main() -> None:
         if not preload.is_done():
             with st.spinner("Starting …"):
                 preload.wait()
+        blocks.not_run_on_page()
         page.run()
         view_files.warn_other_weights()
     except ProbeError as error:

@@ -19,6 +19,7 @@ from bert_probe.reports.view_files import ModelReference, describe_inputs, descr
 from bert_probe.runtime import shared_cache
 from bert_probe.server.report_preview import Preview
 from bert_probe.ui import blocks, consent, drafts, jobs, state
+from bert_probe.ui.examples import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
 """Maximum size of a report that is kept for a session; the command line writes larger ones."""
@@ -47,6 +48,8 @@ def render() -> None:
                 "On any page choose **Export**, then **Add to report**. The views are kept while you use "
                 "other pages."
             )
+            st.button("Try an example", type="primary", on_click=_use_example)
+            st.caption("Adds three views of two example sentences, with notes that you can change.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
@@ -65,6 +68,10 @@ def render() -> None:
             _entry(index, entry, len(draft.entries))
             _note(index, entry)
     _report(draft)
+
+
+def _use_example() -> None:
+    drafts.replace_draft(report_draft())
 
 
 # ---------------------------------------------------------------- draft

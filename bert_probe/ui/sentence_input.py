@@ -146,10 +146,11 @@ def _typed_sentences() -> tuple[str, ...]:
         placeholder="Type or paste at least two sentences, one per line",
         persist_state="session",
     )
-    with st.container(horizontal=True):
+    typed = st.session_state[_TYPED]
+    with st.container(horizontal=True, vertical_alignment="center"):
         st.button("Compare", type="primary", on_click=_submit)
         st.button("Example", on_click=_example)
-    typed = st.session_state[_TYPED]
+        blocks.not_run({_DRAFT: typed}, "content")
     if not typed:
         url_texts.check("sentences")
     check_size("The typed text", typed)

@@ -15,7 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import consent, jobs, state, url_texts
+from bert_probe.ui import blocks, consent, jobs, state, url_texts
 from bert_probe.ui.examples import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -34,6 +34,43 @@ _SEEN, _REPLACED = "opened from", "opened anew"
 _SILENCE = 300.0
 """Seconds without any progress after which opening a model is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
+
+
+@dataclass(frozen=True)
+class OwnInput:
+    """What a page reads in place of the texts of the form.
+
+    Attributes:
+        description: completes "This page reads …".
+        parameter: URL parameter of the parts of the page; "" if no part reads the texts.
+        parts: the parts without the texts; "" is the part that is shown without the parameter.
+        has_model: whether the page reads the model of the form.
+    """
+
+    description: str
+    parameter: str = ""
+    parts: tuple[str, ...] = ()
+    has_model: bool = True
+
+
+_KEPT = "Sentences A and B are kept for the other pages."
+_OWN_INPUTS = {
+    "report": OwnInput("the views that you add with Export on other pages", has_model=False),
+    "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
+    "heads": OwnInput("many sentences, which you choose on the page", "heads_part", ("many",)),
+    "context": OwnInput("its own sentences, which you add on the page"),
+    "sentences": OwnInput("its own sentences, which you type on the page"),
+    "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
+    "train": OwnInput("a dataset, which you choose on the page"),
+    "parameters": OwnInput("the parameters of the model"),
+    "sizes": OwnInput("the configs of this model and of those that you choose on the page"),
+    "vocabulary": OwnInput("the vocabulary of the model", "vocabulary_part", ("", "pieces", "kinds")),
+    "positions": OwnInput("the position encoding of the model"),
+    "probes": OwnInput(
+        "labeled data, which you choose on the page", "probes_part", ("", "layers", "relations")
+    ),
+}
+"""By page; the pages that are missing here read the texts."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +174,13 @@ class Unconfirmed:
         changes: by widget key, the value before and the value that was set.
         is_new: whether no script has run since.
         is_received: whether the request of this run was sent after the browser could receive the values.
+        is_sent: whether a run that drew the values ended, so that its messages were not dropped.
     """
 
     changes: dict[str, tuple[Any, Any]]
     is_new: bool = True
     is_received: bool = False
+    is_sent: bool = False
 
 
 _UNCONFIRMED = "unconfirmed drafts"
@@ -158,9 +197,12 @@ def _restore_drafts() -> None:
         return
     drafts = {key: st.session_state.get(key) for key in unconfirmed.changes}
     is_outdated = any(drafts[key] == before for key, (before, _) in unconfirmed.changes.items())
+    unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
-        if drafts[key] in (before, value):
-            st.session_state[key] = value  # sent again: the messages of an interrupted run are dropped
+        if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
+            # Sent again, as the messages of an interrupted run are dropped; but not once the browser has the
+            # value, because it would replace what was typed since.
+            st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
 
@@ -168,8 +210,12 @@ def _restore_drafts() -> None:
 def confirm_drafts() -> None:
     """Stop restoring the form; called at the end of a run that was not interrupted."""
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
-    if unconfirmed is not None and unconfirmed.is_received:
+    if unconfirmed is None:
+        return
+    if unconfirmed.is_received:
         del st.session_state[_UNCONFIRMED]
+    else:
+        unconfirmed.is_sent = True
 
 
 def _run() -> None:
@@ -188,13 +234,50 @@ def _run_example() -> None:
         submit(replace(request(), a=example.a, b=example.b, relation=example.relation))
 
 
+def _own_input() -> OwnInput | None:
+    """Return what the current page reads in place of the texts; None if it reads the texts."""
+    own = _OWN_INPUTS.get(state.current_page())
+    if own is None or not own.parameter:
+        return own
+    parameters = state.url_parameters()
+    part = st.session_state.get(own.parameter) or parameters.get(own.parameter, "")
+    return own if part in own.parts else None
+
+
+def _draw_inputs() -> None:
+    """Draw what the page reads in place of the texts.
+
+    The style sheet hides the fields that the page does not read. They stay in the browser, because a form
+    keeps text that was typed but not run only there.
+    """
+    own = _own_input()
+    inputs = "texts model" if own is None else "model" if own.has_model else ""
+    note = "" if own is None else f"This page reads {own.description}. {_KEPT}"
+    st.html(f'<p class="workbench-inputs" data-inputs="{inputs}">{note}</p>')
+
+
+def _submitted_values() -> dict[str, str]:
+    """Return the values of the fields that the page reads, as the browser shows them after a run."""
+    now, own = request(), _own_input()
+    texts = {"draft_a": now.a, "draft_b": now.b, "draft_relation": _RELATIONS[now.relation]}
+    model = {
+        "draft_model": now.model or BUILT_IN,
+        "draft_revision": now.revision,
+        "draft_truncate": "on" if now.truncate else "off",
+    }
+    if own is None:
+        return texts | model
+    return model if own.has_model else {}
+
+
 def draw_sidebar() -> None:
-    """Draw the form with the texts and the model."""
+    """Draw the form with the texts and the model; fields that the page does not read are hidden."""
     now = request()
     _restore_drafts()
+    own = _own_input()
     with st.sidebar:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-            st.markdown("**Your text**")
+            st.markdown("**Your text**" if own is None else "**Model**" if own.has_model else "**Input**")
             st.menu_button(
                 "Examples",
                 [example.title for example in EXAMPLES],
@@ -202,18 +285,22 @@ def draw_sidebar() -> None:
                 on_click=_run_example,
                 type="tertiary",
             )
+        _draw_inputs()
         with st.form("workbench", border=False):
-            st.text_area("Sentence A", key="draft_a", height=110, placeholder="Type or paste a sentence")
-            st.text_area("Sentence B", key="draft_b", height=110, placeholder="Optional: a second sentence")
-            st.segmented_control(
-                "Sentence B is",
-                list(_RELATIONS),
-                required=True,
-                format_func=_RELATIONS.__getitem__,
-                key="draft_relation",
-                help="A separate text is processed on its own and compared with A. A second segment is "
-                "joined to A with [SEP], so that tokens of both can attend to each other.",
-            )
+            with st.container(key="workbench_texts"):
+                st.text_area("Sentence A", key="draft_a", height=110, placeholder="Type or paste a sentence")
+                st.text_area(
+                    "Sentence B", key="draft_b", height=110, placeholder="Optional: a second sentence"
+                )
+                st.segmented_control(
+                    "Sentence B is",
+                    list(_RELATIONS),
+                    required=True,
+                    format_func=_RELATIONS.__getitem__,
+                    key="draft_relation",
+                    help="A separate text is processed on its own and compared with A. A second segment is "
+                    "joined to A with [SEP], so that tokens of both can attend to each other.",
+                )
             with st.expander("Model and length"):
                 st.selectbox(
                     "Model",
@@ -234,6 +321,7 @@ def draw_sidebar() -> None:
                     key="draft_truncate",
                     help="Off: a text longer than the model accepts is an error.",
                 )
+            blocks.not_run(_submitted_values())
             st.form_submit_button(
                 "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
             )
@@ -241,9 +329,9 @@ def draw_sidebar() -> None:
 
 def draw_model_line() -> None:
     """Draw the size of the model below the form; called last, when the page has opened the model."""
-    now = request()
+    now, own = request(), _own_input()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision)
-    if checkpoint is None:
+    if checkpoint is None or (own is not None and not own.has_model):
         return
     model = checkpoint.description
     with st.sidebar:

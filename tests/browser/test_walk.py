@@ -59,11 +59,11 @@ PAGES = (
     "Report",
 )
 BEGINS = {
-    "Changes": "Compare A with itself",
+    "Changes": "Fine-tune a copy of A",
     "Corpus": "Build a sample store",
     "Train": "Start training",
-    "Probes": "Help for Training data, or data to select heads on",
-    "Report": "Run",
+    "Probes": "Try an example",
+    "Report": "Try an example",
 }
 """Elements that show that a page is open if it computes only on request."""
 PAGES_OF_TEXT = [

@@ -216,7 +216,7 @@ def test_command_on_two_models_prints_the_table_of_python(
     result = answer(models)
     assert type(result.question.inputs) is kind
     by_name = {model.description.name: model for model in models}
-    ended = run("diff", words[0], *by_name, *words[1:], there=by_name)
+    ended = run("diff", words[0], *by_name, *words[1:], checkpoints=by_name)
     assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
 
 

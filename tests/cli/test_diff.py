@@ -35,7 +35,7 @@ def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
 
 def diff(models: Models, *words: str) -> CommandResult:
     by_name = {model.description.name: model for model in models}
-    return bert_probe("diff", words[0], *by_name, *words[1:], there=by_name)
+    return bert_probe("diff", words[0], *by_name, *words[1:], checkpoints=by_name)
 
 
 def check_output(models: Models, result: Result, *words: str) -> None:

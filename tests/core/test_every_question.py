@@ -63,7 +63,7 @@ def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoin
 def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
     """repr of a question → its result, for every example."""
     return {
-        repr(example.asked): example.asked.of(*example.subjects(checkpoint_of(example)))  # type: ignore[attr-defined]
+        repr(example.question): example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
     }
 
@@ -118,7 +118,7 @@ def test_every_question_has_an_example() -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_python_snippet_reproduces_the_table(example: Example, answers: dict[str, Result]) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     write_files(example)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
@@ -132,7 +132,7 @@ def test_python_snippet_reproduces_the_table(example: Example, answers: dict[str
 def test_shell_snippet_reproduces_the_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     write_files(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
@@ -153,7 +153,7 @@ def test_shell_snippet_reproduces_the_table(
 def test_http_snippet_reproduces_the_table(
     example: Example, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     program, url, option, content = shlex.split(result.http.splitlines()[-1])
     assert (program, option) == ("curl", "--json")
     body, question = json.loads(content), registered_questions()[url.rpartition("/")[2]]
@@ -164,7 +164,7 @@ def test_http_snippet_reproduces_the_table(
     if example.trained:
         shared_cache.register_in_memory(checkpoint_of(example), body["model"])
     if question.has_progress:
-        _cache(result, question, example.subjects(checkpoint_of(example)))
+        _cache(result, question, example.inputs(checkpoint_of(example)))
     answer = client.post(
         url.removeprefix(snippets.DEFAULT_URL),
         json=body,
@@ -192,8 +192,10 @@ def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ..
 def test_json_round_trip_keeps_the_question(
     example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
-    fields_schema = schema.question_schema(registered_questions()[snippets.url_name(example.asked.analysis)])
-    for question in (example.asked, answers[repr(example.asked)].question):
+    fields_schema = schema.question_schema(
+        registered_questions()[snippets.url_name(example.question.analysis)]
+    )
+    for question in (example.question, answers[repr(example.question)].question):
         record = json.loads(json.dumps(question.to_json()))
         jsonschema.Draft202012Validator(fields_schema).validate(record)
         assert type(question).from_json(record, checkpoint_of(example).description) == question
@@ -218,22 +220,22 @@ def test_snippets_can_escape_formulas_in_csv(minilm: Checkpoint) -> None:
 def test_each_field_changes_cache_key_url_and_provenance(
     example: Example, checkpoint_of: CheckpointOf
 ) -> None:
-    subjects = example.subjects(checkpoint_of(example))
-    assert set(example.others) == {field.name for field in fields(example.asked)}
-    for name, value in example.others.items():
-        other = replace(example.asked, **{name: value})
-        assert getattr(other, name) != getattr(example.asked, name), name
-        assert cache_key(other, *subjects) != cache_key(example.asked, *subjects)
-        assert other.address() != example.asked.address(), name
-        assert (other.to_json() == example.asked.to_json()) == (name in example.idle), name
-        assert repr(other) != repr(example.asked), name
+    subjects = example.inputs(checkpoint_of(example))
+    assert set(example.other_values) == {field.name for field in fields(example.question)}
+    for name, value in example.other_values.items():
+        other = replace(example.question, **{name: value})
+        assert getattr(other, name) != getattr(example.question, name), name
+        assert cache_key(other, *subjects) != cache_key(example.question, *subjects)
+        assert other.address() != example.question.address(), name
+        assert (other.to_json() == example.question.to_json()) == (name in example.idle), name
+        assert repr(other) != repr(example.question), name
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_url_round_trip_keeps_the_question(
     example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
-    for question in (example.asked, answers[repr(example.asked)].question):
+    for question in (example.question, answers[repr(example.question)].question):
         assert type(question).from_address(question.address(), checkpoint_of(example).description) == question
         assert hash(replace(question)) == hash(question)
 
@@ -242,7 +244,7 @@ def test_url_round_trip_keeps_the_question(
 def test_view_file_round_trip_keeps_the_question(
     example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
         with pytest.raises(UnavailableError, match="not available any more"):
             ViewFile.of(result)
@@ -262,14 +264,14 @@ def test_view_file_round_trip_keeps_the_question(
 def test_result_describes_itself(
     example: Example, checkpoint_of: CheckpointOf, answers: dict[str, Result]
 ) -> None:
-    result = answers[repr(example.asked)]
+    result = answers[repr(example.question)]
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
     assert result.provenance["question"] == result.question.to_json()
     assert result.provenance["weights_sha256"] == checkpoint_of(example).description.weights_sha256
     assert json.dumps(result.provenance)
-    assert type(result.question) is type(example.asked)
+    assert type(result.question) is type(example.question)
     joined, table = result.joined([*result.parts()]), result.table()
     pd.testing.assert_frame_equal(joined, table)
     assert joined.attrs == table.attrs
@@ -279,13 +281,13 @@ def test_result_describes_itself(
 def test_wrong_input_is_refused_by_type(
     example: Example, checkpoint_of: CheckpointOf, minilm: Checkpoint
 ) -> None:
-    first, *further = example.subjects(checkpoint_of(example))
+    first, *further = example.inputs(checkpoint_of(example))
     if isinstance(first, list):
         pytest.skip("takes a list of traces")
     wrong = minilm if isinstance(first, Trace) else minilm.trace("One two")
     with pytest.raises(SubjectError) as caught:
-        example.asked.of(wrong, *further)  # type: ignore[attr-defined]
-    question, expected, actual = (type(value).__name__ for value in (example.asked, first, wrong))
+        example.question.of(wrong, *further)  # type: ignore[attr-defined]
+    question, expected, actual = (type(value).__name__ for value in (example.question, first, wrong))
     assert str(caught.value) == (
         f"{question} needs a {expected}, not a {actual}. "
         "bert_probe.load returns a Checkpoint, and its method trace a Trace."

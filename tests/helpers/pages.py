@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,6 +83,12 @@ def page_text(app: AppTest) -> str:
     """Return all text of the page."""
     parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
     return "\n".join(element.value for part in parts for element in part)
+
+
+def page_inputs(app: AppTest) -> str:
+    """Return the fields of the form that the page shows: "texts model", "model" or ""."""
+    (inputs,) = re.findall('data-inputs="(.*?)"', "".join(element.proto.body for element in app.get("html")))
+    return inputs
 
 
 def error_text(app: AppTest) -> str:

@@ -35,6 +35,11 @@ ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
 
 
+def test_menu_of_the_page_answer_has_another_name() -> None:
+    assert asgi.SECTIONS["Output"] == ("answer", "train")
+    assert "Answer" not in asgi.SECTIONS
+
+
 def test_health_has_the_version() -> None:
     status, headers, body = answer("/health")
     assert status == 200

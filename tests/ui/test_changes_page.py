@@ -68,6 +68,30 @@ def test_missing_second_model_shows_instructions_and_example(folders: tuple[str,
     assert not tensors["relative"].any()
 
 
+def test_example_fine_tunes_a_copy_of_the_model_and_compares_it(folders: tuple[str, str]) -> None:
+    app = load_for_training("changes", a=TEXT, model=folders[0])
+    primary = [button.label for button in app.button if button.proto.type == "primary"]
+    assert "Fine-tune a copy of A" in primary
+    assert "Compare A with itself" not in primary
+    press(app, "Fine-tune a copy of A")
+    assert not app.exception
+    name = app.text_input(key="other").value
+    assert shared_cache.is_in_memory(name)
+    text = page_text(app).replace("\\", "")
+    assert "fine-tuned on 240 sample sentences on six topics" in text
+    assert "on 60 held-out sentences:" in text
+    a, b = shared_cache.open_checkpoint(folders[0], ""), shared_cache.open_checkpoint(name, "")
+    assert HeadChange().of(a.trace(TEXT), b.trace(TEXT)).finding in text
+    changed = ParameterChange().of(a, b)
+    assert changed.finding in text
+    assert changed.table()["relative"].max() > 0
+    app.text_input(key="other").set_value("").run()
+    assert app.header[0].value == "A second model is needed", "the example does not come back by itself"
+    press(app, "Fine-tune a copy of A")
+    again = shared_cache.open_checkpoint(app.text_input(key="other").value, "")
+    assert again.description.weights_sha256 == b.description.weights_sha256, "a fixed seed"
+
+
 def test_changes_match_library(folders: tuple[str, str]) -> None:
     app = page_of(folders, mask="4")
     assert not app.exception

@@ -24,7 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import export, state
+from bert_probe.ui import export, state, workbench
 from bert_probe.ui.examples import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.view import Options, View
@@ -39,6 +39,7 @@ from tests.helpers.pages import (
     displayed_view,
     error_text,
     open_page,
+    page_inputs,
     page_text,
     question_in_url,
     table_of_snippets,
@@ -70,8 +71,17 @@ TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 
 @pytest.mark.parametrize("page", COMPUTED)
-def test_page_opens_with_computed_example(page: str) -> None:
+def test_page_opens_with_computed_example(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = []
+    trace_texts = workbench.trace_texts
+
+    def count(*args: Any) -> list[Trace]:
+        traced.append(args)
+        return trace_texts(*args)
+
+    monkeypatch.setattr(workbench, "trace_texts", count)
     app = open_page(page)
+    assert page_inputs(app) == ("texts model" if traced else "model"), "the fields that the page reads"
     assert not app.exception
     assert app.title[0].value == page.capitalize()
     assert app.text_area(key="draft_a").value == EXAMPLES[0].a

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe import Probe, Relations, StructuralProbe
 from bert_probe.runtime import shared_cache
 from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.sample_data import sample_treebank
 from bert_probe.ui.components import matrix
 from bert_probe.views.matrix import Cell
 from tests.helpers.exactness import assert_repeatable
@@ -63,6 +64,25 @@ def test_empty_page_explains_upload() -> None:
     assert not app.exception
     assert "Upload sentences with tagged words" in app.info[0].value
     assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
+
+
+@pytest.mark.parametrize("part", ["layers", "trees", "relations"])
+def test_example_shows_results_at_once(part: str) -> None:
+    app = click(load_for_training("probes", probes_part=part), "Try an example")
+    text = page_text(app)
+    assert "sample\\_treebank\\.conllu: 16 sentences" in text
+    assert "sample\\_treebank\\_held\\_out\\.conllu: 8 sentences" in text
+    checkpoint, (data, held_out) = shared_cache.open_checkpoint("", ""), sample_treebank()
+    result: Any
+    if part == "relations":
+        result = Relations().of(checkpoint, data, held_out)
+        assert not result.left_out, "each relation of the held-out sentences is in the training data"
+        assert_repeatable(app.dataframe[-1].value["accuracy"], result.table()["accuracy"])
+    else:
+        result = (Probe if part == "layers" else StructuralProbe)().of(checkpoint, data, held_out)
+        assert result.shell in [code.value for code in app.get("code")]
+    click(app, "Remove the example")
+    assert "Upload sentences with tagged words" in app.info[0].value
 
 
 def test_layers_are_probed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import drafts, url_texts
+from bert_probe.ui.examples import EXAMPLES
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -90,6 +92,20 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
     assert app.text_area(key="report_note_1").value == "three"
     app.text_input(key="report_title").set_value("A title").run()
     assert app.session_state["tray"].title == "A title"
+
+
+def test_example_becomes_a_report() -> None:
+    app = click(load_for_training("report"), "Try an example")
+    assert [entry.view.question for entry in picked(app)] == ["MinimalPair", "Similarity", "Attention"]
+    assert "verified" not in page_text(app), "its notes have no number that cannot be verified"
+    with patch.object(NamedModels, "float64_references", NamedModels.of):
+        click(app, "Create the report")
+    page = app.session_state["report_preview"].page.decode()
+    assert "Example: full or empty?" in page
+    assert "{{" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    compare = dropped(picked(app)[0].view.to_bytes())
+    assert compare.title[0].value == "Compare"
+    assert compare.text_area(key="draft_a").value == EXAMPLES[0].a
 
 
 def test_report_is_built_from_views() -> None:

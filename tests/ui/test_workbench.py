@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache
+from tests.helpers.pages import HOSTILE, page_inputs
 
 
 def page() -> None:
@@ -30,6 +37,7 @@ def page() -> None:
     st.button("Outdated request", on_click=arrive)
     st.button("Another request")
     workbench.draw_sidebar()
+    workbench.draw_model_line()
     st.text(workbench.request().a)
     workbench.confirm_drafts()
 
@@ -52,6 +60,17 @@ def test_stale_request_does_not_undo_form_update() -> None:
     assert click(app, "Outdated request") == "from the address", "the browser had confirmed the update"
 
 
+def test_value_that_the_browser_has_received_is_not_sent_again() -> None:
+    """It would replace what was typed since, which the server does not know."""
+    app = AppTest.from_function(page)
+    app.query_params["a"] = "from the address"
+    assert app.run().text_area(key="draft_a").proto.set_value
+    click(app, "Another request")
+    assert not app.text_area(key="draft_a").proto.set_value
+    click(app, "Set")
+    assert app.text_area(key="draft_a").proto.set_value
+
+
 def test_immediately_submitted_text_replaces_update() -> None:
     app = AppTest.from_function(page)
     app.query_params["a"] = "from the address"
@@ -70,3 +89,67 @@ def test_built_in_model_replaces_model_set_before() -> None:
     assert app.selectbox(key="draft_model").value == BUILT_IN
     click(app, "Another request")
     assert app.selectbox(key="draft_model").value == BUILT_IN
+
+
+def submitted_values(app: AppTest) -> dict[str, str]:
+    """Return the values with which the browser compares the fields of the form."""
+    bodies = "".join(element.proto.body for element in app.get("html"))
+    (values,) = re.findall('data-submitted="(.*?)"', bodies)
+    assert not set("<>").intersection(html.unescape(values)), "the sanitizer would remove the attribute"
+    return json.loads(html.unescape(values))
+
+
+TEXTS, MODEL = ["draft_a", "draft_b", "draft_relation"], ["draft_model", "draft_revision", "draft_truncate"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "inputs"),
+    [
+        ("overview", {}, "texts model"),
+        ("changes", {}, "texts model"),
+        ("corpus", {}, "model"),
+        ("train", {}, "model"),
+        ("sizes", {}, "model"),
+        ("probes", {}, "model"),
+        ("probes", {"probes_part": "trees"}, "texts model"),
+        ("heads", {}, "texts model"),
+        ("heads", {"heads_part": "many"}, "model"),
+        ("vocabulary", {}, "model"),
+        ("vocabulary", {"vocabulary_part": "text"}, "texts model"),
+        ("map", {"map_from": "file"}, "model"),
+        ("report", {}, ""),
+    ],
+)
+def test_form_shows_the_fields_that_the_page_reads(
+    name: str, parameters: dict[str, str], inputs: str
+) -> None:
+    shared_cache.open_checkpoint("", "")
+    app = AppTest.from_function(page)
+    app.session_state["page shown"] = name
+    app.query_params.update(parameters)
+    app.run()
+    assert not app.exception
+    assert page_inputs(app) == inputs
+    expected = [*(TEXTS if "texts" in inputs else []), *(MODEL if "model" in inputs else [])]
+    assert list(submitted_values(app)) == expected
+    note = "".join(element.proto.body for element in app.get("html"))
+    assert ("Sentences A and B are kept for the other pages." in note) == ("texts" not in inputs)
+    assert bool(app.sidebar.caption) == ("model" in inputs), "the size of the model"
+
+
+def test_browser_compares_the_fields_with_what_was_run() -> None:
+    app = AppTest.from_function(page)
+    text = f"{HOSTILE} --> </textarea> \\ 'x' \n"
+    app.query_params.update({"a": text + "\r\n.", "relation": "pair", "truncate": "1"})
+    app.run()
+    assert submitted_values(app) == {
+        "draft_a": text + "\n.",
+        "draft_b": "",
+        "draft_relation": "Second segment",
+        "draft_model": BUILT_IN,
+        "draft_revision": "",
+        "draft_truncate": "on",
+    }
+    app.text_area(key="draft_a").set_value("typed")
+    click(app, "Run")
+    assert submitted_values(app)["draft_a"] == "typed"

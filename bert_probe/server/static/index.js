@@ -60,3 +60,48 @@ addEventListener("drop", (event) => {
   input.files = event.dataTransfer.files;
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
+
+// Text in a form reaches the server only when it is submitted. So that nobody takes the picture for that of the typed text,
+// the page is marked while a field differs from the value that was last run. Each element with "data-submitted" contains
+// these values by widget key; see `ui/blocks.not_run`.
+const NOT_RUN = "Not run yet";
+const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows what was last run.`;
+const valueOf = (key) => {
+  const widget = document.querySelector(`.st-key-${CSS.escape(key)}`);
+  const field = widget?.querySelector("textarea, input");
+  if (field?.type === "checkbox") return field.checked ? "on" : "off";
+  return (field ? field.value : widget?.querySelector('[aria-checked="true"]')?.textContent) ?? null;
+};
+const isTyped = ([key, submitted]) => {
+  const value = valueOf(key);
+  return value !== null && value !== submitted;
+};
+const setText = (element, text) => {
+  if (element.textContent !== text) element.textContent = text; // Screen readers announce each change.
+};
+const markTyped = () => {
+  let isAny = false;
+  for (const mark of document.querySelectorAll("[data-submitted]")) {
+    const isNotRun = Object.entries(JSON.parse(mark.dataset.submitted)).some(isTyped);
+    setText(mark, isNotRun ? NOT_RUN : "");
+    isAny ||= isNotRun;
+  }
+  for (const mark of document.querySelectorAll(".not-run-page")) setText(mark, isAny ? NOT_RUN_PAGE : "");
+};
+let isMarking = false;
+const markSoon = () => {
+  if (isMarking) return;
+  isMarking = true;
+  // Streamlit changes its fields after the event.
+  requestAnimationFrame(() => {
+    isMarking = false;
+    markTyped();
+  });
+};
+for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
+// The server sets fields and values, and Streamlit draws marks again.
+new MutationObserver(markSoon).observe(document, {
+  childList: true,
+  subtree: true,
+  attributeFilter: ["data-submitted", "data-test-script-state", "aria-checked"],
+});

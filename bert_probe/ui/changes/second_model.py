@@ -1,19 +1,27 @@
-"""The second model, B: the field for its name, opening it, swapping it with A, and links to its heads."""
+"""The second model, B: the field for its name, opening it, an example of it, swapping it with A, and links
+to its heads."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.ui import consent, state, workbench
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.ui import blocks, consent, jobs, state, workbench
 from bert_probe.ui.attention import view_state
+
+if TYPE_CHECKING:
+    from bert_probe.training.training_result import TrainingResult
 
 _MODEL, _REVISION = "other", "other_revision"
 """URL parameters and widget keys."""
@@ -21,6 +29,34 @@ _LAST = "second model named"
 """Session key of the model that the fields contained in the last run."""
 _LEAVING = "leaving for attention"
 """Session key set by a button that leads to the page Attention."""
+_EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
+"""Session keys: the examples of this session by the name of their model, and a name for the field of B."""
+_LAYERS: Final = 2
+"""Number of layers of the example that are updated, from the last."""
+_EPOCHS: Final = 2
+_LEARNING_RATE: Final = 2e-4
+"""Larger than the default, so that few steps change the model visibly."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A model that was fine-tuned as an example.
+
+    Attributes:
+        original: display name of the model that it is a copy of.
+    """
+
+    original: str
+    training: TrainingResult
+
+    def __str__(self) -> str:
+        training, best = self.training, self.training.best
+        return (
+            f"Model B is a copy of {self.original}, fine-tuned on {len(training.data.rows):,} sample "
+            f"sentences on six topics: the last layers and a new classification head, {best.epoch:g} epochs, "
+            f"seed 0. {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out sentences: "
+            f"{best.measure:.0%}. It is in memory only. Other data would change the model in other ways."
+        )
 
 
 class SecondModel(NamedTuple):
@@ -36,6 +72,8 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     Args:
         can_swap: draw a button that swaps it with the model of the workbench.
     """
+    if _NEXT in st.session_state:
+        st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
             state.text_input(_MODEL, "Second model, B", "Folder or hub id", on_change=_on_change)
@@ -44,7 +82,16 @@ def choose(can_swap: bool = True) -> SecondModel | None:
         second = st.session_state[_LAST] = _current()
         if second and can_swap:
             st.button("Swap A and B", on_click=swap)
+    if second and second.model in _examples():
+        blocks.caveat(state.escape(str(_examples()[second.model]), 1000))
     return second
+
+
+def _examples() -> dict[str, Example]:
+    """Return the examples of this session by the name of their model."""
+    state.preserve(_EXAMPLES)
+    examples: dict[str, Example] = st.session_state.setdefault(_EXAMPLES, {})
+    return examples
 
 
 def _current() -> SecondModel | None:
@@ -74,10 +121,46 @@ def explain(a: Checkpoint) -> None:
             "fine-tuned from A. For models of different size, the parts that have a counterpart are "
             "compared; with another tokenizer, only matching attention heads."
         )
+        try:
+            _fine_tune_example(a)
+        except ProbeError as error:
+            error_box(error, "Model A cannot be fine-tuned as an example")
         st.button(
-            "Compare A with itself", type="primary", on_click=_compare_with_itself, args=(a.description.name,)
+            "Compare A with itself",
+            type="tertiary",
+            on_click=_compare_with_itself,
+            args=(a.description.name,),
         )
         st.caption("Comparing a model with itself gives 0 everywhere.")
+
+
+def _fine_tune_example(a: Checkpoint) -> None:
+    """Draw a button that fine-tunes a copy of A; when it is done, the copy becomes B."""
+    examples = _examples()
+    training = jobs.run(
+        "fine-tuned example",
+        (a.cause, len(examples)),  # each click trains anew
+        "Fine-tune a copy of A",
+        partial(_fine_tune, a),
+        "steps",
+        f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
+        "sentences on six topics, which are part of the package. The built-in model takes some seconds, a "
+        "large one minutes. Model A is not changed.",
+    )
+    if training is None:
+        return
+    name = shared_cache.register_in_memory(training.checkpoint)
+    examples[name] = Example(a.description.name, training)
+    st.session_state[_NEXT] = name
+    st.rerun()
+
+
+def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
+    from bert_probe.training.train import Train  # imports packages that the page does not need otherwise
+
+    layers = min(_LAYERS, a.description.layers)
+    question = Train(update=f"top:{layers}", epochs=_EPOCHS, rate=_LEARNING_RATE, seed=0)
+    return question.of(a, everyday_topics(), progress=progress)
 
 
 def open_second(second: SecondModel) -> Checkpoint | None:

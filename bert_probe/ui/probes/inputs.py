@@ -10,6 +10,7 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.sample_data import TREEBANK_FILES, sample_treebank
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state
@@ -17,6 +18,13 @@ from bert_probe.ui import blocks, sentence_input, state
 MAX_SENTENCES = 20_000
 """Maximum number of sentences of a file."""
 TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
+
+EXAMPLE_NOTE = (
+    "A treebank of 24 short English sentences that is part of the package: 16 to train on, 8 held out. It "
+    "shows how the page works; it is too small for conclusions about a model."
+)
+_KEYS = ("probes_data", "probes_held_out")
+"""Prefixes of the session keys of the files."""
 
 CONLL = """The DET
 boat NOUN
@@ -47,6 +55,11 @@ class ProbeFiles:
     data: Tagged | LabeledTexts
     held_out: Tagged | LabeledTexts | None
 
+    @property
+    def is_example(self) -> bool:
+        """Whether both files are the sample treebank, whose results take seconds."""
+        return (self.data, self.held_out) == sample_treebank()
+
 
 def choose_files() -> ProbeFiles | None:
     """Draw two uploaders and return their files; None without a first file.
@@ -56,22 +69,31 @@ def choose_files() -> ProbeFiles | None:
     """
     left, right = st.columns(2, gap="large")
     with left:
-        data = _upload("probes_data", "Training data, or data to select heads on")
+        data = _upload(_KEYS[0], "Training data, or data to select heads on")
     with right:
-        held_out = _upload("probes_held_out", "Held-out data (optional for layers and trees)")
+        held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
         raise data  # only now, so that both uploaders are drawn
     if isinstance(held_out, ProbeError):
         raise held_out
-    return None if data is None else ProbeFiles(data, held_out)
+    if data is None:
+        return None
+    files = ProbeFiles(data, held_out)
+    if files.is_example:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(EXAMPLE_NOTE, width="content")
+            st.button("Remove the example", type="tertiary", on_click=use_files, args=((),))
+    return files
 
 
 def explain_formats() -> None:
-    """Draw examples of the file formats."""
+    """Draw a button that uses the sample treebank, and examples of the file formats."""
     st.info(
         "Upload sentences with tagged words; a treebank, whose words have syntactic heads too; or labeled "
         "texts."
     )
+    st.button("Try an example", type="primary", on_click=_use_example)
+    st.caption(EXAMPLE_NOTE)
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("**CoNLL**: a word and its tag on each line, an empty line between sentences.")
@@ -109,8 +131,13 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
 
 def use_files(files: Sequence[tuple[str, bytes]]) -> None:
     """Use files, as names and contents in the order of the page, as if they had been uploaded."""
-    for key, file in zip_longest(("probes_data", "probes_held_out"), files):
+    for key, file in zip_longest(_KEYS, files):
         sentence_input.store_file(key, None if file is None else _read(*file))
+
+
+def _use_example() -> None:
+    for key, name, sentences in zip(_KEYS, TREEBANK_FILES, sample_treebank(), strict=True):
+        sentence_input.store_file(key, (name, sentences))
 
 
 def _read(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:

@@ -38,6 +38,7 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         truncate,
         label="Probe the layers",
         unit="steps",
+        start=files.is_example,
         note="The model reads all sentences; then a probe, its control task and its online code are fitted "
         "for each layer. It takes minutes for thousands of sentences; you can cancel at any time.",
     )

@@ -74,6 +74,7 @@ def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> Non
         truncate,
         label="Evaluate the heads",
         unit="sentences",
+        start=files.is_example,
         note="One forward pass per sentence, batched. You can cancel at any time.",
     )
     if result is not None:

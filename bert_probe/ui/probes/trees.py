@@ -51,6 +51,7 @@ def part(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
         truncate,
         label="Probe for trees",
         unit="steps",
+        start=files.is_example,
         note="The model reads all sentences; then a linear map is trained for each layer. It takes minutes "
         "for thousands of sentences; you can cancel at any time.",
     )

@@ -1,0 +1,97 @@
+"""The form in a real browser: text that was typed but not run is marked, and kept on other pages."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.helpers.browser import App, go_to, settled, violations, visit
+
+pytestmark = pytest.mark.browser
+
+TEXT = "we left the ground --> </textarea> </style> & 'one'"
+NEXT_TO_RUN = '[data-testid="stSidebar"] .not-run[role="status"]'
+ON_PAGE = '[data-testid="stMain"] .not-run-page[role="status"]'
+
+
+def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
+    """Expect the mark next to the button and above the picture, or in neither place."""
+    sentence = "Not run yet: this page still shows what was last run."
+    for place, text in ((button, "Not run yet"), (ON_PAGE, sentence)):
+        expect(page.locator(place)).to_have_text(text if is_shown else "")
+
+
+@pytest.mark.parametrize("name", ["tokens", "attention"])
+def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: str) -> None:
+    visit(page, f"{app.origin}/{name}?a=we")
+    text_box = page.get_by_role("textbox", name="Sentence A")
+    expect_mark(page, False)
+    text_box.press("End")
+    text_box.press("x")
+    expect_mark(page, True)
+    assert violations(page, ["color-contrast"]) == []
+    text_box.press("Backspace")
+    expect_mark(page, False)
+    text_box.fill(TEXT)
+    expect_mark(page, True)
+    text_box.press("Control+Enter")
+    expect_mark(page, False)
+    settled(page)
+    text_box.fill("we left")
+    expect_mark(page, True)
+    page.get_by_role("button", name="Run").click()
+    expect_mark(page, False)
+    settled(page)
+    expect_mark(page, False)
+
+
+def test_every_field_of_the_form_can_be_marked(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/tokens?a=we&b=left")
+    page.get_by_role("radio", name="Second segment").click()
+    expect_mark(page, True)
+    page.get_by_role("radio", name="Separate text").click()
+    expect_mark(page, False)
+    page.get_by_text("Model and length").click()
+    page.get_by_role("textbox", name="Revision").fill("main")
+    expect_mark(page, True)
+    page.get_by_role("textbox", name="Revision").fill("")
+    expect_mark(page, False)
+    page.get_by_text("Truncate long texts").click()
+    expect_mark(page, True)
+    page.get_by_role("button", name="Examples").click()
+    page.get_by_role("menuitem", name="Paraphrase: different words, same meaning").click()
+    text_box = page.get_by_role("textbox", name="Sentence A")
+    expect(text_box).to_have_value("President greets the press in Chicago")
+    expect_mark(page, False)
+
+
+def test_sentences_that_were_typed_but_not_compared_are_marked(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences")
+    button = '[data-testid="stMain"] .not-run:not(.not-run-page)'
+    text_box = page.get_by_role("textbox", name="Sentences, one per line")
+    expect_mark(page, False, button)
+    text_box.fill("we left\nwe stayed")
+    expect_mark(page, True, button)
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect_mark(page, False, button)
+
+
+def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/tokens?a=we")
+    text_box, run = page.get_by_role("textbox", name="Sentence A"), page.get_by_role("button", name="Run")
+    text_box.fill("typed, but not run")
+    note = page.get_by_test_id("stSidebar").get_by_text("Sentences A and B are kept for the other pages.")
+    go_to(page, "Train")
+    expect(note).to_be_visible()
+    expect(text_box).to_be_hidden()
+    expect(page.get_by_role("button", name="Examples")).to_be_hidden()
+    expect(run).to_be_visible()
+    expect_mark(page, False)
+    go_to(page, "Report")
+    expect(note).to_be_visible()
+    expect(run).to_be_hidden()
+    go_to(page, "Tokens")
+    expect(text_box).to_have_value("typed, but not run")
+    expect(note).to_be_hidden()
+    expect_mark(page, True)
+    expect(page.get_by_test_id("stMain").get_by_text("typed", exact=True)).to_have_count(0)
