@@ -132,6 +132,6 @@ def test_work_that_nobody_waits_for_ends(shared: LocalModels) -> None:
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.cli.mcp.find_spec", lambda _name: None)
+    monkeypatch.setattr("bert_probe.core.extras.find_spec", lambda _name: None)
     said = bert_probe("mcp").refusal
-    assert said == 'Agents need the package mcp. Install it with pip install "bert-probe[mcp]".'
+    assert said == 'mcp is not installed. Install it with pip install "bert-probe[mcp]".'
