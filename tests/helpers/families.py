@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 import transformers
-from packaging.version import Version
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast
 
@@ -153,7 +152,6 @@ class Family:
         special: its special tokens.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its attention goes through transformers' attention interface.
-        since: the first version of transformers that has it; the oldest supported one if it is older.
     """
 
     config: str
@@ -161,7 +159,6 @@ class Family:
     special: Special
     settings: dict[str, Any]
     shows_qkv: bool = True
-    since: str = "5.5"
 
 
 COMMON: dict[str, Any] = {
@@ -173,7 +170,7 @@ COMMON: dict[str, Any] = {
 }
 _WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
 
-_ALL_FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, Family] = {
     "bert": Family("BertConfig", wordpiece, BERT, {}),
     "roberta": Family("RobertaConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS),
     "distilbert": Family(
@@ -220,16 +217,10 @@ _ALL_FAMILIES: dict[str, Family] = {
     "roberta-prelayernorm": Family(
         "RobertaPreLayerNormConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS
     ),
-    "gte": Family("GteConfig", metaspace, ROBERTA, {}, since="5.18"),
+    "gte": Family("GteConfig", metaspace, ROBERTA, {}),
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
 }
-FAMILIES = {
-    name: family
-    for name, family in _ALL_FAMILIES.items()
-    if Version(transformers.__version__) >= Version(family.since)
-}
-"""Families of the installed version of transformers: all of them, unless it is an old one."""
 
 REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
 """Families that `make test` runs every check on; `make prove` runs every check on all of them.
