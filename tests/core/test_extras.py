@@ -23,6 +23,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import locate
 from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import create_bridge
+from bert_probe.training.train import Train
 from bert_probe.views import pictures
 from tests.helpers.command_line import ROOT
 
@@ -57,8 +58,8 @@ def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         ("quickjs", "pictures", lambda trace: pictures.page(bert_probe.Heads().of(trace)).png()),
         ("resvg_py", "pictures", lambda trace: trace.head_view().page.svg()),
         ("IPython", "notebook", lambda _trace: bertviz._display((), "view")),
-        ("accelerate", "train", lambda trace: bert_probe.Train("top:1").plan(trace.checkpoint, LINES)),
-        ("peft", "train", lambda trace: bert_probe.Train("lora").plan(trace.checkpoint, LINES)),
+        ("accelerate", "train", lambda trace: Train("top:1").plan(trace.checkpoint, LINES)),
+        ("peft", "train", lambda trace: Train("lora").plan(trace.checkpoint, LINES)),
     ],
 )
 def test_function_that_needs_a_missing_package_names_its_extra(
