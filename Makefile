@@ -14,18 +14,22 @@ PORT ?= 8501
 WORKERS ?= 2
 TESTS ?=
 
+# The environment of `make check-floors`, and the tests of everything but the app.
+FLOORS ?= $(or $(TMPDIR),/tmp)/bert-probe-floors
+LIBRARY_TESTS := $(addprefix tests/,analyses cli core corpus model notebook reports runtime text training views)
+
 BIN := .venv/bin
 INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
 DOCUMENTS := README.md CHANGELOG.md $(wildcard docs/*.md)
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
-.PHONY: help run test check style types build reference lock bench prove
+.PHONY: help run test check check-floors style types build reference lock bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "The first run installs the packages, which takes about a minute. Options: PORT=8600 PYTHON=python3.12"
 
@@ -47,6 +51,13 @@ test: ## Run all checks and tests, including those in a browser
 	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
 
 check: style types ## Check style, formatting, types and spelling of code and documents
+
+# Old versions warn of what newer ones changed, so a warning is not an error here.
+check-floors: .venv/.ready-dev ## Run the tests of the library with the oldest versions of its packages
+	$(BIN)/python scripts/packages.py floors "$(FLOORS)"
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false \
+	  "$(FLOORS)/bin/python" -m pytest -W default -rs -n $(WORKERS) --dist loadfile $(or $(TESTS),$(LIBRARY_TESTS))
+	rm -rf "$(FLOORS)"
 
 style: .venv/.ready-dev
 	$(BIN)/ruff check .

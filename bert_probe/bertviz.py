@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bert_probe.core import extras
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve_index
@@ -291,7 +292,8 @@ def _prettify(tokens: Sequence[str]) -> list[str]:
 
 
 def _display(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
-    from IPython.display import HTML, display
+    with extras.explain_missing():
+        from IPython.display import HTML, display
 
     if action not in ("view", "return"):
         raise SelectionError(f"Unknown html_action {action!r}. Use view or return.")

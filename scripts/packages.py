@@ -2,11 +2,13 @@
 
     .venv/bin/python scripts/packages.py install -r requirements.txt -c constraints.txt -e .
     .venv/bin/python scripts/packages.py lock
+    .venv/bin/python scripts/packages.py floors FOLDER
 
 The arguments of `install` are those of `pip install`. uv installs several times faster than pip but does not
 read pip's configuration, so the options that select and reach package indexes are passed on. Where an option
 has no equivalent in uv, pip installs. `lock` writes constraints.txt: the version of every package that the
-pinned ones depend on.
+pinned ones depend on. `floors` makes a new environment in FOLDER with the oldest versions that pyproject.toml
+allows, and with what the tests of the library need.
 """
 
 from __future__ import annotations
@@ -59,6 +61,10 @@ IRRELEVANT = {
 NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 
 
+# What the tests of the library import, apart from the package and its extras.
+TEST_PACKAGES = ("hypothesis", "jsonschema", "packaging", "pytest", "pytest-timeout", "pytest-xdist")
+
+
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
     """Return the options that apply to `pip install`, by name, from the lines that `pip config list` prints.
 
@@ -93,15 +99,15 @@ def pip(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
 
 
-def uv_requirement() -> str:
-    """Return the pinned requirement of uv."""
+def pinned(name: str) -> str:
+    """Return the pinned requirement of a package that the tests or these scripts use."""
     lines = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
-    return next(line for line in lines if line.startswith("uv=="))
+    return next(line for line in lines if line.startswith(f"{name}=="))
 
 
 def find_uv() -> tuple[list[str], dict[str, str]] | None:
     """Install uv and return its command and environment; None if pip has to be used instead."""
-    install_uv = pip("install", "-qq", uv_requirement())
+    install_uv = pip("install", "-qq", pinned("uv"))
     listing = subprocess.run(pip("config", "list"), capture_output=True, text=True, check=False)
     variables = uv_environment(pip_options(listing.stdout.splitlines())) if listing.returncode == 0 else None
     if variables is None or subprocess.run(install_uv, check=False).returncode:
@@ -150,12 +156,35 @@ def lock() -> int:
     return output.returncode
 
 
+def install_floors(folder: str) -> int:
+    """Install the oldest versions that pyproject.toml allows into a new environment.
+
+    What these versions depend on is the newest that they allow.
+
+    Returns:
+        The exit status.
+    """
+    uv = find_uv()
+    if uv is None:
+        print("uv is needed to find the oldest versions, and could not be installed.", file=sys.stderr)
+        return 1
+    command, environment = uv
+    create = [*command[:-1], "venv", "--quiet", "--clear", "--python", sys.executable, folder]
+    if status := subprocess.run(create, env=environment, check=False).returncode:
+        return status
+    command += ["install", "--quiet", "--python", folder, "--resolution", "lowest-direct"]
+    command += ["-e", ".[all]", *map(pinned, TEST_PACKAGES)]
+    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
+
+
 def main(arguments: list[str]) -> int:
-    """Run `install` or `lock` and return the exit status."""
+    """Run `install`, `lock` or `floors` and return the exit status."""
     if arguments == ["lock"]:
         return lock()
     if arguments[:1] == ["install"]:
         return install(arguments[1:])
+    if arguments[:1] == ["floors"] and len(arguments) == 2:
+        return install_floors(arguments[1])
     print(__doc__, file=sys.stderr)
     return 2
 

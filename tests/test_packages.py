@@ -116,6 +116,25 @@ def test_install_returns_status_of_pip_when_both_fail(packages: ModuleType, log:
     assert packages.main(["install", "-r", "requirements.txt"]) == 3
 
 
+def test_floors_are_the_oldest_versions_in_a_new_environment(packages: ModuleType, log: Path) -> None:
+    assert packages.main(["floors", "folder"]) == 0
+    assert calls(log) == ["config", "get uv", "uv", "uv"]
+    create, install = log.read_text(encoding="utf-8").splitlines()[2:]
+    assert create == f"uv venv --quiet --clear --python {sys.executable} folder"
+    assert install.startswith("uv pip install --quiet --python folder --resolution lowest-direct -e .[all] ")
+    assert {Requirement(line).name for line in install.split()[10:]} == set(packages.TEST_PACKAGES)
+
+
+def test_floors_without_uv_are_refused(
+    packages: ModuleType, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub(log.parent, "pip", "sys.exit(1)")
+    assert packages.main(["floors", "folder"]) == 1
+    assert capsys.readouterr().err == (
+        "uv is needed to find the oldest versions, and could not be installed.\n"
+    )
+
+
 def test_unknown_command_is_refused(packages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert packages.main(["remove"]) == 2
     assert "scripts/packages.py install" in capsys.readouterr().err

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import BinaryIO
 
 import click
 
 from bert_probe import __version__
-from bert_probe.errors import ExportError, UnavailableError
+from bert_probe.core import extras
+from bert_probe.errors import ExportError
 from bert_probe.runtime.imports import long_lived_imports
 
 
@@ -22,10 +22,7 @@ def mcp(only: tuple[str, ...]) -> None:
 
     The server does not use the network; the agent's program starts and stops it.
     """
-    if find_spec("mcp") is None:
-        raise UnavailableError(
-            'This command requires the package mcp. Install it with pip install "bert-probe[mcp]".'
-        )
+    extras.require("mcp")
     incoming, outgoing = _take_streams()
     with long_lived_imports():
         import anyio

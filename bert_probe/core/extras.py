@@ -40,16 +40,26 @@ def explain_missing() -> Iterator[None]:
         raise UnavailableError(missing_message(module)) from error
 
 
-def require(module: str) -> None:
+def require(module: str, alternative: str = "") -> None:
     """Check that an optional package is installed, without importing it.
+
+    Args:
+        module: a key of `EXTRAS`.
+        alternative: what users can do instead, as in "run on local".
 
     Raises:
         UnavailableError: it is not installed.
     """
-    if find_spec(module) is None:
-        raise UnavailableError(missing_message(module))
+    if not is_installed(module):
+        raise UnavailableError(missing_message(module, alternative))
 
 
-def missing_message(module: str) -> str:
-    """Return the sentence that names the extra of a module."""
-    return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]".'
+def is_installed(module: str) -> bool:
+    """Return whether an optional package is installed, without importing it."""
+    return find_spec(module) is not None
+
+
+def missing_message(module: str, alternative: str = "") -> str:
+    """Return the sentence that names the extra of a module, and an alternative."""
+    instead = f", or {alternative}" if alternative else ""
+    return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]"{instead}.'

@@ -16,7 +16,6 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import psutil
 import torch
 
+from bert_probe.core import extras
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.store import Shard
@@ -63,10 +63,7 @@ class RayRunner:
     num_gpus: float | None = None
 
     def __post_init__(self) -> None:
-        if find_spec("ray") is None:
-            raise UnavailableError(
-                'Ray is not installed. Run pip install "bert-probe[ray]", or run on local.'
-            )
+        extras.require("ray", "run on local")
 
     def device(self, checkpoint: Checkpoint) -> str:
         """Return the device of each actor, "cuda:0" or "cpu".

@@ -56,12 +56,11 @@ class Frame:
 
 def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
     """Return a bridge that calls `on_view` with each reported view, or None without a kernel or anywidget."""
-    from IPython.core.getipython import get_ipython
-
-    shell = get_ipython()
-    if getattr(shell, "kernel", None) is None:
-        return None
     try:
+        from IPython.core.getipython import get_ipython
+
+        if getattr(get_ipython(), "kernel", None) is None:
+            return None
         from bert_probe.notebook.bridge import Bridge
     except ImportError:
         return None

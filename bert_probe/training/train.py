@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from bert_probe.analyses.vectors.pooling import pooling_files
+from bert_probe.core import extras
 from bert_probe.core.field_types import Flag, Number, Optional
 from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
@@ -93,7 +94,8 @@ class Train(Question):
 
         Raises:
             TextError: the data cannot be used for training; the message names all lines with errors.
-            SelectionError, UnavailableError: the model does not support the task or the settings.
+            SelectionError, UnavailableError: the model does not support the task or the settings, or a
+                package of the extra ``train`` is missing.
         """
         checkpoint = checkpoint.snapshot()
         config = SplitConfig(self.held_out, self.seed, self.max_tokens)
@@ -116,6 +118,10 @@ class Train(Question):
         training = self._training(dataset)
         # A linear head is trained on vectors, which need no padding.
         has_linear_head = _trains_linear_head(self.update, objective)
+        if not has_linear_head:
+            extras.require("accelerate")
+        if self.update == LORA:
+            extras.require("peft")
         fixed_batches = ceil(len(dataset.taught) / self.batch)
         batches = (
             fixed_batches if has_linear_head else len(objective.order(dataset.taught, self.batch, self.seed))
@@ -216,6 +222,7 @@ class TrainingPlan:
         objective, update = self.material.lesson, self.question.update
         name = self.checkpoint.description.name
         with (
+            extras.explain_missing(),
             _one_at_a_time(progress),
             reserved_memory(self.memory, "This training", _REMEDY),
             memory_errors(f"This training does not fit in memory. {_REMEDY}"),

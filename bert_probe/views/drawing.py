@@ -21,6 +21,7 @@ import quickjs
 import resvg_py
 from PIL import Image, ImageFont
 
+from bert_probe.core import extras
 from bert_probe.errors import ExportError
 from bert_probe.views import built
 from bert_probe.views.palette import ThemeColors
@@ -99,8 +100,9 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 
 
 def _font_file(bold: bool) -> Path:
+    extras.require("matplotlib")
     spec = find_spec("matplotlib")
-    if spec is None or spec.origin is None:
-        raise ExportError("SVG and PNG files need a font of matplotlib. Install it: pip install matplotlib")
+    assert spec is not None
+    assert spec.origin is not None  # a regular package
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

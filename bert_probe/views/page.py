@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from bert_probe.core import extras
 from bert_probe.core.writing import write
 from bert_probe.errors import ExportError
 from bert_probe.model.trace import Trace
@@ -78,13 +79,15 @@ class Page:
         Raises:
             ExportError: The picture is too large for an SVG.
         """
-        from bert_probe.views import drawing
+        with extras.explain_missing():
+            from bert_probe.views import drawing
 
         return drawing.svg(self.component, self._still, self._paints)
 
     def png(self) -> bytes:
         """Return the picture as PNG, in light colors unless the page is dark."""
-        from bert_probe.views import drawing
+        with extras.explain_missing():
+            from bert_probe.views import drawing
 
         return drawing.png(self.component, self._still, self._paints)
 

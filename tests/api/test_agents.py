@@ -137,6 +137,6 @@ def test_cancelled_call_ends(shared: LocalModels) -> None:
 
 
 def test_command_without_the_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.cli.mcp.find_spec", lambda _name: None)
-    said = bert_probe("mcp").refusal
-    assert said == 'This command requires the package mcp. Install it with pip install "bert-probe[mcp]".'
+    monkeypatch.setattr("bert_probe.core.extras.find_spec", lambda _name: None)
+    refusal = bert_probe("mcp").refusal
+    assert refusal == 'mcp is not installed. Install it with pip install "bert-probe[mcp]".'

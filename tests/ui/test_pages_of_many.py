@@ -11,10 +11,10 @@ import pytest
 
 import bert_probe
 from bert_probe import SentenceMap, Sentences
-from bert_probe.analyses.vectors import layouts, sentences
+from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
-from bert_probe.core import files
+from bert_probe.core import extras, files
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import context
 from bert_probe.ui.examples import CONTEXT, SENTENCES
@@ -149,7 +149,7 @@ def test_t_sne_of_three_sentences_reports_minimum() -> None:
 def test_umap_is_offered_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     app = open_page("sentences", sentences_part="map")
     assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE", "UMAP"]
-    monkeypatch.setattr(layouts, "find_spec", lambda _name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
     app = open_page("sentences", sentences_part="map", sentences_map="umap")
     assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE"]
     assert "There is no sentences map umap here; showing pca." in page_text(app)

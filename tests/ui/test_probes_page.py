@@ -68,7 +68,7 @@ def test_empty_page_explains_upload() -> None:
 
 @pytest.mark.parametrize("part", ["layers", "trees", "relations"])
 def test_example_shows_results_at_once(part: str) -> None:
-    app = click(load_for_training("probes", probes_part=part), "Try an example")
+    app = click(open_page("probes", probes_part=part), "Try an example")
     text = page_text(app)
     assert "sample\\_treebank\\.conllu: 16 sentences" in text
     assert "sample\\_treebank\\_held\\_out\\.conllu: 8 sentences" in text

@@ -95,7 +95,7 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
 
 
 def test_example_becomes_a_report() -> None:
-    app = click(load_for_training("report"), "Try an example")
+    app = click(open_page("report"), "Try an example")
     assert [entry.view.question for entry in picked(app)] == ["MinimalPair", "Similarity", "Attention"]
     assert "verified" not in page_text(app), "its notes have no number that cannot be verified"
     with patch.object(NamedModels, "float64_references", NamedModels.of):

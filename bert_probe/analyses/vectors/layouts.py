@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from bert_probe.analyses.vectors.cosine import unit_rows
+from bert_probe.core import extras
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -109,14 +109,8 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
             or umap-learn is not installed.
     """
     _directions(vectors, 3)
-    try:
-        from umap import UMAP  # imported here because it takes seconds
-    except ModuleNotFoundError as error:
-        if error.name != "umap":
-            raise
-        raise UnavailableError(
-            "UMAP is not installed. Run pip install umap-learn, or choose another map."
-        ) from None
+    extras.require("umap", "choose another map")
+    from umap import UMAP  # imported here because it takes seconds
 
     bar = _ProgressStream(progress)
     neighbors = min(NEIGHBORS, len(vectors) - 1)
@@ -139,7 +133,7 @@ METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "
 
 def available_methods() -> tuple[str, ...]:
     """Return the available methods; UMAP is an optional dependency."""
-    return tuple(method for method in METHODS if method != "umap" or find_spec("umap") is not None)
+    return tuple(method for method in METHODS if method != "umap" or extras.is_installed("umap"))
 
 
 class _ProgressStream:

@@ -21,10 +21,11 @@ import numpy as np
 import psutil
 
 from bert_probe.analyses.vectors.cosine import unit_rows
+from bert_probe.core import extras
 from bert_probe.corpus.manifest import read_bytes
 from bert_probe.corpus.search.neighbors import Hits, LayerVectors, unit_vector
 from bert_probe.corpus.store import atomic_path, write_json
-from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
+from bert_probe.errors import OutOfMemoryError, StoreError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
@@ -296,11 +297,7 @@ def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progr
 
 def _faiss() -> Any:
     """Import faiss, which only large stores need."""
-    try:
-        import faiss
-    except ImportError:
-        raise UnavailableError(
-            "Searching so many vectors needs faiss, which is not installed. Install it with "
-            "pip install 'bert-probe[index]', or search with exact, which compares with every vector."
-        ) from None
+    extras.require("faiss", "search with exact, which compares with every vector")
+    import faiss
+
     return faiss

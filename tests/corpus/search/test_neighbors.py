@@ -246,5 +246,9 @@ def test_index_is_written_atomically(
         with pytest.raises(OutOfMemoryError, match="1,200 vectors"):
             VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors)
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(UnavailableError, match=r"bert-probe\[index\]"):
+    with pytest.raises(UnavailableError) as caught:
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors)
+    assert str(caught.value) == (
+        'faiss is not installed. Install it with pip install "bert-probe[index]", or search with exact, '
+        "which compares with every vector."
+    )
