@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import App, go_to, settled, violations, visit
+from tests.helpers.browser import App, find_violations, open_page, visit, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -29,19 +29,19 @@ def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: s
     text_box.press("End")
     text_box.press("x")
     expect_mark(page, True)
-    assert violations(page, ["color-contrast"]) == []
+    assert find_violations(page, ["color-contrast"]) == []
     text_box.press("Backspace")
     expect_mark(page, False)
     text_box.fill(TEXT)
     expect_mark(page, True)
     text_box.press("Control+Enter")
     expect_mark(page, False)
-    settled(page)
+    wait_until_settled(page)
     text_box.fill("we left")
     expect_mark(page, True)
     page.get_by_role("button", name="Run").click()
     expect_mark(page, False)
-    settled(page)
+    wait_until_settled(page)
     expect_mark(page, False)
 
 
@@ -81,16 +81,16 @@ def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -
     text_box, run = page.get_by_role("textbox", name="Sentence A"), page.get_by_role("button", name="Run")
     text_box.fill("typed, but not run")
     note = page.get_by_test_id("stSidebar").get_by_text("Sentences A and B are kept for the other pages.")
-    go_to(page, "Train")
+    open_page(page, "Train")
     expect(note).to_be_visible()
     expect(text_box).to_be_hidden()
     expect(page.get_by_role("button", name="Examples")).to_be_hidden()
     expect(run).to_be_visible()
     expect_mark(page, False)
-    go_to(page, "Report")
+    open_page(page, "Report")
     expect(note).to_be_visible()
     expect(run).to_be_hidden()
-    go_to(page, "Tokens")
+    open_page(page, "Tokens")
     expect(text_box).to_have_value("typed, but not run")
     expect(note).to_be_hidden()
     expect_mark(page, True)

@@ -139,7 +139,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cause, len(examples)),  # each click trains anew
+        (a.cache_key, len(examples)),  # each click trains anew
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
