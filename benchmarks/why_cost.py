@@ -17,7 +17,7 @@ import bert_probe
 from benchmarks.heads_cost import against_passes
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
-from bert_probe.analyses.attribution.faithfulness_summary import MEASURES, RANDOM
+from bert_probe.analyses.attribution.faithfulness import MEASURES, RANDOM
 from bert_probe.analyses.attribution.methods import integrated_gradients, methods
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS

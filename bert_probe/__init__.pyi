@@ -11,7 +11,7 @@ from .analyses.attention.token_rollout import TokenRollout as TokenRollout
 from .analyses.attribution.activation_patching import ActivationPatching as ActivationPatching
 from .analyses.attribution.attribution import Attribution as Attribution
 from .analyses.attribution.faithfulness import AttributionFaithfulness as AttributionFaithfulness
-from .analyses.attribution.faithfulness_summary import FaithfulnessSummary as FaithfulnessSummary
+from .analyses.attribution.faithfulness import FaithfulnessSummary as FaithfulnessSummary
 from .analyses.attribution.head_ablation import HeadAblation as HeadAblation
 from .analyses.attribution.head_ablation import HeadAblationSweep as HeadAblationSweep
 from .analyses.attribution.head_attribution import HeadAttribution as HeadAttribution
@@ -62,12 +62,12 @@ from .core.result import Result as Result
 from .core.result import save as save
 from .corpus.attention_search import AttentionSearch as AttentionSearch
 from .corpus.build import build_corpus as build_corpus
-from .corpus.head_rows import HeadExamples as HeadExamples
-from .corpus.head_summary import HeadStatistics as HeadStatistics
-from .corpus.histograms import HeadHistograms as HeadHistograms
+from .corpus.heads import HeadExamples as HeadExamples
+from .corpus.heads import HeadHistograms as HeadHistograms
+from .corpus.heads import HeadStatistics as HeadStatistics
 from .corpus.ingest import IngestConfig as IngestConfig
-from .corpus.query import SqlQuery as SqlQuery
 from .corpus.search.contexts import NearestContexts as NearestContexts
+from .corpus.sql import SqlQuery as SqlQuery
 from .corpus.store import Store as Store
 from .corpus.store import open_corpus as open_corpus
 from .corpus.verify import verify_corpus as verify_corpus
@@ -78,7 +78,7 @@ from .errors import StoreError as StoreError
 from .errors import TextError as TextError
 from .errors import UnavailableError as UnavailableError
 from .model.checkpoint import Checkpoint as Checkpoint
-from .model.config_alone import open_config as open_config
+from .model.config import open_config as open_config
 from .model.external_attention import from_attention as from_attention
 from .model.from_model import wrap as wrap
 from .model.loading import load as load

@@ -9,9 +9,7 @@ import click
 from bert_probe.cli.corpus_options import store_options
 from bert_probe.cli.options import question_options
 from bert_probe.core.result import Result
-from bert_probe.corpus.head_rows import RANKINGS, HeadExamples
-from bert_probe.corpus.head_summary import HeadStatistics
-from bert_probe.corpus.histograms import HeadHistograms
+from bert_probe.corpus.heads import RANKINGS, HeadExamples, HeadHistograms, HeadStatistics
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime.progress import terminal_bar

@@ -6,8 +6,7 @@ import click
 
 from bert_probe.cli.corpus_options import store_options
 from bert_probe.core.result import Result
-from bert_probe.corpus.query import SqlQuery
-from bert_probe.corpus.sql import DEFAULT_SECONDS
+from bert_probe.corpus.sql import DEFAULT_SECONDS, SqlQuery
 from bert_probe.corpus.store import Store
 
 

@@ -21,11 +21,10 @@ from bert_probe.cli.options import (
     question_options,
 )
 from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
-from bert_probe.corpus.chunks import SHARD_ROWS
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.ray_workers import RayRunner
 from bert_probe.corpus.store import Store, open_corpus
-from bert_probe.corpus.workers import ShardRunner, ThreadRunner
+from bert_probe.corpus.workers import SHARD_ROWS, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal

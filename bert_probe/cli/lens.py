@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.outputs.lens import Lens, LensResult
-from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import save_lens
+from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult, save_lens
 from bert_probe.cli.options import (
     as_named_option,
     checkpoint_options,

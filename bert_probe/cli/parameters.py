@@ -9,7 +9,7 @@ from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.cli.options import model_options, open_checkpoint
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
-from bert_probe.model.config_alone import PUBLISHED, open_config
+from bert_probe.model.config import PUBLISHED, open_config
 from bert_probe.runtime.progress import terminal_bar
 
 

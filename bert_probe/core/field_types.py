@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve_index
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 
 Schema: TypeAlias = dict[str, Any]
 """A JSON Schema, draft 2020-12."""

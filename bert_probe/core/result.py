@@ -16,7 +16,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 
 if TYPE_CHECKING:
     import bert_probe

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.core.writing import is_lock_file, locked
-from bert_probe.corpus.chunks import SHARD_ROWS, max_text_bytes
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, describe_files, find_inputs
 from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
@@ -23,7 +22,14 @@ from bert_probe.corpus.store import (
     write_json,
 )
 from bert_probe.corpus.summary import write_summary
-from bert_probe.corpus.workers import PendingChunks, ShardJob, ShardRunner, ThreadRunner
+from bert_probe.corpus.workers import (
+    SHARD_ROWS,
+    PendingChunks,
+    ShardJob,
+    ShardRunner,
+    ThreadRunner,
+    max_text_bytes,
+)
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress

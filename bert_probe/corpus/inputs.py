@@ -10,21 +10,19 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.corpus.formats import (
+    COMPRESSED_ENDINGS,
     ENDINGS,
     PARQUET,
     WITHOUT_COLUMNS,
     FileRow,
-    ending_of,
-    open_row_starts,
-    open_rows,
-    refused_row,
-)
-from bert_probe.corpus.lines import (
-    COMPRESSED_ENDINGS,
     describe_error,
+    ending_of,
     open_decompressed,
     open_file,
     open_lines,
+    open_row_starts,
+    open_rows,
+    refused_row,
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.model.progress import Progress, no_progress

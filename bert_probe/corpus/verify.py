@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.corpus.search import vector_index
-from bert_probe.corpus.search.method import FOLDER as INDEXES
+from bert_probe.corpus.search.contexts import FOLDER as INDEXES
 from bert_probe.corpus.store import Store, read_store, table_files
 from bert_probe.corpus.summary import SUMMARY, belongs_to, sum_statistics
 from bert_probe.corpus.tables import STATISTICS

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from bert_probe.errors import ReportError
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 
 W = TypeVar("W", bound=str)
 

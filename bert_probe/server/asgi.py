@@ -36,13 +36,12 @@ from bert_probe.server import (
     downloads,
     hosts,
     layers,
-    message_cache,
     paths,
     report_preview,
     uploads,
 )
 from bert_probe.server.responses import can_deny, text_response
-from bert_probe.views.addresses import PARAMETERS
+from bert_probe.views.constants import PARAMETERS
 
 MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
 """Absolute path of the Streamlit script, so that the server can be started from any folder."""
@@ -276,7 +275,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     connections.disable_nagle()
     connections.limit()
     callbacks.keep_clicks()
-    message_cache.limit_references()
+    connections.limit_references()
     yield
 
 

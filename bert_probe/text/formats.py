@@ -1,16 +1,19 @@
-"""Text file formats: by file extension, and as detected in the first lines."""
+"""File formats of texts: detection, readers of CSV and JSON lines, and lists of all errors of a file."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import Protocol
 
-from bert_probe.errors import TextError
-from bert_probe.text.csv_reader import csv_reader
+from bert_probe.errors import EmptyTextError, InvalidFileError, TextError
+from bert_probe.model.lengths import MAX_CHARACTERS
+from bert_probe.text import strict_json
+from bert_probe.text.strict_json import DuplicateKeyError
 
 LINES, TABLE, JSON_LINES, CONLL, CONLLU = "lines", "table", "JSON lines", "CoNLL", "CoNLL-U"
 _JSON, _MARKUP = "JSON", "markup"
@@ -161,3 +164,148 @@ def _is_sentence(line: str) -> bool:
     return not any(mark in line for mark in "\t;,") and (
         len(words) >= _SENTENCE_WORDS or (len(words) > 1 and words[-1].endswith((".", "!", "?")))
     )
+
+
+class CsvReader(Protocol):
+    """The type that `csv.reader` returns."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
+
+
+def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
+    """Return a strict CSV reader that accepts cells of up to `MAX_CHARACTERS` characters."""
+    # The limit is process-wide, so it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CHARACTERS))
+    return csv.reader(lines, delimiter=separator, strict=True)
+
+
+def describe_csv_error(error: csv.Error) -> str:
+    """Return the error message of a row, without the final period."""
+    if "field limit" not in str(error):
+        return str(error)
+    return f"a cell has more than {MAX_CHARACTERS:,} characters, or its quotation mark is not closed"
+
+
+_SAMPLE_OBJECTS = 100
+"""Number of initial lines whose keys form the header."""
+
+
+LIST_COLUMNS = ("label", "labels")
+"""Columns whose cells may be lists of strings."""
+
+
+class LabelList(str):
+    """A cell whose value is a list of strings, joined by |."""
+
+    __slots__ = ()
+
+
+class NonTextCell(str):
+    """A cell whose value is neither text nor a number; its string describes the value, for example "an
+    object".
+    """
+
+    __slots__ = ()
+
+
+def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the header, and an iterator over line numbers and rows. A bare string is a row with the column
+    text.
+
+    Numbers become digits, null an empty cell, and lists of labels are joined by |.
+
+    Raises:
+        TextError: a line is not JSON.
+        EmptyTextError: there are no lines.
+    """
+    objects = ((number, _object(line, name, number)) for number, line in enumerate(lines, 1) if line.strip())
+    sample = list(islice(objects, _SAMPLE_OBJECTS))
+    if not sample:
+        raise EmptyTextError(f"{name} is empty. Write an object with a text on each line.")
+    header = list(dict.fromkeys(key for _, value in sample for key in value))
+    rows = (
+        (number, [_cell(key, value.get(key), name, number) for key in header])
+        for number, value in chain(sample, objects)
+    )
+    return header, rows
+
+
+def _object(line: str, name: str, number: int) -> dict[str, object]:
+    try:
+        value = strict_json.loads(line)
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg}, at character {error.colno:,}"
+    except DuplicateKeyError as error:
+        reason = str(error)
+    except (ValueError, RecursionError):
+        reason = "a number with too many digits, or objects nested too deeply"
+    else:
+        if isinstance(value, str):
+            return {"text": value}
+        if isinstance(value, dict):
+            return value
+        reason = "neither an object nor a text"
+    raise TextError(f"{name} is invalid in line {number:,}: {reason}. Write one object per line.")
+
+
+def _cell(key: str, value: object, name: str, number: int) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        if key.casefold() not in LIST_COLUMNS:
+            return NonTextCell("a list")
+        if not all(isinstance(item, str) and "|" not in item for item in value):
+            return NonTextCell("a list with values that are not texts")
+        value = LabelList("|".join(value))
+    if not isinstance(value, str):
+        return NonTextCell("an object")
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise TextError(f"{name}, line {number:,}: a NUL or an unpaired surrogate in a text. Remove it.")
+    return value
+
+
+MAX_LISTED = 10
+"""Number of errors listed in the message; further errors are only counted."""
+
+
+class ValidationErrors:
+    """Collects errors in the lines of a file.
+
+    Attributes:
+        name: file name, for messages.
+        found: line number and error; the first `MAX_LISTED`.
+        count: total number of errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.found: list[tuple[int, str]] = []
+        self.count = 0
+
+    def add(self, line: int, message: str) -> None:
+        """Add an error in a line, counted from 1."""
+        self.count += 1
+        if len(self.found) < MAX_LISTED:
+            self.found.append((line, message))
+
+    def check(self) -> None:
+        """Raise an error if any were added.
+
+        Raises:
+            InvalidFileError: lists the first `MAX_LISTED` errors by line, and counts the others.
+        """
+        if not self.count:
+            return
+        listed = "; ".join(f"line {line:,}: {error.rstrip('.')}" for line, error in self.found)
+        more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
+        number = "an error" if self.count == 1 else f"{self.count:,} errors"
+        message = f"{self.name} has {number}: {listed}{more}. Correct the file and open it again."
+        raise InvalidFileError(message, self.found, self.count)

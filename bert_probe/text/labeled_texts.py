@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import check_format, format_of
-from bert_probe.text.json_lines import LabelList, NonTextCell
+from bert_probe.text.formats import LabelList, NonTextCell, ValidationErrors, check_format, format_of
 from bert_probe.text.sentence_files import MAX_SENTENCES, is_table, lines, lines_of, open_file, table_of
-from bert_probe.text.validation import ValidationErrors
 
 CLASSES, MULTI_LABEL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, MULTI_LABEL, NUMBER)

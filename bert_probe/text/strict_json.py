@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 
 
 class DuplicateKeyError(ValueError):

@@ -206,3 +206,8 @@ def _matches(units: Iterable[Unit], name: str) -> list[Unit]:
 def _list_words(units: Iterable[Unit]) -> str:
     words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
     return ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
+
+
+def truncate_text(text: str, max_length: int = 40) -> str:
+    """Return the text with at most `max_length` characters; a truncated text ends in "…"."""
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

@@ -17,11 +17,10 @@ from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import group_by_length, pad
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
+from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledText, LabeledTexts
 from bert_probe.text.sentence_files import with_line_numbers
-from bert_probe.text.tag_alignment import NO_UNIT, align_words
-from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.text.validation import ValidationErrors
+from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 from bert_probe.training.schedule import LengthBuckets
 
 IGNORE_INDEX = -100

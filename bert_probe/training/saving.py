@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from bert_probe.analyses.outputs.tuned_lens_files import lens_files
+from bert_probe.analyses.outputs.tuned_lens import lens_files
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
 from bert_probe.model.memory import format_bytes

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.vectors.sentence_map import SentenceMapResult
 from bert_probe.model.trace import Array
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}

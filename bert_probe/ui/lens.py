@@ -10,15 +10,20 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.lens import CAVEAT, Lens, LensResult
-from bert_probe.analyses.outputs.tuned_lens import TuneLens, TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import lens_folder, newest_lens, save_lens
+from bert_probe.analyses.outputs.tuned_lens import (
+    TuneLens,
+    TuneLensResult,
+    lens_folder,
+    newest_lens,
+    save_lens,
+)
 from bert_probe.errors import ProbeError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sentence_files import lines
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state
 from bert_probe.ui.export import export
 from bert_probe.views.palette import HEADS

@@ -16,7 +16,7 @@ from bert_probe.analyses.comparison.parameter_change import ParameterChangeResul
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, Parameters
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
-from bert_probe.model.module_tree import module_tree
+from bert_probe.model.layers import module_tree
 from bert_probe.training.models import TASKS
 from bert_probe.training.trainable_parameters import TrainableParameters, count_by_scope, trainable_parameters
 from bert_probe.ui import blocks, figures, state, workbench

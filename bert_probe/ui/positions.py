@@ -10,8 +10,13 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.weights import positions as kinds
-from bert_probe.analyses.weights.position_encodings import DistanceBias, Rotary
-from bert_probe.analyses.weights.positions import Positions, PositionsResult, count_directions
+from bert_probe.analyses.weights.positions import (
+    DistanceBias,
+    Positions,
+    PositionsResult,
+    Rotary,
+    count_directions,
+)
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench

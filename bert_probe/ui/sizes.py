@@ -11,7 +11,7 @@ import streamlit as st
 from bert_probe.analyses.weights.model_sizes import MEMORY, ModelSizes, ModelSizesResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.config_alone import PUBLISHED, ModelConfig, open_config
+from bert_probe.model.config import PUBLISHED, ModelConfig, open_config
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, consent, figures, state, workbench
 from bert_probe.ui.export import export

@@ -8,8 +8,12 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.attention.head_outputs import head_outputs
-from bert_probe.analyses.attention.steps import AttentionSteps, AttentionStepsResult, default_query
+from bert_probe.analyses.attention.steps import (
+    AttentionSteps,
+    AttentionStepsResult,
+    default_query,
+    head_outputs,
+)
 from bert_probe.core import files
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace

@@ -20,8 +20,7 @@ from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.text.matching import MATCHES
-from bert_probe.text.pieces import KINDS, WORD, VocabularyTokens, visible
+from bert_probe.text.pieces import KINDS, MATCHES, WORD, VocabularyTokens, visible
 from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.changes import second_model
 from bert_probe.ui.export import export

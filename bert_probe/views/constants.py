@@ -1,5 +1,7 @@
 """Constants that Python and the browser share, read from `constants.json` by both."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -7,3 +9,10 @@ from typing import Any, Final
 CONSTANTS: Final[dict[str, Any]] = json.loads(
     Path(__file__).with_name("constants.json").read_text(encoding="utf-8")
 )
+
+
+PARAMETERS: Final = (
+    *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
+    *("fit", "lines", "renormalise", "root", "pins"),
+)
+"""URL parameters of a `view.View`."""

@@ -19,8 +19,7 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.views.addresses import PARAMETERS
-from bert_probe.views.constants import CONSTANTS
+from bert_probe.views.constants import CONSTANTS, PARAMETERS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
 """Thresholds for lines, as a share of the maximum weight."""

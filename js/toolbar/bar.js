@@ -12,7 +12,7 @@ import { headChips, pressChips, pressValue, setPressed, toolbarParts } from "./p
  */
 
 /**
- * The available choices; see `ToolbarOptions` in `views/toolbar.py`.
+ * The available choices; see `ToolbarOptions` in `views/head_view.py`.
  *
  * @typedef {object} ToolbarOptions
  * @property {number} layers

@@ -6,7 +6,7 @@ import { LayerSource } from "../core/source.js";
 import { Toolbar } from "./bar.js";
 
 /**
- * The data from `views/toolbar.py`.
+ * The data from `views/head_view.py`.
  *
  * @typedef {object} ToolbarData
  * @property {string} key

@@ -14,14 +14,14 @@ import torch
 import transformers
 
 from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
-from bert_probe.analyses.outputs import guesses, scores
+from bert_probe.analyses.outputs import evaluate, scores
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import label_type
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sentence_files import everyday_topics
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
@@ -188,25 +188,25 @@ def test_baselines_use_training_rows_only() -> None:
         ("old red wine", "wine"),
     )
     rows = classed(("green boat", "boat"), ("red wine", "wine")).rows
-    result = guesses.predict_labels(training, rows)
+    result = evaluate.predict_labels(training, rows)
     assert result == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
-    alone = guesses.predict_labels(classed(("one", "b"), ("two", "a")), rows)
+    alone = evaluate.predict_labels(classed(("one", "b"), ("two", "a")), rows)
     assert alone["most_frequent"] == ["a", "a"], "ties go to the first label in alphabetical order"
-    assert "bag_of_words" not in guesses.predict_labels(classed(("one", "a")), rows)
+    assert "bag_of_words" not in evaluate.predict_labels(classed(("one", "a")), rows)
     several = LabeledTexts.of(
         "several",
         [LabeledText("red wine", None, ("all", "wine"), 2), LabeledText("a boat", None, ("all", "boat"), 3)],
     )
-    result = guesses.predict_labels(several, rows)
+    result = evaluate.predict_labels(several, rows)
     assert result["bag_of_words"] == [("all", "boat"), ("all", "wine")]
     numbers = LabeledTexts.of(
         "number", [LabeledText("red wine", None, 1.0, 2), LabeledText("a boat", None, 3.0, 3)]
     )
-    result = guesses.predict_labels(numbers, rows)
+    result = evaluate.predict_labels(numbers, rows)
     assert result["mean"] == [2.0, 2.0]
     assert result["bag_of_words"][0] > 2 > result["bag_of_words"][1]
     tagged = parse_tagged_sentences(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
-    result = guesses.predict_tags(tagged, [["boat", "the", "new"]])
+    result = evaluate.predict_tags(tagged, [["boat", "the", "new"]])
     assert result == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
 

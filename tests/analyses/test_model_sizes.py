@@ -19,7 +19,7 @@ from bert_probe.core import files
 from bert_probe.errors import ProbeError, SelectionError, SubjectError
 from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.config_alone import PUBLISHED
+from bert_probe.model.config import PUBLISHED
 from tests.helpers import families
 from tests.helpers.command_line import bert_probe as run
 

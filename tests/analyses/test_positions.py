@@ -9,8 +9,13 @@ import pytest
 import torch
 
 from bert_probe import Positions
-from bert_probe.analyses.weights.position_encodings import position_table, sinusoids
-from bert_probe.analyses.weights.positions import count_directions, diagonal_means, spectrum
+from bert_probe.analyses.weights.positions import (
+    count_directions,
+    diagonal_means,
+    position_table,
+    sinusoids,
+    spectrum,
+)
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from bert_probe import AttentionSteps, Checkpoint
-from bert_probe.analyses.attention.head_outputs import HeadOutputs, head_outputs
-from bert_probe.analyses.attention.steps import AttentionStepsResult
+from bert_probe.analyses.attention.steps import AttentionStepsResult, HeadOutputs, head_outputs
 from bert_probe.core import files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError

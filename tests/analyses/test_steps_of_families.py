@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe import AttentionSteps, Checkpoint
-from bert_probe.analyses.attention.head_outputs import head_outputs
+from bert_probe.analyses.attention.steps import head_outputs
 from bert_probe.errors import UnavailableError
 from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative

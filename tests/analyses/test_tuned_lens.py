@@ -27,8 +27,13 @@ from bert_probe.analyses.outputs.lens_training import (
     measure_losses,
     train_maps,
 )
-from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import lens_folder, load_lens, newest_lens, save_lens
+from bert_probe.analyses.outputs.tuned_lens import (
+    TuneLensResult,
+    lens_folder,
+    load_lens,
+    newest_lens,
+    save_lens,
+)
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import record_forward_pass

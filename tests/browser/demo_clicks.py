@@ -21,11 +21,10 @@ from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.ui.components.strip import strip
-from bert_probe.views.head_view import announced
+from bert_probe.views.head_view import ToolbarOptions, announced
 from bert_probe.views.model_view import HeadThumbnail, payload
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken
-from bert_probe.views.toolbar import ToolbarOptions
 from tests.helpers.traces import random_trace
 
 COUNT = 9

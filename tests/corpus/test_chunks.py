@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import bert_probe
-from bert_probe.corpus import chunks
+from bert_probe.corpus import workers
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.chunks import chunked, max_text_bytes
 from bert_probe.corpus.columns import sentences
 from bert_probe.corpus.ingest import OPTIONAL_TABLES, IngestConfig
 from bert_probe.corpus.inputs import Record
+from bert_probe.corpus.workers import chunked, max_text_bytes
 from bert_probe.errors import SelectionError
 from tests.helpers.families import SENTENCES
 
@@ -45,7 +45,7 @@ def test_more_tables_make_smaller_chunks(family: Callable[[str], bert_probe.Chec
     assert len(set(sizes)) == len(question)
     assert (
         sizes[1]
-        == chunks.SHARD_BYTES // (chunks.TOKEN_BYTES + description.hidden_size * 4) * chunks.TEXT_BYTES
+        == workers.SHARD_BYTES // (workers.TOKEN_BYTES + description.hidden_size * 4) * workers.TEXT_BYTES
     )
     halves = IngestConfig(dtype="float16").of(checkpoint)
     assert sizes[0] > max_text_bytes(halves, checkpoint) > sizes[1]
@@ -59,9 +59,9 @@ def test_rows_are_found_in_any_chunking(
     texts = [SENTENCES[0], "We left.", "We left again.", SENTENCES[1], "It rained."]
     file.write_text("\n".join(texts))
     token = (
-        chunks.SHARD_BYTES // max_text_bytes(IngestConfig().of(checkpoint), checkpoint) * chunks.TEXT_BYTES
+        workers.SHARD_BYTES // max_text_bytes(IngestConfig().of(checkpoint), checkpoint) * workers.TEXT_BYTES
     )
-    monkeypatch.setattr(chunks, "SHARD_BYTES", token * 8)
+    monkeypatch.setattr(workers, "SHARD_BYTES", token * 8)
     store = build_corpus(checkpoint, IngestConfig(), [file], tmp_path / "store", shard_rows=3)
     assert 2 < len(store.shards) < len(texts)
     assert [shard.first for shard in store.shards] != [1, 4]

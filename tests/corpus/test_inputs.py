@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe.corpus import formats, lines
+from bert_probe.corpus import formats
 from bert_probe.corpus.inputs import (
     InputFile,
     MatchedFile,
@@ -265,7 +265,7 @@ def test_unclosed_quote_is_searched_only_up_to_row_limit(tmp_path: Path) -> None
     """Each line closes a cell and opens another; no line is read more than three times."""
     selected = 0
 
-    def counted(self: object) -> lines.InputLine | None:
+    def counted(self: object) -> formats.InputLine | None:
         nonlocal selected
         selected += 1
         return following(self)
@@ -364,8 +364,8 @@ def test_records_are_read_lazily(tmp_path: Path, name: str) -> None:
             handed += 1
             yield line
 
-    split_lines = lines._split_lines
-    with patch.object(lines, "_split_lines", counted), assert_few_bytes(1_000_000):
+    split_lines = formats._split_lines
+    with patch.object(formats, "_split_lines", counted), assert_few_bytes(1_000_000):
         every = records(find_inputs(file))
         handed = 0
         first = list(islice(every, 10))
@@ -402,7 +402,7 @@ def test_lines_do_not_depend_on_chunk_size(
         expected = []
     folder = tmp_path_factory.getbasetemp()
     for chunk in (1 << 16, size):
-        with patch.object(lines, "_CHUNK", chunk):
+        with patch.object(formats, "_CHUNK", chunk):
             assert texts_or_problems(read(folder, "lines.txt", content)) == expected
 
 

@@ -15,8 +15,7 @@ from bert_probe.analyses.attention.steps import AttentionSteps
 from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.analyses.attribution.activation_patching import ActivationPatching
 from bert_probe.analyses.attribution.attribution import Attribution
-from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
-from bert_probe.analyses.attribution.faithfulness_summary import FaithfulnessSummary
+from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness, FaithfulnessSummary
 from bert_probe.analyses.attribution.head_ablation import HeadAblation, HeadAblationSweep
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
 from bert_probe.analyses.attribution.head_pruning import HeadPruning

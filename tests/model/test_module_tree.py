@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import AutoModel
 
-from bert_probe.model.module_tree import module_tree
+from bert_probe.model.layers import module_tree
 from tests.helpers import families
 
 

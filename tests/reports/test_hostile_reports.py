@@ -18,11 +18,10 @@ import pytest
 
 from bert_probe.cli.main import main
 from bert_probe.errors import ReportError
-from bert_probe.reports import notes, parquet
-from bert_probe.reports.archives import unpack
+from bert_probe.reports import notes, zip_checks
 from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import parse_json
-from bert_probe.reports.reading import read_report
+from bert_probe.reports.reading import read_report, unpack
 from bert_probe.reports.tables import ReportTable
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text
 from tests.helpers import hostile_reports
@@ -129,7 +128,7 @@ FRAME = pd.DataFrame(
 
 def test_parquet_of_the_same_table_is_decoded() -> None:
     for options in ({}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}):
-        decoded = parquet.decoded(_file(FRAME, **options), _file(FRAME))
+        decoded = zip_checks.decoded(_file(FRAME, **options), _file(FRAME))
         assert decoded == (ReportTable.of(FRAME), True)
 
 
@@ -149,7 +148,7 @@ def test_parquet_of_the_same_table_is_decoded() -> None:
     ids=["long texts", "many texts", "rows", "columns", "deltas", "footer", "length", "short", "empty"],
 )
 def test_parquet_bomb_is_not_decoded(content: bytes) -> None:
-    assert parquet.decoded(content, _file(FRAME)) is None
+    assert zip_checks.decoded(content, _file(FRAME)) is None
 
 
 def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
@@ -161,13 +160,13 @@ def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
         data_page_size=8 * MEGABYTE,
         max_rows_per_page=len(frame),
     )
-    assert parquet.decoded(content, content) is not None
+    assert zip_checks.decoded(content, content) is not None
     start = pyarrow.parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).data_page_offset
     # A page header starts with its type, then the uncompressed size in four bytes of seven bits.
     assert content[start : start + 3] == b"\x15\x00\x15"
     assert all(byte >= 0x80 for byte in content[start + 3 : start + 6])
     forged = content[: start + 3] + b"\xfe\xff\xff\x7f" + content[start + 7 :]
-    assert parquet.decoded(forged, content) is None
+    assert zip_checks.decoded(forged, content) is None
 
 
 # ---------------------------------------------------------------- view files, drafts and notes

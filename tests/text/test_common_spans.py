@@ -11,7 +11,7 @@ import pytest
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.text.common_spans import CommonSpans, Span, common_spans
+from bert_probe.text.alignment import CommonSpans, Span, common_spans
 from tests.helpers.families import LONG, PAIR, TEXT
 
 Opened = Callable[[str], Checkpoint]

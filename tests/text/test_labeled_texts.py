@@ -10,9 +10,9 @@ import pytest
 from bert_probe import read_labeled_texts
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.text import labeled_texts
+from bert_probe.text.formats import MAX_LISTED
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
-from bert_probe.text.validation import MAX_LISTED
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bert_probe.errors import SelectionError
-from bert_probe.text import matching
+from bert_probe.text import pieces
 from bert_probe.text.pieces import BoundaryMarks, VocabularyTokens, read
 
 NAMES = ("Ġriver", "driver", "ĠRiver", "ing", "Ġ2024", "Ġ" + "a" * 60 + "b")
@@ -24,7 +24,7 @@ PIECES = VocabularyTokens(
 
 
 def find_tokens(search: str, match: str, case: bool = False) -> list[str]:
-    return [NAMES[token_id] for token_id in matching.matching(PIECES, search, match, case)]
+    return [NAMES[token_id] for token_id in pieces.matching(PIECES, search, match, case)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_perl_classes_and_case_cover_unicode(expression: str, text: str, matches
     vocabulary = VocabularyTokens(
         BoundaryMarks("##", "", False), (text,), (text,), ("word",), ("none",), {text: 0}
     )
-    assert matching.matching(vocabulary, expression, "regex", False) == ([0] if matches else [])
+    assert pieces.matching(vocabulary, expression, "regex", False) == ([0] if matches else [])
 
 
 HOSTILE = (
@@ -146,13 +146,13 @@ print(slowest)
 
 
 def test_slow_expression_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "SECONDS", 0.0)
+    monkeypatch.setattr(pieces, "SECONDS", 0.0)
     with pytest.raises(SelectionError, match=r"takes more than 0 s for 6 tokens\. Use"):
         find_tokens("river", "regex")
 
 
 def test_overlong_token_is_refused_for_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "MAX_TOKEN_LENGTH", 60)
+    monkeypatch.setattr(pieces, "MAX_TOKEN_LENGTH", 60)
     with pytest.raises(SelectionError, match=r"has a token of 61 characters; .* at most 60\. Search"):
         find_tokens("river", "regex")
     assert find_tokens("river", "contains")
@@ -173,5 +173,5 @@ def test_overlong_token_is_refused_for_expressions(monkeypatch: pytest.MonkeyPat
 )
 def test_invalid_expression_raises_selection_error(search: str, sentence: str) -> None:
     with pytest.raises(SelectionError) as caught:
-        matching.check(search, "regex")
+        pieces.check(search, "regex")
     assert str(caught.value).startswith(sentence)

@@ -8,8 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.tag_alignment import NO_UNIT, align_words
-from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
 
 def sentence(text: str, *words: str) -> TaggedSentence:

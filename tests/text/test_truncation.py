@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 
 
 def test_long_text_ends_in_an_ellipsis() -> None:

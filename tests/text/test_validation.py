@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bert_probe.errors import InvalidFileError, TextError
-from bert_probe.text.validation import MAX_LISTED, ValidationErrors
+from bert_probe.text.formats import MAX_LISTED, ValidationErrors
 
 
 def test_no_errors_raise_nothing() -> None:

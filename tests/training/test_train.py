@@ -240,7 +240,7 @@ def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
             part.numel() for part in select_parameters(full_model, update).values()
         )
         assert result[update].parameters == sum(part.numel() for part in full_model.parameters())
-    from bert_probe.training.lora import LoraModel
+    from bert_probe.training.trainable_parameters import LoraModel
 
     narrow = LoraModel(with_head(quiet, task, labels))
     assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())

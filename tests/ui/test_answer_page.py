@@ -25,7 +25,7 @@ from bert_probe import (
     SentenceSimilarity,
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
-from bert_probe.analyses.outputs import tuned_lens_files
+from bert_probe.analyses.outputs import tuned_lens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, highlight
 from bert_probe.ui import lens as lens_part
@@ -165,7 +165,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
     app = open_page("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
     assert not app.exception
     checkpoint = bert_probe.load(folder)
-    lens = tuned_lens_files.load_lens(file, checkpoint)
+    lens = tuned_lens.load_lens(file, checkpoint)
     assert lens.verdict in page_text(app)
     table = next(element.value for element in app.dataframe if "logit lens" in element.value)
     assert table["tuned lens"].tolist() == lens.tuned.tolist()

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.errors import NotFoundError
-from bert_probe.model import config_alone, loading, sources
+from bert_probe.model import config, loading, sources
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
@@ -62,7 +62,7 @@ def looked_up_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(name)
         raise NotFoundError("The hub was asked.")
 
-    for module in (sources, config_alone):
+    for module in (sources, config):
         monkeypatch.setattr(module, "existing", existing)
     monkeypatch.setattr(sources, "_download", download)
     return names

@@ -16,8 +16,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.corpus.attention_search import AttentionSearch
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.context_clusters import around, unrelated_cosines
-from bert_probe.corpus.head_rows import HeadExamples
-from bert_probe.corpus.histograms import HeadHistograms
+from bert_probe.corpus.heads import HeadExamples, HeadHistograms
 from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.search.contexts import NearestContexts
 from bert_probe.corpus.store import Store, open_corpus

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.reports import attachments
+from bert_probe.reports import view_files
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
@@ -148,7 +148,7 @@ def test_view_contains_texts_of_map() -> None:
 
 
 def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attachments, "MOST_BYTES", 10)
+    monkeypatch.setattr(view_files, "MOST_BYTES", 10)
     app = open_page("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
     (button,) = [candidate for candidate in app.button if candidate.label == "Add to report"]

@@ -10,7 +10,7 @@ import pytest
 
 from bert_probe import ModelSizes, open_config
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
-from bert_probe.model.config_alone import PUBLISHED
+from bert_probe.model.config import PUBLISHED
 from bert_probe.runtime import shared_cache
 from bert_probe.training.trainable_parameters import LORA, trainable_parameters
 from bert_probe.ui import sizes

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe import AttentionSteps
-from bert_probe.analyses.attention import head_outputs
+from bert_probe.analyses.attention import steps
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import TEXT
@@ -86,9 +86,9 @@ def test_layers_heads_and_queries_share_one_extra_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes = []
-    original = head_outputs.head_outputs
+    original = steps.head_outputs
 
-    def counted(trace: Trace) -> head_outputs.HeadOutputs:
+    def counted(trace: Trace) -> steps.HeadOutputs:
         passes.append(trace)
         return original(trace)
 
@@ -133,7 +133,7 @@ def test_model_without_q_k_v_is_refused_and_text_is_kept(
 
 def test_outputs_of_text_are_computed_once_for_all_sessions() -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
-    ask = head_outputs.head_outputs
+    ask = steps.head_outputs
     outputs = shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at"))
     assert shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at")) is outputs
     assert shared_cache.answers.of(ask, checkpoint.trace("another text")) is not outputs

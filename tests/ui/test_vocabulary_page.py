@@ -9,7 +9,7 @@ import pytest
 
 from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
-from bert_probe.text import matching
+from bert_probe.text import pieces
 from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url
 
 FamilyFolder = Callable[[str], Path]
@@ -43,7 +43,7 @@ def test_search_lists_matches_and_is_in_url() -> None:
 def test_invalid_search_is_reported_and_page_is_shown(
     address: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "SECONDS", 0.0)
+    monkeypatch.setattr(pieces, "SECONDS", 0.0)
     app = open_page("vocabulary", **address)
     assert not app.exception
     assert sentence in page_text(app)

@@ -16,7 +16,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, memory_errors
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.common_spans import CommonSpans
+from bert_probe.text.alignment import CommonSpans
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000

@@ -24,8 +24,7 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.alignment import Alignment, align_traces
-from bert_probe.text.truncation import truncate_text
-from bert_probe.text.words import Unit, WordLens, find_word, word_lens
+from bert_probe.text.words import Unit, WordLens, find_word, truncate_text, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
 """Measures of how much a head changed; see `MinimalPairResult`."""

@@ -10,8 +10,8 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
-from bert_probe.text.common_spans import CommonSpans, common_spans
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.alignment import CommonSpans, common_spans
+from bert_probe.text.words import truncate_text
 
 # Provenance fields that may differ although the model is the same.
 _NAME_FIELDS = frozenset({"model", "origin", "revision"})

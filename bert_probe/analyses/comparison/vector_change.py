@@ -18,8 +18,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.truncation import truncate_text
-from bert_probe.text.words import Unit, word_lens
+from bert_probe.text.words import Unit, truncate_text, word_lens
 
 
 @question("change of vectors", command="diff vectors")

@@ -13,8 +13,7 @@ import torch
 from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_type
 from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
 from bert_probe.analyses.outputs.prediction import softmax
-from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
-from bert_probe.analyses.outputs.tuned_lens_files import load_lens
+from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FileName, Number, Optional
 from bert_probe.core.field_types_of_words import WordList, WordSelector

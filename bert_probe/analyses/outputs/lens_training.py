@@ -19,7 +19,7 @@ from bert_probe.model.forward import as_array, batch, group_by_length
 from bert_probe.model.layers import ForwardPass
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
-from bert_probe.text.validation import ValidationErrors
+from bert_probe.text.formats import ValidationErrors
 
 MASKED_SHARE = 0.15
 """Share of a line's tokens that are masked at a time, as in BERT's training (Devlin et al. 2019)."""

@@ -23,8 +23,8 @@ from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
+from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.validation import ValidationErrors
 
 RESAMPLES = 1000
 MAX_LABELS = 500

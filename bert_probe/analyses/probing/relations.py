@@ -22,8 +22,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import group_by_length
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.tag_alignment import NO_UNIT, AlignedWords, align_words
-from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
+from bert_probe.text.tagged_sentences import NO_UNIT, ROOT, AlignedWords, TaggedSentence, align_words
 
 BATCH_TOKENS = 2048
 """Maximum number of tokens in a batch of traces, with padding."""

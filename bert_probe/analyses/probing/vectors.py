@@ -18,8 +18,7 @@ from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
-from bert_probe.text.tag_alignment import NO_UNIT, align_words
-from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
 PASS_BYTES = 1_600_000_000
 """Maximum size of the vectors in memory; for more layers the model runs again."""

@@ -22,8 +22,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
-from bert_probe.text.truncation import truncate_text
-from bert_probe.text.words import Unit, find_word, word_name
+from bert_probe.text.words import Unit, find_word, truncate_text, word_name
 
 
 @question("words in context", command="context")

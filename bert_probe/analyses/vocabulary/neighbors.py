@@ -11,8 +11,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.vocabulary.input_vectors import input_embeddings, nearest_rows
-from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
+from bert_probe.analyses.vocabulary.vocabulary import (
+    Vocabulary,
+    VocabularyResult,
+    input_embeddings,
+    nearest_rows,
+)
 from bert_probe.core.field_types import Dimensions, FieldType, Number
 from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.question import Question, param, question

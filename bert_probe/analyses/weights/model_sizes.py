@@ -15,7 +15,7 @@ from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.config_alone import ModelConfig
+from bert_probe.model.config import ModelConfig
 from bert_probe.model.loading import library_versions
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from bert_probe.analyses.vectors.similarity import VECTOR_LAYER, VECTOR_LAYER_HELP
 from bert_probe.core.field_types import FieldType, Flag, Number, Optional
@@ -17,11 +21,12 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.method import LayerSearch, cache_of
-from bert_probe.corpus.search.neighbors import Hits
-from bert_probe.corpus.search.word_matches import WordLookup, WordMatch
+from bert_probe.corpus.search.neighbors import ExactSearch, Hits, LayerVectors
+from bert_probe.corpus.search.vector_index import RECALL_COUNT, VectorIndex
 from bert_probe.corpus.store import Store
-from bert_probe.errors import CheckpointError, SelectionError, TextError
+from bert_probe.corpus.table_files import store_errors
+from bert_probe.corpus.tables import ROWS, TOKENS
+from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, find_word, word_name
@@ -197,3 +202,200 @@ class NearestContextsResult(Result):
                 "word": [context.at.word for context in contexts],
             }
         )
+
+
+_CACHED_SHARDS = 16
+"""Shards whose sentences and words are kept in memory, about 3 MB each at 2,000 rows."""
+
+_COLUMNS = ("row", "text", "word", "start", "end", "special")
+
+
+@dataclass(frozen=True)
+class WordMatch:
+    """A word in its sentence.
+
+    Attributes:
+        text: the sentence.
+        word: the word as it is written; WORD:2 is its second occurrence in the sentence.
+        start: index of its first character.
+        end: index after its last character.
+    """
+
+    text: str
+    word: str
+    start: int
+    end: int
+
+
+class WordLookup:
+    """Looks up words by row and position; caches the shards that were used last."""
+
+    def __init__(self, store: Store) -> None:
+        self._shard_of = store.shard_of  # no reference to the store, see `SearchCache`
+        self._name = store.folder.name
+        self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
+        self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
+        self._lock = Lock()
+
+    def word(self, row: int, position: int) -> WordMatch | None:
+        """Return the word at a position of a row, both from 1; None for a special token."""
+        with store_errors(self._name):
+            return self._shard(self._shard_of(row)).word(row, position)
+
+    def text(self, row: int) -> str:
+        """Return the sentence of a row."""
+        with store_errors(self._name):
+            return self._shard(self._shard_of(row)).text(row)
+
+    def _shard(self, number: int) -> _ShardWords:
+        with self._lock:
+            shard = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
+            self._shards[number] = shard  # moved to the end: used last
+            if len(self._shards) > _CACHED_SHARDS:
+                self._shards.popitem(last=False)
+            return shard
+
+
+class _ShardWords:
+    """The sentences of a shard and the spans of their words."""
+
+    def __init__(self, rows: str, tokens: str) -> None:
+        # Without partitioning=None, a folder named a=b would become a column.
+        texts = pq.read_table(rows, columns=["row", "text"], partitioning=None)
+        self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
+        words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)
+        self._ends = np.searchsorted(words["row"].to_numpy(), self._rows, side="right")
+        self._words = words.drop_columns("row")
+
+    def text(self, row: int) -> str:
+        """Return the sentence of a row."""
+        text = self._texts[self._index(row)].as_py()
+        if not isinstance(text, str):
+            raise ValueError(f"row {row} has no text")
+        return text
+
+    def word(self, row: int, position: int) -> WordMatch | None:
+        """Return the word at a position, see `WordLookup.word`."""
+        index = self._index(row)
+        start = int(self._ends[index - 1]) if index else 0
+        tokens = self._words.slice(start, int(self._ends[index]) - start).to_pylist()
+        if tokens[position - 1]["special"]:
+            return None
+        text, words = self.text(row), _group_words(tokens)
+        names = [_name(text, word) for word in words]
+        (match,) = (number for number, word in enumerate(words) if position - 1 in word)
+        occurrences = [number for number, name in enumerate(names) if name == names[match]]
+        name = names[match]
+        if len(occurrences) > 1:
+            name = f"{name}:{occurrences.index(match) + 1}"
+        return WordMatch(text, name, *_span(words[match]))
+
+    def _index(self, row: int) -> int:
+        return int(np.searchsorted(self._rows, row))
+
+
+_Word = dict[int, dict[str, Any]]
+"""The tokens of a word: position from 0 → row of the table of tokens."""
+
+
+def _group_words(tokens: list[dict[str, Any]]) -> list[_Word]:
+    """Return the words of a sentence in order; a token outside of words is its own word."""
+    words: dict[object, _Word] = {}
+    for position, token in enumerate(tokens):
+        key = ("no word", position) if token["word"] is None else token["word"]
+        words.setdefault(key, {})[position] = token
+    return [*words.values()]
+
+
+def _name(text: str, word: _Word) -> str:
+    """Return a word as it is written in the text, or the name of a special token."""
+    (*_, last) = word.values()
+    return str(last["text"]) if last["special"] else text[slice(*_span(word))].strip()
+
+
+def _span(word: _Word) -> tuple[int, int]:
+    return min(token["start"] for token in word.values()), max(token["end"] for token in word.values())
+
+
+EXACT_UP_TO = 1_000_000
+"""Maximum number of vectors for an exact search, which takes a tenth of a second on two cores."""
+
+FOLDER = "index"
+"""Folder of the indexes within a store. It can be deleted; indexes are rebuilt when needed."""
+
+
+class LayerSearch:
+    """A prepared search over the vectors of a layer.
+
+    Attributes:
+        metadata: method, number of vectors, and the measured recall of an index.
+    """
+
+    def __init__(self, vectors: LayerVectors, index: VectorIndex | None) -> None:
+        self._vectors, self._index = vectors, index
+        self.metadata: Mapping[str, Any] = {"search": "exact", "vectors": len(vectors)}
+        if index is not None:
+            built = index.metadata
+            self.metadata = {
+                "search": f"index, {built.probes} of {built.lists} lists, reranked by exact cosines",
+                "vectors": len(vectors),
+                f"recall_at_{RECALL_COUNT}": built.recall,
+                "recall_measured_of": built.recall_of,
+            }
+
+    def search(self, query: Array) -> Callable[[int], Hits]:
+        """Return a function that returns the `count` nearest neighbors of a vector [hidden]."""
+        return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
+
+
+class SearchCache:
+    """Caches what searches in a store need: lengths of vectors, indexes, words of a few shards."""
+
+    def __init__(self, store: Store) -> None:
+        # No reference to the store, which is the weak key of this cache.
+        self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
+        self._name = store.folder.name
+        self.words = WordLookup(store)
+        self._vectors: dict[int, LayerVectors] = {}
+        self._searches: dict[tuple[int, bool], LayerSearch] = {}
+        self._lock = Lock()
+
+    def layer(self, layer: int, exact: bool, progress: Progress = no_progress) -> LayerSearch:
+        """Return the prepared search of a layer.
+
+        Args:
+            layer: that the store has vectors of.
+            exact: use no index, however many vectors there are.
+            progress: called with the number of vectors read for preparation and their total.
+
+        Raises:
+            UnavailableError: the store has no vectors.
+            StoreError: see `VectorIndex.of`.
+        """
+        with self._lock:
+            vectors = self._vectors.get(layer) or LayerVectors(self._files, layer)
+            self._vectors[layer] = vectors
+            if not len(vectors):
+                raise UnavailableError(f"{self._name} has no sentences yet. Continue the corpus run.")
+            key = layer, exact or len(vectors) <= EXACT_UP_TO
+            if key not in self._searches:
+                self._searches[key] = self._prepare(vectors, *key, progress)
+            return self._searches[key]
+
+    def _prepare(self, vectors: LayerVectors, layer: int, exact: bool, progress: Progress) -> LayerSearch:
+        if not exact:
+            return LayerSearch(vectors, VectorIndex.of(self._index, self._digest, layer, vectors, progress))
+        vectors.prepare(progress)
+        return LayerSearch(vectors, None)
+
+
+_CACHES: WeakKeyDictionary[Store, SearchCache] = WeakKeyDictionary()
+_LOCK = Lock()
+
+
+def cache_of(store: Store) -> SearchCache:
+    """Return the cache of a store, which lives as long as the store."""
+    with _LOCK:
+        if store not in _CACHES:
+            _CACHES[store] = SearchCache(store)
+        return _CACHES[store]

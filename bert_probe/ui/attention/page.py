@@ -28,8 +28,8 @@ from bert_probe.ui.export import export
 from bert_probe.views import head_view as head_views
 from bert_probe.views import heatmaps
 from bert_probe.views import model_view as model_views
+from bert_probe.views.head_view import ToolbarOptions
 from bert_probe.views.page import CAVEAT
-from bert_probe.views.toolbar import ToolbarOptions
 from bert_probe.views.view import RESIDUALS, View
 
 VIEWS = {

@@ -19,10 +19,9 @@ from bert_probe.server.layers import LayerLink, labels
 from bert_probe.ui import blocks, jobs
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components.toolbar import toolbar
-from bert_probe.views import toolbar as views
-from bert_probe.views.head_view import HeadViewData
+from bert_probe.views import head_view as views
+from bert_probe.views.head_view import HeadViewData, ToolbarOptions
 from bert_probe.views.page import CAVEAT, caption_of
-from bert_probe.views.toolbar import ToolbarOptions
 from bert_probe.views.view import VersionedView, View, to_address
 
 ALL: Final = tuple(measures().values())

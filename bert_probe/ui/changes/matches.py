@@ -17,8 +17,8 @@ from bert_probe.analyses.comparison.model_change import check_encodings, check_t
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.text.common_spans import CommonSpans, common_spans
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.alignment import CommonSpans, common_spans
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.changes import second_model
 from bert_probe.ui.components.matrix import heatmap

@@ -32,7 +32,7 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.changes import matches, second_model

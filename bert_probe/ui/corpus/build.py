@@ -18,7 +18,7 @@ from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.server import sessions
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sentence_files import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.corpus import stores
 from bert_probe.ui.examples import CONTEXT, SENTENCES

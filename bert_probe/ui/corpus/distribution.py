@@ -10,9 +10,14 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.corpus.head_rows import HeadExamples, HeadExamplesResult
-from bert_probe.corpus.head_summary import QUANTILES, HeadStatistics
-from bert_probe.corpus.histograms import HeadHistograms, HeadHistogramsResult
+from bert_probe.corpus.heads import (
+    QUANTILES,
+    HeadExamples,
+    HeadExamplesResult,
+    HeadHistograms,
+    HeadHistogramsResult,
+    HeadStatistics,
+)
 from bert_probe.corpus.store import Store
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache

@@ -8,7 +8,7 @@ import streamlit as st
 
 from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
 from bert_probe.corpus.ingest import NEIGHBORS
-from bert_probe.corpus.query import SqlQuery
+from bert_probe.corpus.sql import SqlQuery
 from bert_probe.corpus.store import Store
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, jobs, state

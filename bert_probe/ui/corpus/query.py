@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.corpus.query import SqlQuery, SqlQueryResult
+from bert_probe.corpus.sql import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError

@@ -12,7 +12,7 @@ from bert_probe.core import snippets
 from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.core.provenance import InputRecord
 from bert_probe.corpus.columns import SentenceRow
-from bert_probe.corpus.head_summary import resolved
+from bert_probe.corpus.heads import resolved
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime import shared_cache

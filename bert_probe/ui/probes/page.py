@@ -19,8 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.tag_alignment import align_words
-from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence, align_words
 from bert_probe.text.words import word_lens
 from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.attention import view_state

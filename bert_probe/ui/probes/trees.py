@@ -16,7 +16,7 @@ from bert_probe.core import files as file_formats
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.truncation import truncate_text
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, figures, jobs, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY

@@ -13,9 +13,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.stats import spearmanr
 
 from bert_probe import StructuralProbe
-from bert_probe.analyses.probing import tree_map, vectors
-from bert_probe.analyses.probing.structural_probe import StructuralProbeResult
-from bert_probe.analyses.probing.tree_map import (
+from bert_probe.analyses.probing import structural_probe, vectors
+from bert_probe.analyses.probing.structural_probe import (
+    StructuralProbeResult,
     Tree,
     batch_trees,
     distances,
@@ -119,7 +119,7 @@ def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tr
 
 
 def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
+    monkeypatch.setattr(structural_probe, "STEP_WORDS", 28)
     inputs, trees = planted(300, np.random.default_rng(3))
     reports: list[int] = []
     result = train_map(
@@ -131,7 +131,7 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
         reports.append,
     )
     assert result.shape == (7, 12)
-    assert sum(reports) == tree_map.MAX_EPOCHS
+    assert sum(reports) == structural_probe.MAX_EPOCHS
     points = inputs.numpy() @ result.T
     for tree in trees[:30]:
         apart = squared_distances(points[tree.rows])
@@ -262,7 +262,7 @@ def test_progress_counts_all_steps_and_can_cancel(minilm: Checkpoint) -> None:
     StructuralProbe(rank=2, layers=[0]).of(
         minilm, SAILING, SLEEPING, progress=lambda *update: observed.append(update)
     )
-    assert observed[-1] == (2 + tree_map.MAX_EPOCHS,) * 2
+    assert observed[-1] == (2 + structural_probe.MAX_EPOCHS,) * 2
 
     def report(done: int, total: int) -> None:
         if total and done >= 4:

@@ -18,9 +18,8 @@ import torch
 
 import bert_probe
 from bert_probe import IngestConfig, NearestContexts, build_corpus, open_corpus
-from bert_probe.corpus.search import method
-from bert_probe.corpus.search.contexts import NearestContextsResult
-from bert_probe.corpus.search.word_matches import WordLookup
+from bert_probe.corpus.search import contexts
+from bert_probe.corpus.search.contexts import NearestContextsResult, WordLookup
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families
@@ -151,7 +150,7 @@ def test_rows_with_same_text_can_be_left_out(corpus: Corpus) -> None:
 
 def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = corpus.near(NearestContexts("river"))
-    monkeypatch.setattr(method, "EXACT_UP_TO", 20)
+    monkeypatch.setattr(contexts, "EXACT_UP_TO", 20)
     again = replace(corpus, store=open_corpus(corpus.store.folder))
     events: list[tuple[int, int]] = []
     result = NearestContexts("river").of(
@@ -251,7 +250,7 @@ def test_only_recent_shards_are_cached(corpus: Corpus) -> None:
 
 def test_cache_does_not_keep_store_alive(corpus: Corpus) -> None:
     store = open_corpus(corpus.store.folder)
-    method.cache_of(store).words.text(1)
+    contexts.cache_of(store).words.text(1)
     contents = weakref.ref(store)
     del store
     gc.collect()

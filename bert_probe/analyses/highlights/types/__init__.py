@@ -17,8 +17,7 @@ from bert_probe.analyses.attention.head_measures import is_punctuation, measure_
 from bert_probe.analyses.highlights.thumbnails import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.truncation import truncate_text
-from bert_probe.text.words import Unit, WordLens, word_lens
+from bert_probe.text.words import Unit, WordLens, truncate_text, word_lens
 
 MAX_TOKENS = 512
 """Longest text whose attention and pairs of tokens are examined."""

@@ -1,0 +1,363 @@
+"""Head measures over all rows of a store: statistics, histograms and typical rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.field_types_of_lists import HeadSet, OneHead
+from bert_probe.core.inputs import OneStore
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.corpus.columns import (
+    SentenceRow,
+    links,
+    rank_columns,
+    read_measure,
+    row_numbers,
+    sentences,
+)
+from bert_probe.corpus.statistics import BINS, bin_edges, bin_indices
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.summary import CONFIDENCE, MeasureStatistics, check_profiles, head_statistics
+from bert_probe.errors import ShapeError
+from bert_probe.model.progress import Progress, no_progress, step_progress
+from bert_probe.model.trace import Array, read_only, resolve_index
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+MAX_VALUES = 2**27
+"""Values of a measure held in memory at once, half a gigabyte; more heads are read in several passes."""
+
+
+@question("corpus heads", is_analysis=False)
+class HeadStatistics(Question):
+    """Statistics of head measures over all rows of a store.
+
+    Attributes:
+        measure: one of the measures of `Heads`; None for all of them.
+        heads: (layer, head) pairs from 0; None for all heads.
+    """
+
+    inputs = OneStore()
+
+    measure: str | None = param(Optional(Choice(MEASURES)), default=None, about="One measure; default: all.")
+    heads: tuple[tuple[int, int], ...] | None = param(
+        Optional(HeadSet(whole_layers=True)),
+        default=None,
+        option="--head",
+        about="Heads such as 3.1, or a layer; default: all.",
+    )
+
+    def of(self, store: Store, progress: Progress = no_progress) -> HeadStatisticsResult:
+        """Return means, confidence intervals, quantiles, minima and maxima.
+
+        Args:
+            store: a store with profiles.
+            progress: called with the number of shards read, over all measures, and their total.
+
+        Raises:
+            SelectionError: the model does not have one of the heads.
+            UnavailableError: the store has no profiles, or no sentences.
+        """
+        statistics = head_statistics(store)
+        heads = resolved(self.heads, store)
+        indices = [layer * store.sizes.heads + head for layer, head in heads]
+        measures = MEASURES if self.measure is None else (self.measure,)
+        quantiles = [
+            _quantiles(store, measure, indices, step_progress(progress, number, len(measures)))
+            for number, measure in enumerate(measures)
+        ]
+
+        def select(name: str) -> Array:
+            return np.stack([getattr(statistics[measure], name).ravel()[indices] for measure in measures])
+
+        return HeadStatisticsResult(
+            replace(self, heads=None if self.heads is None else heads),
+            store.inputs,
+            heads,
+            measures,
+            store.rows,
+            select("means"),
+            select("lows"),
+            select("highs"),
+            select("least"),
+            select("most"),
+            np.stack(quantiles),
+        )
+
+
+def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
+    """Return (layer, head) pairs from 0 without duplicates; negative numbers count from the end.
+
+    Args:
+        heads: pairs to resolve; None for all heads of the store's model.
+        store: whose model has the heads.
+
+    Raises:
+        SelectionError: the model does not have one of the heads.
+    """
+    sizes = store.sizes
+    if heads is None:
+        return tuple((layer, head) for layer in range(sizes.layers) for head in range(sizes.heads))
+    pairs = [
+        (resolve_index(layer, sizes.layers, "layer"), resolve_index(head, sizes.heads, "head"))
+        for layer, head in heads
+    ]
+    return tuple(dict.fromkeys(pairs))
+
+
+def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
+    """Return exact quantiles over all rows, linearly interpolated, [head, quantile]."""
+    heads_per_pass = max(1, MAX_VALUES // store.rows)
+    passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
+    quantiles = []
+    for number, some_heads in enumerate(passes):
+        values = read_measure(store, measure, some_heads, step_progress(progress, number, len(passes)))
+        quantiles += [np.quantile(row.astype(np.float64), QUANTILES) for row in values]
+    return np.stack(quantiles)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadStatisticsResult(Result):
+    """Statistics of head measures over all rows of a store.
+
+    Attributes:
+        heads: (layer, head) pairs from 0.
+        measures: names of the measures.
+        count: number of rows.
+        means: [measure, head].
+        lows: lower ends of the 95 % confidence intervals of the means, [measure, head]; NaN for a single row.
+        highs: upper ends, like `lows`.
+        least: minima, [measure, head].
+        most: maxima, [measure, head].
+        quantiles: [measure, head, one of `QUANTILES`].
+    """
+
+    question: HeadStatistics
+    heads: tuple[tuple[int, int], ...]
+    measures: tuple[str, ...]
+    count: int
+    means: Array
+    lows: Array
+    highs: Array
+    least: Array
+    most: Array
+    quantiles: Array
+
+    def __post_init__(self) -> None:
+        shape = (len(self.measures), len(self.heads))
+        for values in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
+            read_only(values)
+            if values.shape[:2] != shape:
+                raise ShapeError(f"{values.shape} is not of {shape} measures and heads.")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Confidence level and method of the intervals."""
+        return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per measure and head.
+
+        Columns: layer, head, measure, count, mean, low, high, quantile_05 … quantile_95, least, most.
+        """
+        quantiles = {
+            f"quantile_{round(100 * level):02}": self.quantiles[:, :, column].ravel()
+            for column, level in enumerate(QUANTILES)
+        }
+        layers, heads = np.array(self.heads).T + 1
+        return pd.DataFrame(
+            {
+                "layer": np.tile(layers, len(self.measures)),
+                "head": np.tile(heads, len(self.measures)),
+                "measure": np.repeat(np.array(self.measures, dtype=object), len(self.heads)),
+                "count": self.count,
+                "mean": self.means.ravel(),
+                "low": self.lows.ravel(),
+                "high": self.highs.ravel(),
+                **quantiles,
+                "least": self.least.ravel(),
+                "most": self.most.ravel(),
+            }
+        )
+
+
+@question("corpus histograms", is_analysis=False)
+class HeadHistograms(Question):
+    """The histogram of one measure over all rows of a store, for every head.
+
+    Attributes:
+        measure: one of the measures of `Heads`.
+    """
+
+    inputs = OneStore()
+
+    measure: str = param(Choice(MEASURES), default="entropy_bits", about="Measure of each head.")
+
+    def of(self, store: Store) -> HeadHistogramsResult:
+        """Return the histograms from the stored statistics, without reading any rows.
+
+        Raises:
+            UnavailableError: the store has no profiles, or no sentences.
+        """
+        statistics = head_statistics(store)[self.measure]
+        edges = bin_edges(self.measure, store.max_tokens)
+        return HeadHistogramsResult(self, store.inputs, statistics, edges)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadHistogramsResult(Result):
+    """The histogram of one measure over all rows of a store, for every head.
+
+    Attributes:
+        statistics: of every head; its bins are the histograms.
+        edges: bin edges, [bin + 1]; a bin includes its lower edge, the last bin both edges.
+    """
+
+    question: HeadHistograms
+    statistics: MeasureStatistics
+    edges: Array
+
+    def __post_init__(self) -> None:
+        read_only(self.edges)
+        if self.statistics.bins.shape[2:] != (len(self.edges) - 1,):
+            raise ShapeError(
+                f"Bins of shape {self.statistics.bins.shape} do not fit {len(self.edges)} edges."
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays in bytes."""
+        return super().nbytes + self.statistics.bins.nbytes
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per head and bin: layer, head, bin, low, high, rows."""
+        layers, heads, bins = np.indices(self.statistics.bins.shape)
+        return pd.DataFrame(
+            {
+                "layer": layers.ravel() + 1,
+                "head": heads.ravel() + 1,
+                "bin": bins.ravel() + 1,
+                "low": self.edges[:-1][bins.ravel()],
+                "high": self.edges[1:][bins.ravel()],
+                "rows": self.statistics.bins.ravel(),
+            }
+        )
+
+
+RANKINGS = ("typical", "extreme", "lowest", "highest")
+MAX_ROWS = 10_000
+
+
+@question("corpus rows", command="corpus heads", is_analysis=False)
+class HeadExamples(Question):
+    """Rows of a store, ranked by a measure of one head.
+
+    Attributes:
+        head: (layer, head) from 0.
+        measure: one of the measures of `Heads`.
+        which: "typical", nearest to the median of all rows; "extreme", farthest from it; "lowest"; "highest".
+        top: maximum number of rows.
+        bin: only rows in this bin of the head's histogram, from 1; see `HeadHistograms`. None for all rows.
+    """
+
+    inputs = OneStore()
+
+    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    measure: str = param(Choice(MEASURES), about="Measure of the head.")
+    which: str = param(
+        Choice(RANKINGS), about="Rows of a head: nearest to its median, farthest from it, lowest or highest."
+    )
+    top: int = param(Number(1, MAX_ROWS), default=10, about="Maximum number of rows.")
+    bin: int | None = param(
+        Optional(Number(1, BINS)),
+        default=None,
+        about="Only rows in this bin of the head's histogram, from 1.",
+    )
+
+    def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
+        """Return the rows; rows with equal values are ranked in the order of the store.
+
+        Args:
+            store: a store with profiles.
+            progress: called with the number of shards read and their total.
+
+        Raises:
+            SelectionError: the model does not have this head.
+            UnavailableError: the store has no profiles, or no sentences.
+        """
+        check_profiles(store)
+        ((layer, head),) = resolved([self.head], store)
+        (values,) = read_measure(store, self.measure, [layer * store.sizes.heads + head], progress)
+        exact = values.astype(np.float64)
+        median = float(np.median(exact))
+        orders = {
+            "typical": np.abs(exact - median),
+            "extreme": -np.abs(exact - median),
+            "lowest": exact,
+            "highest": -exact,
+        }
+        order = orders[self.which]
+        candidates = np.arange(len(values))
+        if self.bin is not None:
+            bins = bin_indices(exact, bin_edges(self.measure, store.max_tokens))
+            candidates = np.flatnonzero(bins == self.bin - 1)
+        best = candidates[np.argsort(order[candidates], kind="stable")[: self.top]]
+        ranking = sentences(store, row_numbers(store)[best].tolist())
+        parameters = {"layer": str(layer + 1), "head": str(head + 1)}
+        return HeadExamplesResult(
+            replace(self, head=(layer, head)),
+            store.inputs,
+            ranking,
+            values[best],
+            median,
+            len(candidates),
+            tuple(links(store, ranking, [parameters] * len(ranking))),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadExamplesResult(Result):
+    """Rows of a store, ranked by a measure of one head.
+
+    Attributes:
+        sentences: the rows, in rank order.
+        values: the values of the measure, [row].
+        median: the median of the measure over all rows of the store.
+        among: number of rows that were ranked: all, or those in the requested bin.
+        links: URL of each row's head view within the app; "" for a model in memory.
+    """
+
+    question: HeadExamples
+    sentences: tuple[SentenceRow, ...]
+    values: Array
+    median: float
+    among: int
+    links: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        read_only(self.values)
+        if not len(self.sentences) == len(self.values) == len(self.links):
+            raise ShapeError(f"{len(self.values)} values do not fit {len(self.sentences)} rows.")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The median, and the number of rows that were ranked."""
+        return {"median": self.median, "among": self.among}
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per sentence: rank, row, file, line, value, text, link."""
+        return pd.DataFrame(
+            {
+                **rank_columns(self.sentences),
+                "value": self.values,
+                "text": [sentence.text for sentence in self.sentences],
+                "link": list(self.links),
+            }
+        )
