@@ -21,6 +21,7 @@ from scipy import stats
 
 import bert_probe
 from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.corpus import heads
 from bert_probe.corpus.heads import QUANTILES
 from bert_probe.corpus.statistics import BINS, bin_edges, bin_indices, statistics_columns
 from bert_probe.corpus.summary import SUMMARY, MeasureStatistics, head_statistics
@@ -88,7 +89,7 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
     assert table["measure"].tolist() == [measure for name in MEASURES for measure in [name] * 2]
-    monkeypatch.setattr(head_statistics, "MAX_VALUES", 1)  # one head per pass
+    monkeypatch.setattr(heads, "MAX_VALUES", 1)  # one head per pass
     every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
     own = table[table["measure"] == "self"][columns].to_numpy().tolist()
