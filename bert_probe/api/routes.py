@@ -11,25 +11,26 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from bert_probe.api import errors, limits, metrics
+from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
-from bert_probe.api.request_bodies import BodyReader
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.imports import long_lived_imports
-from bert_probe.runtime.jobs import Job
+from bert_probe.runtime.jobs import SLOTS, Job
 
 _STATIC: Final = Path(__file__).with_name("static")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -83,7 +84,7 @@ class Api:
     """Answers questions, counts the responses and limits the number of concurrent requests."""
 
     def __init__(self) -> None:
-        self.requests = metrics.RequestMetrics()
+        self.requests = RequestMetrics()
         self._bodies = BodyReader()
         self._answering = 0  # requests that a client waits for
         self._working = 0  # threads that compute, including those that no client waits for
@@ -158,7 +159,7 @@ class Api:
     async def metrics(self, _request: Request) -> Response:
         """Return the metrics in the Prometheus text format."""
         return Response(
-            metrics.render(self.requests), headers=_NO_STORE | {"Content-Type": metrics.MEDIA_TYPE}
+            render_metrics(self.requests), headers=_NO_STORE | {"Content-Type": METRICS_MEDIA_TYPE}
         )
 
 
@@ -240,9 +241,9 @@ def _import_questions() -> frozenset[str]:
 @cache
 def _openapi(version: str) -> bytes:
     _import_questions()
-    from bert_probe.api import openapi
+    from bert_probe.api import schema
 
-    return json.dumps(openapi.document(version), ensure_ascii=False).encode()
+    return json.dumps(schema.document(version), ensure_ascii=False).encode()
 
 
 def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
@@ -278,3 +279,134 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         Route("/api/", Endpoint("GET", page)),
         Route("/api/{path:path}", Endpoint("", missing)),
     ]
+
+
+METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[Mapping[str, str], float]]
+"""Labels and value of each sample."""
+
+
+class RequestMetrics:
+    """Counts and durations of the API's responses."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def record(self, analysis: str, status: int, seconds: float) -> None:
+        """Count one response."""
+        with self._lock:
+            self._counts[analysis, status] += 1
+            self._seconds[analysis] += seconds  # type: ignore[assignment]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the metrics in the Prometheus text format."""
+        with self._lock:
+            counts, seconds = dict(self._counts), dict(self._seconds)
+        responses = [({"analysis": name, "status": str(code)}, n) for (name, code), n in counts.items()]
+        yield from _family("api_requests_total", "counter", "Responses of the HTTP API.", responses)
+        durations = [({"analysis": name}, duration) for name, duration in seconds.items()]
+        yield from _family("api_request_seconds_total", "counter", "Seconds for these responses.", durations)
+
+
+def render_metrics(requests: RequestMetrics) -> str:
+    """Return all metrics in the Prometheus text format."""
+    return "\n".join([*_queues(), *_caches(), *_memory(), *requests.lines(), ""])
+
+
+def _queues() -> Iterator[str]:
+    queues = {"passes": shared_cache.passes, "long": SLOTS}
+    started = [({"queue": name}, queue.taken) for name, queue in queues.items()]
+    yield from _family("queue_started_total", "counter", "Jobs that have started.", started)
+    waited = [({"queue": name}, queue.waited) for name, queue in queues.items()]
+    yield from _family("queue_waited_seconds_total", "counter", "Seconds that jobs have waited.", waited)
+    waiting = [({"queue": name}, queue.waiting) for name, queue in queues.items()]
+    yield from _family("queue_waiting", "gauge", "Jobs that are waiting now.", waiting)
+
+
+def _caches() -> Iterator[str]:
+    caches = shared_cache.caches()
+    lookups = [({"cache": name}, cache.asked) for name, cache in caches.items()]
+    yield from _family("cache_lookups_total", "counter", "Cache lookups.", lookups)
+    misses = [({"cache": name}, cache.made) for name, cache in caches.items()]
+    yield from _family("cache_misses_total", "counter", "Cache misses.", misses)
+    contents = {name: cache.held for name, cache in caches.items()}
+    entries = [({"cache": name}, count) for name, (count, _) in contents.items()]
+    yield from _family("cache_entries", "gauge", "Cache entries; checkpoints are open models.", entries)
+    sizes = [({"cache": name}, size) for name, (_, size) in contents.items() if name != "checkpoints"]
+    yield from _family("cache_bytes", "gauge", "Size of the cache entries in bytes.", sizes)
+
+
+def _memory() -> Iterator[str]:
+    resident = psutil.Process().memory_info().rss
+    yield from _family(
+        "resident_memory_bytes", "gauge", "Resident memory of the app in bytes.", [({}, resident)]
+    )
+
+
+def _family(name: str, kind: str, description: str, samples: Samples) -> Iterator[str]:
+    metric = f"bert_probe_{name}"
+    yield f"# HELP {metric} {description}"
+    yield f"# TYPE {metric} {kind}"
+    for labels, value in samples:
+        pairs = ",".join(f'{label}="{label_value}"' for label, label_value in labels.items())
+        yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
+
+
+_CLOSE = {"Connection": "close"}  # Otherwise the unread part of the body would be read as the next request.
+
+
+class BodyReader:
+    """Reads bodies. Those that are arriving count against a limit per client and one for all clients."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()  # client → bytes received so far
+
+    async def read(self, request: Request) -> bytes | Problem:
+        """Return the body, or the problem because of which it was not read.
+
+        Raises:
+            ClientDisconnect: the client closed the connection.
+        """
+        client = request.client.host if request.client else ""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.MAX_BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    self._bytes[client] += len(part)
+                    refusal = self._refusal(client, size)
+                    if refusal is not None:
+                        return refusal
+                    parts.append(part)
+        except TimeoutError:
+            return Problem(
+                errors.BODY_TIMEOUT,
+                f"Only {size:,} bytes of the body arrived in {limits.MAX_BODY_SECONDS:g} seconds. "
+                "Send the complete body at once.",
+                headers=_CLOSE,
+            )
+        finally:
+            self._bytes[client] -= size
+            if not self._bytes[client]:
+                del self._bytes[client]
+        return b"".join(parts)
+
+    def _refusal(self, client: str, size: int) -> Problem | None:
+        if size > limits.MAX_BODY_BYTES:
+            return Problem(
+                errors.TOO_LARGE,
+                f"The body has more than {limits.MAX_BODY_BYTES:,} bytes. Send less.",
+                headers=_CLOSE,
+            )
+        if self._bytes[client] > limits.MAX_CLIENT_BYTES or self._bytes.total() > limits.MAX_INCOMING_BYTES:
+            return Problem(
+                errors.BUSY,
+                f"More than {limits.MAX_CLIENT_BYTES:,} bytes from one client, or "
+                f"{limits.MAX_INCOMING_BYTES:,} from all, are arriving at once. Try again in a moment.",
+                headers={"Retry-After": "1", **_CLOSE},
+            )
+        return None

@@ -13,10 +13,10 @@ COMMANDS = {
         "The contexts in STORE whose vectors are nearest to that of a word in TEXT.",
     ),
     "query": ("corpus_query", "Run a SQL query over the tables of STORE with DuckDB."),
-    "heads": ("corpus_heads", "Statistics of each head over all rows of STORE, or example rows of one head."),
-    "histograms": ("corpus_heads", "The histogram of a measure over all rows of STORE, for each head."),
-    "verify": ("corpus_verify", "Compare each file of STORE with its SHA-256 digest."),
-    "find": ("corpus_find", "Pairs of words in STORE where a head attends most from one tag to another."),
+    "heads": ("corpus_query", "Statistics of each head over all rows of STORE, or example rows of one head."),
+    "histograms": ("corpus_query", "The histogram of a measure over all rows of STORE, for each head."),
+    "verify": ("corpus_query", "Compare each file of STORE with its SHA-256 digest."),
+    "find": ("corpus_query", "Pairs of words in STORE where a head attends most from one tag to another."),
 }
 """Name of a command → its module and its first sentence; see `main`."""
 

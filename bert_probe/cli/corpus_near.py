@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.consent import confirm
-from bert_probe.cli.corpus_options import store_options
-from bert_probe.cli.options import question_options, suggest_truncate_option
+from bert_probe.cli.corpus_query import store_options
+from bert_probe.cli.options import confirm, question_options, suggest_truncate_option
 from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
 from bert_probe.runtime.progress import terminal_bar

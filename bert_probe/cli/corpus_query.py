@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import click
 
-from bert_probe.cli.corpus_options import store_options
+from bert_probe.cli.options import output_options, print_bytes, question_options
+from bert_probe.core import files
 from bert_probe.core.result import Result
+from bert_probe.corpus.attention_search import AttentionSearch
+from bert_probe.corpus.heads import RANKINGS, HeadExamples, HeadHistograms, HeadStatistics
 from bert_probe.corpus.sql import DEFAULT_SECONDS, SqlQuery
-from bert_probe.corpus.store import Store
+from bert_probe.corpus.store import Store, open_corpus
+from bert_probe.corpus.verify import verify_corpus
+from bert_probe.errors import SelectionError
+from bert_probe.runtime.progress import terminal_bar, visible
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add STORE, which is passed opened as ``store``, and the options of the output."""
+
+    @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+    @output_options
+    @functools.wraps(command)
+    def run(folder: Path, **values: Any) -> Any:
+        return command(store=open_corpus(folder), **values)
+
+    return run
 
 
 @click.command()
@@ -27,3 +50,71 @@ def query(store: Store, sql: str, seconds: float) -> Result:
     columns of the table rows.
     """
     return SqlQuery(sql).of(store, seconds)
+
+
+@click.command()
+@store_options
+@question_options(AttentionSearch)
+def find(store: Store, arguments: dict[str, Any]) -> Result:
+    """Pairs of words in STORE where a head attends most from one tag to another.
+
+    A pair counts if the head's largest weight goes from the one word to the other. The store must have been
+    made with --keep neighbours.
+    """
+    return AttentionSearch(**arguments).of(store)
+
+
+@click.command()
+@store_options
+@question_options(HeadStatistics)
+@click.option(
+    "--which",
+    type=click.Choice(RANKINGS),
+    help="Print the rows where one measure of one head is nearest to its median, farthest from it, lowest or "
+    "highest.",
+)
+@question_options(HeadExamples, "head", "measure", "which")
+def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
+    """Statistics of each head over all rows of STORE, or example rows of one head.
+
+    The statistics are means with confidence intervals, quantiles, minimum and maximum. With --which, prints
+    the rows that are most typical of a head, least typical, or extreme.
+    """
+    with terminal_bar("Reading", "shards") as progress:
+        if which is None:
+            if not arguments.keys().isdisjoint(("top", "bin")):
+                raise SelectionError(
+                    "--top and --bin are for the rows of one head. Add --which, or leave both out."
+                )
+            return HeadStatistics(**arguments).of(store, progress)
+        heads = arguments.pop("heads", ())
+        if len(heads) != 1 or "measure" not in arguments:
+            raise SelectionError(
+                "--which requires one head and one measure. Add --head, such as 3.1, and --measure."
+            )
+        return HeadExamples(heads[0], which=which, **arguments).of(store, progress)
+
+
+@click.command()
+@store_options
+@question_options(HeadHistograms)
+def histograms(store: Store, arguments: dict[str, Any]) -> Result:
+    """The histogram of a measure over all rows of STORE, for each head."""
+    return HeadHistograms(**arguments).of(store)
+
+
+@click.command()
+@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@click.pass_context
+def verify(context: click.Context, folder: Path) -> None:
+    """Compare each file of STORE with its SHA-256 digest.
+
+    Prints a row for each file that differs, and exits with status 1 if there are any.
+    """
+    with terminal_bar("Comparing", "B") as progress:
+        verification = verify_corpus(folder, progress)
+    if verification.differences:
+        print_bytes(files.to_bytes(verification.frame(), "csv"))
+    click.echo(f"bert-probe: {visible(verification.summary())}", err=True)
+    if verification.differences:
+        context.exit(1)

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.logs import open_log
 from bert_probe.cli.options import (
     MODEL_HELP,
     REVISION_HELP,
     OutputPath,
     as_named_option,
     open_checkpoint,
+    open_log,
     question_options,
 )
 from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store
@@ -27,9 +27,8 @@ from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.corpus.workers import SHARD_ROWS, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime import terminal
 from bert_probe.runtime.interrupt import exit_on_sigterm
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar, visible
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +139,7 @@ def run(
             watch=terminal_bar,
             on_shard=on_shard,
         )
-    click.echo(terminal.visible(_summary(store)), err=True)
+    click.echo(visible(_summary(store)), err=True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from click.exceptions import NoArgsIsHelpError
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 from bert_probe.core import extras
 from bert_probe.errors import ProbeError
-from bert_probe.runtime import terminal
+from bert_probe.runtime.progress import streams, visible
 
 INTERRUPTED = 130
 
@@ -25,9 +25,9 @@ COMMANDS = {
     "ask": ("reports", "Compute the view of a view file again, and print its table."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
     "corpus": ("corpus", "Read many sentences once into a store of tables, and query it."),
-    "evaluate": ("evaluate", "How well the trained head of a model predicts the labels of DATA."),
+    "evaluate": ("predict", "How well the trained head of a model predicts the labels of DATA."),
     "faithfulness": (
-        "why",
+        "predict",
         "How well each attribution method predicts the effect of removing words of TEXT on the prediction.",
     ),
     "find": (
@@ -35,11 +35,11 @@ COMMANDS = {
         "Heads ranked by how much they attend from one word to another, averaged over the pairs of words.",
     ),
     "head-attribution": (
-        "why",
+        "predict",
         "How one number of the model's prediction for TEXT changes without each head, or each layer's heads.",
     ),
     "lens": (
-        "lens",
+        "predict",
         "What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
@@ -61,9 +61,12 @@ COMMANDS = {
     ),
     "tokens": ("tokens", "The tokens of TEXT with their ID, segment, word and character offsets."),
     "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
-    "tune-lens": ("lens", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
+    "tune-lens": ("predict", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
     "verify": ("reports", "Compute every number of a REPORT again, and list the differences."),
-    "why": ("why", "How much one number of the model's prediction for TEXT depends on each token or word."),
+    "why": (
+        "predict",
+        "How much one number of the model's prediction for TEXT depends on each token or word.",
+    ),
 }
 """Name of a hand-written command → its module and its first sentence. The others are derived; see `derived`.
 
@@ -93,7 +96,7 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; an error that the user can fix prints one line and exits with status 2."""
-    with terminal.streams():
+    with streams():
         sys.exit(_status(arguments))
 
 
@@ -129,6 +132,6 @@ def _sentence(error: click.ClickException) -> str:
 
 def _print_error(message: str, status: int = 2) -> int:
     if sys.stderr is not None:
-        sys.stderr.write(f"bert-probe: {terminal.visible(message)}\n")
+        sys.stderr.write(f"bert-probe: {visible(message)}\n")
         sys.stderr.flush()
     return status

@@ -28,7 +28,7 @@ def mcp(only: tuple[str, ...]) -> None:
         import anyio
 
         from bert_probe.api import agents, mcp_stdio
-        from bert_probe.api.local_models import LocalModels
+        from bert_probe.api.mcp_stdio import LocalModels
 
     server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
     failure = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -21,9 +22,9 @@ from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime import terminal
+from bert_probe.model.sources import existing
 from bert_probe.runtime.interrupt import exit_on_sigterm
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import SafeStream, terminal_bar, visible
 from bert_probe.views.page import EXTENSIONS, Page, is_view_file
 
 Command = Callable[..., Any]
@@ -346,13 +347,13 @@ def print_bytes(content: bytes) -> None:
     """Write bytes to standard output: tokens can be any Unicode, which the terminal may not encode."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, terminal.SafeStream)  # replaced in `main`
+    assert isinstance(sys.stdout, SafeStream)  # replaced in `main`
     sys.stdout.write_bytes(content)
 
 
 def print_message(message: str) -> None:
     """Write a line to standard error, apart from the table."""
-    click.echo(f"bert-probe: {terminal.visible(message)}", err=True)
+    click.echo(f"bert-probe: {visible(message)}", err=True)
 
 
 pair_option = click.option("--pair", metavar="TEXT", help="Second text, in the same input of the model.")
@@ -361,3 +362,77 @@ as_named_option = click.option(
     is_flag=True,
     help="Read files in the format of their extension, even if they look like another format.",
 )
+
+
+_LOG_STARTS = (b'{"seconds": ', b'{"step": ')
+"""First bytes of the log of a corpus run and of a training."""
+
+
+@contextmanager
+def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes an event to a log at once; without a file it does nothing.
+
+    Args:
+        file: the log.
+        mode: "x" to create the file, "w" to replace a log, "a" to append to a log.
+
+    Raises:
+        ExportError: if the file cannot be written, exists although `mode` is "x", or is not a log.
+    """
+    if file is None:
+        yield lambda _: None
+        return
+    try:
+        check_log(file)
+        if file.exists() and not file.is_file():  # a pipe or a device
+            mode = "w"
+        with file.open(mode, encoding="utf-8") as stream:
+
+            def write(event: Mapping[str, Any]) -> None:
+                stream.write(json.dumps(event) + "\n")
+                stream.flush()
+
+            yield write
+    except OSError as error:
+        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+
+
+def check_log(file: Path) -> None:
+    """Refuse a file that exists and is not a log, for example the data that the command reads.
+
+    Raises:
+        ExportError: if it is not a log, or cannot be read.
+    """
+    if not file.is_file():  # does not exist, or is a pipe or a device
+        return
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(max(map(len, _LOG_STARTS)))
+    except OSError as error:
+        raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another place.") from None
+    if start and not start.startswith(_LOG_STARTS):
+        raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")
+
+
+YES = click.option("--yes", is_flag=True, help="Open the models that the file names without confirmation.")
+
+
+def confirm(origin: str, name: str, label: str) -> None:
+    """Ask whether to open a model, and return if the user agrees.
+
+    Args:
+        origin: what names the model, such as "The file".
+        name: the folder or Hub ID that will be opened.
+        label: the same for display, with the revision.
+
+    Raises:
+        SelectionError: if standard input is not a terminal.
+        click.Abort: if the user declines.
+    """
+    folder = existing(name)
+    is_local = folder is not None and folder.is_dir()
+    location = "a folder on this machine" if is_local else "which would be loaded from the Hub"
+    message = visible(f"{origin} names the model {label}, {location}.")
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise SelectionError(f"{message} Pass --yes to open it, or another model with --model.")
+    click.confirm(f"{message} Open it?", abort=True, err=True)

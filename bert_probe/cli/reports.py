@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from bert_probe.cli.consent import YES, confirm
 from bert_probe.cli.options import (
+    YES,
     OutputPath,
+    confirm,
     open_checkpoint,
     output_options,
     print_bytes,

@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.logs import check_log, open_log
 from bert_probe.cli.options import (
     MODEL_HELP,
     REVISION_HELP,
     OutputPath,
     as_named_option,
+    check_log,
     open_checkpoint,
+    open_log,
     print_bytes,
     question_options,
     reserve_outputs,
@@ -28,9 +29,8 @@ from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime import terminal
 from bert_probe.runtime.interrupt import cancel_on_interrupt
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar, visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.tagged_sentences import read_tagged_sentences
@@ -171,7 +171,7 @@ def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
 
 def _print(message: str) -> None:
     """Write a line to standard error, apart from the table."""
-    click.echo(terminal.visible(message), err=True)
+    click.echo(visible(message), err=True)
 
 
 @contextmanager

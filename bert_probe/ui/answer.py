@@ -14,11 +14,11 @@ from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
 from bert_probe.analyses.outputs.next_sentence import NextSentence
 from bert_probe.analyses.outputs.prediction import CERTAINTY, PredictionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.core.field_types_of_words import WordList
+from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import attribution, blocks, figures, highlight, lens, state, workbench
+from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
@@ -187,12 +187,12 @@ def _label_tokens(checkpoint: Checkpoint, request: workbench.Request) -> Predict
         outside = state.toggle("outside", "Label O", False, "Include tokens outside of any span.")
     st.caption(AGGREGATIONS[aggregation])
     result = shared_cache.answers.of(LabelTokens(aggregation, outside).of, trace)
-    colours = highlight.colours(result.kinds)
+    colours = blocks.span_colors(result.kinds)
     spans = [
-        highlight.HighlightSpan(span.start, span.end, span.label, colours[span.kind]) for span in result.spans
+        blocks.HighlightSpan(span.start, span.end, span.label, colours[span.kind]) for span in result.spans
     ]
     with st.container(border=True):
-        st.markdown(highlight.markdown(trace.encoding.text, spans))
+        st.markdown(blocks.highlight_markdown(trace.encoding.text, spans))
     if not result.spans:
         st.info("All tokens have the label O.")
     _numbers(result, "Spans of the text with label and probability")
@@ -224,15 +224,15 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         )
     result = shared_cache.answers.of(FindAnswer(top, no_answer=no_answer).of, trace)
     spans = [
-        highlight.HighlightSpan(
-            answer.start, answer.end or answer.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1]
+        blocks.HighlightSpan(
+            answer.start, answer.end or answer.start, str(rank), blocks.COLOURS[0 if rank == 1 else 1]
         )
         for rank, answer in enumerate(result.answers, start=1)
         if answer.start is not None
     ]
     st.markdown(f"**{state.escape(request.a, 1_000)}**")
     with st.container(border=True):
-        st.markdown(highlight.markdown(result.context, spans))
+        st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
         "A probability is the softmax of the start token times that of the end token, over the tokens of the "

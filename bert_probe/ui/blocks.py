@@ -5,19 +5,25 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Trace
+from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit
+from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.figures import CONFIG
+from bert_probe.ui.state import escape
+from bert_probe.views import steps
+from bert_probe.views.scale import Scale
 from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
@@ -185,3 +191,92 @@ def chart(figure: Any, alt: str, **options: Any) -> Any:
 def is_dark() -> bool:
     """Return whether the reader's theme is dark."""
     return st.context.theme.type == "dark"
+
+
+def strips(
+    values: Array | Sequence[Array],
+    rows: Sequence[str],
+    scale: Scale,
+    key: str,
+    caption: str,
+    row_axis: str = "step",
+) -> None:
+    """Draw vectors as rows of colored cells, one cell per dimension.
+
+    Args:
+        values: [vector, dimension].
+        key: of the component, and name of its image file.
+    """
+    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
+
+
+def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
+    """Draw a table in a closed expander."""
+    rows = frame.reset_index() if frame.index.name else frame
+    decimals = st.column_config.NumberColumn(format="%.4f")
+    columns = {str(name): decimals for name in rows if rows[name].dtype.kind == "f"}
+    with st.expander(title):
+        table(rows, title, column_config=columns)
+
+
+COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")
+"""Colors of spans with different names; they repeat, as each span also bears its name."""
+
+_MAX_PLAIN = 400
+"""Maximum length of text between two spans; from longer text the middle is cut out."""
+
+
+@dataclass(frozen=True)
+class HighlightSpan:
+    """A span of characters with a name that is drawn next to it and a color from `COLORINGS`."""
+
+    start: int
+    end: int
+    name: str
+    colour: str
+
+
+def span_colors(names: Iterable[str]) -> dict[str, str]:
+    """Return a color for each name, assigned in alphabetical order."""
+    return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(sorted(set(names)))}
+
+
+def highlight_markdown(text: str, marks: Sequence[HighlightSpan]) -> str:
+    """Return the text as escaped Markdown with highlighted spans, which must not overlap.
+
+    Adjacent spans with the same name are joined, and the name follows the last of them.
+    """
+    spans = _join_spans(marks)
+    end, parts = 0, []
+    for number, span in enumerate(spans, start=1):
+        parts.append(_plain_text(text[end : span.start]))
+        parts.append(f":{span.colour}-background[{_escape(text[span.start : span.end])}]")
+        end = span.end
+        following = spans[number] if number < len(spans) else None
+        if following is None or following.name != span.name or text[span.end : following.start].strip():
+            parts.append(f" :{span.colour}[**{escape(span.name)}**] ")
+    parts.append(_plain_text(text[end:]))
+    return "".join(parts)
+
+
+def _join_spans(marks: Sequence[HighlightSpan]) -> list[HighlightSpan]:
+    joined: list[HighlightSpan] = []
+    for span in sorted(marks, key=lambda span: (span.start, span.end)):
+        if joined and joined[-1].name == span.name and joined[-1].end == span.start:
+            joined[-1] = replace(joined[-1], end=span.end)
+        else:
+            joined.append(span)
+    return joined
+
+
+def _plain_text(text: str) -> str:
+    if len(text) <= _MAX_PLAIN:
+        return _escape(text)
+    half = _MAX_PLAIN // 2
+    return f"{_escape(text[:half])} … {_escape(text[-half:])}"
+
+
+def _escape(text: str) -> str:
+    """Escape text for Markdown, with a space at each end that has whitespace."""
+    before, after = (" " if end.isspace() else "" for end in (text[:1], text[-1:]))
+    return f"{before}{escape(text, len(text))}{after}" if text.strip() else before

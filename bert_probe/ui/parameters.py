@@ -23,7 +23,7 @@ from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.blocks import TASK_LABELS
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, ink
-from bert_probe.ui.train import settings
+from bert_probe.ui.train import data
 from bert_probe.views import palette
 from bert_probe.views.scale import Scale
 
@@ -134,9 +134,9 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         label_count = 2
         if task != FILL_MASK:
             with st.container(width=150):
-                label_count = settings.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
+                label_count = data.number("head_labels", "Labels of the head", 2, 1, _MAX_LABELS)
     try:
-        update = settings.choose_update([*count_by_scope(checkpoint, task, label_count)])
+        update = data.choose_update([*count_by_scope(checkpoint, task, label_count)])
         return trainable_parameters(checkpoint, task, update, label_count)
     except UnavailableError as error:
         st.info(state.escape(str(error), 600))

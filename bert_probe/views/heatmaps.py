@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.analyses.attention.find_heads import FindHeadsResult
 from bert_probe.analyses.attention.heads import HeadsResult
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.comparison.head_change import HeadChangeResult
+from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
+from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
 from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
+from bert_probe.analyses.weights.positions import COSINES as BY_COSINE
+from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, format_distances
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
@@ -317,3 +326,155 @@ def _after(layer: int) -> str:
 
 def _numbers(count: int) -> list[str]:
     return [str(number + 1) for number in range(count)]
+
+
+def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
+    """Return the heatmaps of the position embeddings and of sinusoids to compare with.
+
+    The list is empty if the view of the question is a line chart.
+    """
+    if result.question.show == BY_COSINE:
+        return [
+            _cosines(result.cosines, "Cosine of every two learned positions", "positions-learned"),
+            _cosines(result.sinusoid_cosines, "Cosine of every two sinusoids", "positions-sinusoids"),
+        ]
+    if result.question.show == TABLE:
+        learned = result.position_table.vectors
+        return [
+            _table(learned, "Learned position embeddings", "positions-learned-table"),
+            _table(result.sinusoids, "Sinusoids of the same size", "positions-sinusoids-table"),
+        ]
+    if result.question.show == RELATIVE and result.relative is not None:
+        caption, names = "Cosine of the vectors of every two distances", format_distances(result.relative)
+        values = result.relative_cosines
+        return [cosine_heatmap(values, names, "distance", caption, "positions-relative", show_all=True)]
+    return []
+
+
+def _cosines(values: Array, caption: str, name: str) -> Heatmap:
+    return cosine_heatmap(values, _row_numbers(values), "position", caption, name, show_all=True)
+
+
+def _table(vectors: Array, caption: str, name: str) -> Heatmap:
+    heatmap = strips(vectors, _row_numbers(vectors), Scale.around_zero(vectors), name, caption, "position")
+    return heatmap._replace(drawing={**heatmap.drawing, "whole": True})
+
+
+def _row_numbers(rows: Array) -> list[str]:
+    return [*map(str, range(len(rows)))]
+
+
+def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
+    """Return the accuracy of each head for each relation in the test file."""
+    _, _, layers, heads = result.accuracies.shape
+    return Heatmap(
+        result.in_direction(direction),
+        [f"{shorten(name)} ({count:,})" for name, count in zip(result.relations, result.counts, strict=True)],
+        [f"{layer}.{head}" for layer in range(1, layers + 1) for head in range(1, heads + 1)],
+        HeatmapSpec(
+            scale=Scale("sequential", 0, 1),
+            row_axis="relation",
+            column_axis="head",
+            value_name="accuracy",
+            caption=f"Accuracy of the most attended other word, from {DIRECTIONS[direction]}",
+            square=False,
+            file_name="relations",
+        ),
+    )
+
+
+def head_change_heatmap(result: HeadChangeResult) -> Heatmap:
+    """Return how much the attention of each head differs between A and B."""
+    values, scale, unit = _readable(result.total_variation)
+    title = "Change of each head's attention from A to B"
+    return head_grid(values, f"total variation{unit}", title, scale, "diff-heads")
+
+
+def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
+    """Return the cosine distance between the vectors of A and B, by token and layer."""
+    values, scale, unit = _readable(result.moved)
+    drawing = HeatmapSpec(
+        scale=scale,
+        row_axis="word" if result.question.words else "token",
+        column_axis="layer",
+        value_name=f"1 − cosine{unit}",
+        caption="Change of each vector from A to B",
+        row_positions=positions(result.units),
+        file_name="diff-vectors",
+    )
+    return Heatmap(values.T, labels(result.units), _layers(len(result.moved)), drawing)
+
+
+def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
+    """Return the CKA similarity of each layer of A with each layer of B."""
+    drawing = HeatmapSpec(
+        scale=Scale("sequential", 0, 1),
+        row_axis="layer of A",
+        column_axis="layer of B",
+        value_name="CKA",
+        caption="Similarity of the layers of A and B",
+        file_name="diff-alikeness",
+    )
+    rows, columns = result.cka.shape
+    return Heatmap(result.cka, _layers(rows), _layers(columns), drawing)
+
+
+def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
+    """Return the similarity of each head of A with each head of B."""
+    drawing = HeatmapSpec(
+        scale=Scale("sequential", 0, 1),
+        row_axis="head of A",
+        column_axis="head of B",
+        value_name="similarity",
+        caption="Similarity of the attention of the heads of A and B",
+        file_name="diff-matches",
+    )
+    rows, columns = (
+        [result.name(head, side) for head in range(result.matrix.shape[side])] for side in (0, 1)
+    )
+    return Heatmap(result.matrix, rows, columns, drawing)
+
+
+def matched_head_heatmaps(
+    result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
+) -> tuple[Heatmap, Heatmap]:
+    """Return the attention of a head of A and of a head of B on the spans that both tokenizers share.
+
+    Both heatmaps have the same scale.
+    """
+    spans, queries = result.spans.spans, result.spans.queries
+    keys = [shorten(span.text) for span in spans]
+    first, second = (
+        Heatmap(
+            values,
+            [shorten(span.text) for span in queries],
+            keys,
+            HeatmapSpec(
+                scale=SHARES,
+                row_axis="query",
+                column_axis="key",
+                value_name="weight",
+                caption=f"Head {result.name(head, side)} of {'AB'[side]}",
+                row_positions=result.spans.rows,
+                column_positions=range(len(spans)),
+                file_name=f"head-{'ab'[side]}",
+            ),
+        )
+        for side, (values, head) in enumerate(zip(result.maps(a, b, row, column), (row, column), strict=True))
+    )
+    return first, second
+
+
+def _readable(values: Array) -> tuple[Array, Scale, str]:
+    """Return values that are readable with two decimals, their scale, and the suffix of their unit.
+
+    Small values, as after a short training, are multiplied by 100.
+    """
+    is_small = np.nan_to_num(values).max(initial=0.0) < 0.2
+    scaled = 100 * values if is_small else values
+    scale = Scale("sequential", 0, Scale.from_zero(np.nan_to_num(scaled), 0.0).high, "sqrt")
+    return scaled, scale, ", hundredths" if is_small else ""
+
+
+def _layers(count: int) -> list[str]:
+    return [str(layer) for layer in range(count)]

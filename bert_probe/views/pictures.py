@@ -34,21 +34,21 @@ from bert_probe.analyses.weights.positions import MATRICES, PositionsResult
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.text.labeled_texts import CLASSES
-from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
+from bert_probe.views import answers, heatmaps, layer_map, matrix, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shorten
 
 _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     HeadAblationResult: lambda result: list(heatmaps.ablation_heatmaps(result).values()),
-    LayerSimilarityResult: lambda result: [changes.layer_similarity_heatmap(result)],
+    LayerSimilarityResult: lambda result: [heatmaps.layer_similarity_heatmap(result)],
     SimilarityAttributionResult: lambda result: [answers.similarity_attribution_heatmap(result)],
     AttentionResult: lambda result: [heatmaps.attention_heatmap(result)],
     AttentionStepsResult: lambda result: list(
         steps.step_heatmaps(result, steps.key_position(result)).values()
     ),
-    HeadChangeResult: lambda result: [changes.head_change_heatmap(result)],
-    VectorChangeResult: lambda result: [changes.vector_change_heatmap(result)],
+    HeadChangeResult: lambda result: [heatmaps.head_change_heatmap(result)],
+    VectorChangeResult: lambda result: [heatmaps.vector_change_heatmap(result)],
     AttributionFaithfulnessResult: lambda result: [answers.faithfulness_heatmap(result)],
     EvaluateResult: lambda result: [answers.confusion_heatmap(result)],
     HeadAblationSweepResult: lambda result: [heatmaps.ablation_sweep_heatmap(result)],
@@ -56,14 +56,14 @@ _HEATMAPS: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     FindHeadsResult: lambda result: [heatmaps.find_heads_heatmap(result)],
     HeadAttributionResult: answers.head_attribution_heatmaps,
     HeadsResult: heatmaps.head_measure_heatmaps,
-    HeadMatchesResult: lambda result: [changes.head_matches_heatmap(result)],
-    PositionsResult: positions.position_heatmaps,
+    HeadMatchesResult: lambda result: [heatmaps.head_matches_heatmap(result)],
+    PositionsResult: heatmaps.position_heatmaps,
     MinimalPairResult: lambda result: [
         heatmaps.minimal_pair_heads_heatmap(result),
         heatmaps.minimal_pair_vectors_heatmap(result),
     ],
     ActivationPatchingResult: lambda result: [answers.patching_heatmap(result)],
-    RelationsResult: lambda result: [probes.relations_heatmap(result, direction) for direction in (0, 1)],
+    RelationsResult: lambda result: [heatmaps.relations_heatmap(result, direction) for direction in (0, 1)],
     MinimalPairRowResult: lambda result: list(heatmaps.minimal_pair_row_heatmaps(result)),
     SentencesResult: lambda result: [heatmaps.sentences_heatmap(result)],
     HiddenStatesResult: lambda result: [heatmaps.hidden_states_heatmap(result)],

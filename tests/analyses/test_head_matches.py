@@ -15,7 +15,7 @@ from bert_probe.analyses.comparison import head_matches
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
-from bert_probe.views.changes import matched_head_heatmaps
+from bert_probe.views.heatmaps import matched_head_heatmaps
 from tests.helpers.changed import changed_checkpoint
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import LONG, PAIR, TEXT

@@ -15,7 +15,7 @@ from mcp import Client
 from PIL import Image
 
 from bert_probe.api import agents
-from bert_probe.api.local_models import LocalModels
+from bert_probe.api.mcp_stdio import LocalModels
 from bert_probe.api.registry import registered_questions
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

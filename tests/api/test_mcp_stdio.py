@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bert_probe.api import agents, mcp_stdio
-from bert_probe.api.local_models import LocalModels
+from bert_probe.api.mcp_stdio import LocalModels
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 

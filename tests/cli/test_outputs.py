@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe.cli.logs import open_log
+from bert_probe.cli.options import open_log
 from bert_probe.core.writing import reserved
 from bert_probe.errors import ExportError
 from tests.helpers.command_line import bert_probe as run

@@ -27,7 +27,7 @@ from bert_probe import (
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.outputs import tuned_lens
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.ui import attribution, highlight
+from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
 from tests.helpers import trained
 from tests.helpers.exactness import assert_repeatable
@@ -244,19 +244,19 @@ def test_checkpoint_labels_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_highlighting_keeps_text_and_spaces() -> None:
     marks = [
-        highlight.HighlightSpan(4, 6, "X", "violet"),
-        highlight.HighlightSpan(6, 8, "X", "violet"),
-        highlight.HighlightSpan(9, 12, "X", "violet"),
-        highlight.HighlightSpan(13, 15, "Y", "red"),
+        blocks.HighlightSpan(4, 6, "X", "violet"),
+        blocks.HighlightSpan(6, 8, "X", "violet"),
+        blocks.HighlightSpan(9, 12, "X", "violet"),
+        blocks.HighlightSpan(13, 15, "Y", "red"),
     ]
-    marked_text = highlight.markdown("one two2 six in end", marks)
+    marked_text = blocks.highlight_markdown("one two2 six in end", marks)
     assert marked_text == (
         "one :violet-background[two2] :violet-background[six] :violet[**X**] "
         " :red-background[in] :red[**Y**]  end"
     )
     long = "x" * 1_000
-    assert len(highlight.markdown(long, [])) < 500
-    assert highlight.colours(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
+    assert len(blocks.highlight_markdown(long, [])) < 500
+    assert blocks.span_colors(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
 
 
 def test_long_context_is_answered_without_truncation(trained_folder: Folders) -> None:

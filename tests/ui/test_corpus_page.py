@@ -25,7 +25,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
-from bert_probe.ui.corpus import build, stores
+from bert_probe.ui.corpus import stores
 from bert_probe.ui.corpus.search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
 from tests.helpers.pages import open_page as page
@@ -203,13 +203,13 @@ def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
     assert stores.open_store(url_params(app)["store"]).has("neighbours")
     assert "hold no sentences" in error_text(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
-    monkeypatch.setattr(build, "MAX_ROWS", 2)
+    monkeypatch.setattr(stores, "MAX_ROWS", 2)
     assert "more than 2 sentences" in error_text(
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")
     )
     monkeypatch.setattr(stores, "MAX_TOTAL_BYTES", 0)
     assert "are free for" in error_text(press(upload("a.txt", b"one\ntwo"), "Build a store from this file"))
-    monkeypatch.setattr(build, "MAX_FILE_BYTES", 3)
+    monkeypatch.setattr(stores, "MAX_FILE_BYTES", 3)
     assert "larger than" in error_text(upload("a.txt", b"one\ntwo"))
 
 

@@ -11,8 +11,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
-from bert_probe.core.field_types import Dimensions, FieldType, Schema
-from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.field_types import Dimensions, FieldType, Schema, TokenSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.core import frames
-from bert_probe.core.field_types import Index, Optional
-from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.field_types import Index, Optional, TokenSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -12,8 +12,7 @@ import pandas as pd
 from bert_probe.analyses.attention.attention import RESIDUAL, SHARE, WORDS_HELP, select_units
 from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Flag
-from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.field_types import Choice, Flag, TokenSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

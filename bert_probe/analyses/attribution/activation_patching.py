@@ -15,8 +15,7 @@ from bert_probe.analyses.outputs.target import TargetOutput, select_output
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.pooling import available_poolings, pool_unpadded, resolve_pooling
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, FieldType, Optional
-from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.field_types import Choice, FieldType, Optional, WordSelector
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -18,8 +18,7 @@ from bert_probe.analyses.attribution.methods import (
 )
 from bert_probe.analyses.outputs.target import REMOVALS, TargetOutput, select_output
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
-from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.field_types import Choice, FieldType, Flag, Optional, WordSelector
 from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -20,8 +20,7 @@ from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Number, Optional
-from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.field_types import Choice, Number, Optional, WordSelector
 from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result

@@ -14,8 +14,7 @@ from torch.utils.dlpack import from_dlpack
 from bert_probe.analyses.attention.attention import HEAD, LAYER, WORDS_HELP, Head
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Flag, Optional
-from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.field_types import Choice, Flag, Optional, TokenSelector
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -11,8 +11,7 @@ import pandas as pd
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult, softmax
 from bert_probe.core import frames
-from bert_probe.core.field_types import Number, Optional
-from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.field_types import Number, Optional, WordList, WordSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question

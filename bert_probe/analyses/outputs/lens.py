@@ -15,8 +15,7 @@ from bert_probe.analyses.outputs.fill_mask import mask_word, target_token
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, FileName, Number, Optional
-from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.field_types import Choice, FileName, Number, Optional, WordList, WordSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

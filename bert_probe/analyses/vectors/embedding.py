@@ -13,8 +13,7 @@ import torch
 
 from bert_probe.analyses.attention.replay import largest_difference, rounding_tolerance, to_array
 from bert_probe.core import frames
-from bert_probe.core.field_types import Optional
-from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.field_types import Optional, TokenSelector
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

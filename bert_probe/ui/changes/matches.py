@@ -24,7 +24,7 @@ from bert_probe.ui.changes import second_model
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_zip
 from bert_probe.ui.figures import ACCENT, GRAY, as_text, ink
-from bert_probe.views.changes import head_matches_heatmap, matched_head_heatmaps
+from bert_probe.views.heatmaps import head_matches_heatmap, matched_head_heatmaps
 from bert_probe.views.text import shorten
 
 _PATIENCE = 4.0

@@ -39,9 +39,9 @@ from bert_probe.ui.changes import matches, second_model
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.heads import many
+from bert_probe.ui.heads import shared
 from bert_probe.ui.parameters import changed_treemap
-from bert_probe.views.changes import head_change_heatmap, layer_similarity_heatmap, vector_change_heatmap
+from bert_probe.views.heatmaps import head_change_heatmap, layer_similarity_heatmap, vector_change_heatmap
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shorten
 
@@ -393,13 +393,13 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
 def _layers(a: Checkpoint, b: Checkpoint) -> None:
     """Draw the similarity of every layer of A with every layer of B over many sentences."""
     corner = second_model.part_title("How similar are the layers?")
-    source = state.segmented_control("sentences", "Sentences", many.SOURCES, "sample")
+    source = state.segmented_control("sentences", "Sentences", shared.SOURCES, "sample")
     truncate = workbench.request().truncate
     try:
-        sentences = many.choose_sentences(source)
+        sentences = shared.choose_sentences(source)
         if not sentences:
             return
-        sentence_input.check_count(sentences, many.MAX_SENTENCES)
+        sentence_input.check_count(sentences, shared.MAX_SENTENCES)
         result = jobs.answer(
             "alikeness of layers",
             LayerSimilarity().of,
@@ -412,7 +412,7 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
             note="Both models read every sentence. You can cancel at any time.",
         )
     except ProbeError as error:
-        many.error_box(error)
+        shared.error_box(error)
         return
     if result is None:
         return

@@ -12,7 +12,7 @@ from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import REFUSALS
 from bert_probe.errors import ProbeError
 from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.corpus import build, distribution, find, query, search, stores
+from bert_probe.ui.corpus import distribution, find, query, search, stores
 
 NEW: Final = "new"
 """URL value for building a store."""
@@ -52,7 +52,7 @@ def render() -> None:
 
 def _choose_store() -> str:
     """Draw the choice of a store; return its name, or `NEW`."""
-    built = st.session_state.pop(build.BUILT, None)
+    built = st.session_state.pop(stores.BUILT, None)
     if built is not None:
         state.remember("store", built)
         st.session_state["store"] = built
@@ -76,7 +76,7 @@ def _new_store() -> None:
         "A corpus is a set of sentences that the model reads once. It shows how each head behaves over all "
         "sentences, in which sentences it is most active, and which contexts of a word are the most similar."
     )
-    build.part(workbench.checkpoint())
+    stores.build_part(workbench.checkpoint())
     st.markdown("**Any number of sentences**, on the command line:")
     st.code(_COMMAND, language=None)
 

@@ -9,7 +9,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.heads import ablation, find, many, shared
+from bert_probe.ui.heads import ablation, find, shared
 from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.measures import LABELLING, MEASURES
 from bert_probe.views.scale import Scale
@@ -33,7 +33,7 @@ def render() -> None:
     with bar:
         part = state.segmented_control("heads_part", "Part", _PARTS, "profiles")
     if part == "many":
-        many.part(workbench.request(), workbench.checkpoint())
+        shared.many_texts_part(workbench.request(), workbench.checkpoint())
         return
     traced = workbench.trace_request()
     with bar:

@@ -7,12 +7,22 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
+from bert_probe.core.inputs import SENTENCES_FILE
+from bert_probe.errors import ProbeError, TextError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks, paths
-from bert_probe.ui import blocks, state
+from bert_probe.text.sentence_files import lines
+from bert_probe.ui import blocks, jobs, sentence_input, state
 from bert_probe.ui.attention import view_state
 from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.workbench import Request
+from bert_probe.views.heatmaps import head_grid
 from bert_probe.views.matrix import Heatmap
-from bert_probe.views.measures import MEASURES, HeadMeasure
+from bert_probe.views.measures import LABELLING, MEASURES, HeadMeasure
+from bert_probe.views.scale import Scale
 
 ATTENTION = paths.page_script("attention")
 CLICK_HINT = "Click a cell, or press Enter on it, to select a head."
@@ -62,3 +72,98 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
             with callbacks.uninterrupted():
                 view_state.show_head(layer, (head - 1,))
                 st.switch_page(ATTENTION)
+
+
+MAX_SENTENCES = 10_000
+"""Maximum number of sentences; the measures of all sentences are in memory until the end."""
+
+SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
+
+
+def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
+    """Draw the part."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
+        words = state.toggle("words", "Whole words", False, WORDS_HELP)
+    try:
+        sentences = choose_sentences(source)
+        if not sentences:
+            return
+        sentence_input.check_count(sentences, MAX_SENTENCES)
+        means = jobs.answer(
+            "many sentences",
+            HeadMeans(words).of,
+            checkpoint,
+            sentences,
+            request.truncate,
+            label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
+            unit="sentences",
+            note="One forward pass per sentence, batched. You can cancel at any time.",
+        )
+    except ProbeError as error:
+        error_box(error)
+        return
+    if means is not None:
+        _result(means, sentences)
+
+
+def choose_sentences(source: str) -> tuple[str, ...]:
+    """Draw the input of one of `SOURCES` and return its sentences; empty while there are none."""
+    if source == "sample":
+        blocks.caveat("40 short English sentences on unrelated subjects, which are part of the package.")
+        with st.expander("Read them"):
+            st.text("\n".join(baseline_sentences()))
+        return baseline_sentences()
+    if source == "paste":
+        placeholder = "The first sentence\nThe second sentence"
+        return tuple(lines(sentence_input.paste_text("many_pasted", "Sentences, one per line", placeholder)))
+    sentences = sentence_input.upload_sentences("many", "A text file in UTF-8, one sentence per line")
+    if not sentences:
+        blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")
+    return sentences
+
+
+def error_box(error: ProbeError) -> None:
+    """Draw an error about the sentences."""
+    with st.container(border=True, key="refusal"):
+        is_unreadable = isinstance(error, TextError)
+        title = "These sentences cannot be read" if is_unreadable else "This cannot be shown"
+        st.header(title, anchor=False)
+        st.text(str(error))
+        st.caption("Empty lines are skipped. Your input is unchanged.")
+
+
+def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        measure, description = choose_measure()
+        st.space("stretch")
+        lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
+        export(means, "heads-many", [lines], data={"sentences": sentences})
+    st.markdown(f":gray[{state.escape(description.meaning)}]")
+    if means.tokens_dropped:
+        st.warning(f"{means.tokens_dropped:,} tokens were cut off from sentences that are too long.")
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    with picture:
+        values = means.mean[measure]
+        title = f"{description.title}: mean over {means.sentences:,} sentences"
+        heatmap = head_grid(values, description.name, title, Scale.from_zero(values), "profile_means")
+        head = head_heatmap(heatmap, "profile_means")
+        if head is None:
+            blocks.caveat(CLICK_HINT)
+        else:
+            open_in_attention(*head, means.labels[head[0] - 1][head[1] - 1])
+    with numbers:
+        columns = [measure, f"{measure}_low", f"{measure}_high"]
+        head_table(
+            means.table()[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
+            dict(zip(columns, ("mean", "low", "high"), strict=True)),
+            f"Heads by mean {description.name}",
+        )
+    question = means.question
+    blocks.caveat(
+        f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
+        f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
+        "sentences (percentile bootstrap, Efron and Tibshirani 1993): how much the mean depends on the "
+        f"choice of sentences, not what another kind of text would give. {LABELLING}"
+    )

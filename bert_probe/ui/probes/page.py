@@ -27,7 +27,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.probes import inputs, layers, trees
 from bert_probe.ui.probes.inputs import ProbeFiles
-from bert_probe.views.probes import relations_heatmap
+from bert_probe.views.heatmaps import relations_heatmap
 
 _PARTS = {"layers": "Layers", "trees": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}

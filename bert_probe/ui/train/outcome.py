@@ -24,7 +24,7 @@ from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
-from bert_probe.ui import blocks, consent, figures, highlight, state, workbench
+from bert_probe.ui import blocks, consent, figures, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
@@ -264,8 +264,8 @@ def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit
     sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
     predicted = evaluation.named(evaluation.predicted[unit])
     start, end = sentence.spans[evaluation.words[unit]]
-    span = highlight.HighlightSpan(start, end, predicted, highlight.COLOURS[0])
-    return sentence.text, highlight.markdown(sentence.text, [span])
+    span = blocks.HighlightSpan(start, end, predicted, blocks.COLOURS[0])
+    return sentence.text, blocks.highlight_markdown(sentence.text, [span])
 
 
 def _prediction(row: Mapping[Any, Any]) -> str:

@@ -8,7 +8,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import callbacks
 from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.train import data, outcome, running, settings
+from bert_probe.ui.train import data, outcome, running
 
 
 def render() -> None:
@@ -36,7 +36,7 @@ def _choose(checkpoint: Checkpoint) -> None:
     if training_data is None:
         return
     try:
-        plan = settings.choose_plan(checkpoint, training_data)
+        plan = data.choose_plan(checkpoint, training_data)
     except ProbeError as error:
         blocks.error_box(error, "Change the data or the settings. Your other choices are unchanged.")
         return
