@@ -10,8 +10,6 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -28,8 +26,6 @@ from bert_probe.text.formats import (
     format_of,
     json_table,
 )
-from bert_probe.text.labeled_texts import CLASSES, LabeledTexts, parse_labeled_texts
-from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 DEFAULT_COLUMNS = ("sentence", "text")
 """Names of the column that is read by default."""
@@ -347,33 +343,3 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
 def _list_columns(header: Sequence[str]) -> str:
     names = [name[:40] + ("…" if len(name) > 40 else "") for name in header[:8]]
     return ", ".join(names) + (", …" if len(header) > 8 else "")
-
-
-FILE = "everyday_topics.csv"
-TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
-
-
-@lru_cache(maxsize=1)
-def everyday_topics() -> LabeledTexts:
-    """Return 300 short English sentences on six everyday topics, 50 each, written for this project.
-
-    Few individual words indicate the topic; it follows from the meaning, so that contextual vectors help.
-    """
-    return parse_labeled_texts(everyday_topics_file(), FILE, CLASSES)
-
-
-def everyday_topics_file() -> bytes:
-    """Return the sample data as a CSV file with the columns text,label."""
-    return resources.files("bert_probe").joinpath("data", FILE).read_bytes()
-
-
-@lru_cache(maxsize=1)
-def sample_treebank() -> tuple[tuple[TaggedSentence, ...], tuple[TaggedSentence, ...]]:
-    """Return 16 short English sentences and 8 held-out ones, with Universal Dependencies trees, written and
-    annotated for this project.
-    """
-    training, held_out = (
-        parse_tagged_sentences(resources.files("bert_probe").joinpath("data", file).read_bytes(), file)
-        for file in TREEBANK_FILES
-    )
-    return training, held_out

@@ -21,7 +21,7 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLong
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import everyday_topics
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact

@@ -16,7 +16,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.text.sentence_files import everyday_topics
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import blocks, consent, jobs, state, workbench
 from bert_probe.ui.attention import view_state
 

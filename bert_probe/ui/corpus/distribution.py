@@ -27,7 +27,7 @@ from bert_probe.ui.corpus import rows
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, SECOND
 from bert_probe.ui.heads.shared import choose_measure
-from bert_probe.views import measures
+from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.model_view import HeadThumbnail
 
@@ -78,7 +78,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     """Draw a small histogram for every head, and the same as a table."""
     statistics = result.statistics
     measure = MEASURES[result.question.measure]
-    payload = measures.payload(
+    payload = histograms.payload(
         statistics.bins,
         result.edges,
         {

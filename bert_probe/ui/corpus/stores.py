@@ -32,7 +32,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
-from bert_probe.text.sentence_files import everyday_topics
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.examples import CONTEXT, SENTENCES
 

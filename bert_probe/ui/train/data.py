@@ -16,7 +16,8 @@ from bert_probe.analyses.outputs.evaluate import Rows
 from bert_probe.errors import InvalidFileError, TextError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import everyday_topics, lines, parse_sentences
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.sentence_files import lines, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.training.schedule import (
     RECOMMENDED_BATCHES,
