@@ -52,7 +52,7 @@ _CAVEAT = (
 
 
 def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
-    """Draw the part.
+    """Draw the attribution section.
 
     Args:
         traces: the text, or two separate texts.

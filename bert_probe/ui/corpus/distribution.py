@@ -44,7 +44,7 @@ _BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
-    """Draw the part."""
+    """Draw the section Heads."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, description = choose_measure()
         result = shared_cache.answers.of(HeadHistograms(measure).of, corpus)

@@ -82,7 +82,7 @@ def _new_store() -> None:
 
 
 def _store(store: Store) -> None:
-    """Draw a part of a store."""
+    """Draw the selected section of the page for a store."""
     if not store.finished:
         st.warning(
             f"This store is not complete: it contains {store.records:,} of {store.manifest['records']:,} "
