@@ -245,7 +245,7 @@ def _details(explanation: AttributionResult) -> str:
         )
     if "biases" in details:
         parts.append(
-            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the number, "
+            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the explained output, "
             f"difference {details['off']:.1e}."
         )
     return " ".join(parts)

@@ -135,7 +135,7 @@ def _about(store: Store) -> None:
         ("Weights, SHA-256", model["weights_sha256"]),
         ("Computed in", model.get("dtype", "–")),
         ("Contents", ", ".join(question.keep) or "tokens only"),
-        ("Vectors of layers", ", ".join(map(str, store.layers)) or "none"),
+        ("Layers with vectors", ", ".join(map(str, store.layers)) or "none"),
         ("Stored as", question.dtype if store.layers else "–"),
         ("Shards", f"{len(store.shards):,}"),
         ("Bytes", f"{sum(file['bytes'] for file in files):,}"),
