@@ -32,8 +32,8 @@ def render() -> None:
     """Draw the page."""
     blocks.heading(
         "Report",
-        "Arrange the views that you added, write notes, and create one file with interactive figures, tables, "
-        "provenance and the code of each result.",
+        "Arrange the views that you added, write notes, and create one file with interactive figures, "
+        "tables, provenance and the code of each result.",
     )
     if drafts.is_missing():
         st.warning(
