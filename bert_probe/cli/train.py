@@ -63,10 +63,6 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Overwrite a model that BERT Probe saved in the output folder, and its log.",
     )
-        "--force",
-        is_flag=True,
-        help="Overwrite a model that BERT Probe saved in the output folder, and its log.",
-    )
     @functools.wraps(command)
     def run(
         model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **values: Any
