@@ -245,8 +245,8 @@ def _details(explanation: AttributionResult) -> str:
         )
     if "biases" in details:
         parts.append(
-            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the explained "
-            f"output, difference {details['off']:.1e}."
+            f"The model's biases contribute {details['biases']:.4f}; scores and biases add up to the "
+            f"explained output, difference {details['off']:.1e}."
         )
     return " ".join(parts)
 
