@@ -1,6 +1,6 @@
-"""Checks run once when a model is loaded: whether its attention can be read, and how.
+"""Checks made once while a model is loaded: whether its attention can be captured, and how.
 
-Each of them runs a short text before the model is available to callers.
+Each check runs the model on a short text before callers receive it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
 _PASSES = 64
-"""Tolerance between two passes per layer, in units in the last place of the largest number. The largest
-difference measured in the three-layer models of the tests was 10; other processors may differ more.
+"""Tolerance per layer for the difference between two forward passes, in units in the last place of the
+largest value. The largest difference measured in the three-layer models of the tests was 10; it may be larger
+on other processors.
 """
 _WEIGHTS = 32
 """Tolerance of an attention weight for scores of size 1, in units in the last place; fast exponentials alone
@@ -35,10 +36,10 @@ _OUTPUT = 4
 
 
 def pass_tolerance(description: Description) -> float:
-    """Return the tolerance between two passes, relative to the largest number.
+    """Return the tolerance for the difference between two forward passes, relative to the largest value.
 
-    Sums in another batch are computed in another order, and each layer adds its rounding to that of the
-    layers below. Some models compute parts in float32 in every dtype, so float64 gets the same tolerance.
+    In a different batch, sums are computed in a different order, and rounding errors accumulate over the
+    layers. Some models use float32 for some steps in every dtype, so float64 gets the same tolerance.
     """
     return _PASSES * (description.layers + 1) * max(_unit(description.dtype), _unit("float32"))
 
@@ -52,7 +53,7 @@ def uses_capture(network: Any) -> bool:
     """Return whether every layer of the model calls our attention function."""
     device = next(network.parameters()).device
     ids = torch.ones((1, 4), dtype=torch.long, device=device)
-    # Not inference mode: a model may keep tensors, and inference tensors cannot be used in training.
+    # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad(), recording() as calls:
         output = network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     states = getattr(output, "hidden_states", None)
@@ -62,11 +63,11 @@ def uses_capture(network: Any) -> bool:
 def self_check(checkpoint: Checkpoint) -> None:
     """Check on a short text that attention recomputed from q, k and v equals what the model computed.
 
-    This rejects architectures that change their scores where the capture cannot see it. If q, k and v are
+    This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
     Raises:
-        ArchitectureError: the attention is hidden, or the recomputed one differs.
+        ArchitectureError: the recomputed attention differs from the model's.
     """
     description = checkpoint.description
     for layer, (difference, tolerance) in enumerate(replays(checkpoint)):
@@ -145,7 +146,8 @@ def pads(checkpoint: Checkpoint) -> bool:
     """Return whether padding changes the output by rounding only.
 
     Some models mix neighboring tokens before the attention (MobileBERT with trigrams, ConvBERT with
-    convolutions), so that the last token depends on the padding after it. Their texts are batched by length.
+    convolutions), so that the last token depends on the padding after it. For such models, all texts of a
+    batch must have the same length.
     """
     short, long = (
         checkpoint.encode(text, truncate=True) for text in (CHECK_TEXT, f"{CHECK_TEXT} {CHECK_TEXT}")

@@ -28,13 +28,15 @@ SUPPORTED = (
     "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
 )
 MAX_LAYERS = 1_000
-"""More layers than any encoder has; the deepest published one has 48. Some configs build lists of this
-length.
+"""Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
+some config classes build a list with one item per layer.
 """
 MAX_LABELS = 10_000
 """Largest number of labels of an output head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-"""Problem types of a text classification head: a number, one of several classes, or any of them."""
+"""Problem types of a text classification head: it predicts a value, exactly one class, or any set of
+classes.
+"""
 REMEDY = "Use the config.json that belongs to these weights."
 """Remedy in messages about a config that does not fit its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "yoso"})
@@ -68,7 +70,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     """Raise an error for a model that is not a text encoder, or for quantized weights.
 
     Raises:
-        ArchitectureError, WeightsError: with what it is instead.
+        ArchitectureError, WeightsError: the message says what the model is instead.
     """
     if settings.get("is_encoder_decoder"):
         raise ArchitectureError(f"{name} ({model_type}) is an encoder-decoder. Supported: {SUPPORTED}.")
@@ -90,7 +92,8 @@ def load_config(folder: Path, name: str) -> Any:
     """Read a checkpoint's config.json and build the transformers config from its `select_settings`.
 
     Raises:
-        NotFoundError, CheckpointError, ArchitectureError, WeightsError: missing, invalid, or not an encoder.
+        NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing, invalid, or
+            not that of an encoder.
     """
     return build_config(read_config(folder), name)
 
@@ -142,7 +145,7 @@ def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedCo
 
 @dataclass(frozen=True)
 class ConfiguredHeads:
-    """The output heads described by a config.json. Names are plain text and choose no code.
+    """The output heads described by a config.json. Names are stored as text and never select code.
 
     Attributes:
         architectures: class names of the models that the weights were saved from.
@@ -161,7 +164,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     """Read what a checkpoint's config says about its output heads.
 
     Raises:
-        CheckpointError: invalid labels, or more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or more than `MAX_LABELS`.
     """
     settings = read_config(folder)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -183,7 +186,7 @@ def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     if id2label is None:
         label_count = (
             count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # saved without it
+        )  # transformers' default of 2 is not saved
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
@@ -227,7 +230,9 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the config of an English uncased BERT: 64 dimensions per head, 4 × hidden inner ones."""
+    """Return the config of an English uncased BERT with 64 dimensions per head and an intermediate size of
+    4 × hidden.
+    """
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,
@@ -260,7 +265,7 @@ class ModelConfig:
         origin: "published", "local file", "local folder", "built-in" or "hub".
         revision: the hub's commit, or None.
         source: the paper of a published size; otherwise the location of the config.
-        sha256: of the config's contents.
+        sha256: SHA-256 of the config's contents.
         config: the transformers config, built from the settings that are used.
     """
 
@@ -294,7 +299,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Raises:
         NotFoundError, NetworkError: the config is unavailable.
-        CheckpointError, ArchitectureError: not a config, or not an encoder's.
+        CheckpointError, ArchitectureError: the file is not a config, or not the config of an encoder.
     """
     requested = str(name).strip()
     if not requested:

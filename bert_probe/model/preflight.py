@@ -76,7 +76,7 @@ def read_headers(files: list[Path]) -> WeightHeaders:
     """Read the headers of weight files, without the weights.
 
     Raises:
-        WeightsError: integer weights, which are meaningless without their scales.
+        WeightsError: a weight has an integer type, which is meaningless without its scale.
     """
     names: set[str] = set()
     numbers, kinds = 0, set()
@@ -130,7 +130,7 @@ def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -
         make: builds the model from the config.
 
     Raises:
-        ArchitectureError: larger than any encoder, or rejected by transformers.
+        ArchitectureError: the model is larger than any encoder, or transformers rejects the config.
     """
     try:
         with _counting(_ModuleCounter(MOST_TENSORS, MOST_NUMBERS)):

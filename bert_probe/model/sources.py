@@ -75,7 +75,8 @@ def locate(
         patterns: glob patterns of the files to download.
 
     Raises:
-        NotFoundError: neither a folder nor a model on the hub, or the built-in model is not installed.
+        NotFoundError: the name is neither a folder nor a model on the hub, or the built-in model is not
+            installed.
         NetworkError: the hub is unreachable, or the model requires a login.
     """
     if model is None or str(model).strip() in ("", BUILT_IN):
@@ -231,7 +232,7 @@ def read_json(path: Path) -> Any:
     """Parse a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: too large, or not JSON.
+        CheckpointError: the file is too large, or not JSON.
     """
     try:
         size = path.stat().st_size
@@ -291,7 +292,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint, after opening each one to check that it is complete.
 
     Raises:
-        WeightsError: no safetensors files, only pickles, or a missing, broken or truncated file.
+        WeightsError: there are no safetensors files, or a file is missing, broken or truncated.
     """
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
@@ -339,7 +340,7 @@ def _no_safetensors(folder: Path) -> str:
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of the weights: of the file or, for shards, of their digests listed in name order.
+    """Return the SHA-256 of a single weight file, or of the list of the digests of several shards.
 
     Args:
         progress: called with bytes read and total bytes.

@@ -98,7 +98,7 @@ class WordLens:
         return merged
 
     def average(self, vectors: Array) -> Array:
-        """Return the mean vector of each unit's tokens, [unit, hidden], of vectors [token, hidden].
+        """Average token vectors [token, hidden] over the tokens of each unit; return [unit, hidden].
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
