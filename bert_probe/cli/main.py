@@ -68,7 +68,8 @@ COMMANDS = {
         "How much one number of the model's prediction for TEXT depends on each token or word.",
     ),
 }
-"""Name of a hand-written command → its module and its first sentence. The others are derived; see `derived`.
+"""Name of a hand-written command → its module and the first sentence of its help. All other commands are
+derived from questions; see `derived`.
 
 A module is imported when one of its commands is called, because most import torch, which takes seconds.
 """
@@ -122,7 +123,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may exit with a status of its own
+    return status if isinstance(status, int) else 0  # a command may set its own exit status
 
 
 def _sentence(error: click.ClickException) -> str:
