@@ -211,7 +211,7 @@ def _json_column(cells: Any) -> bytes:
 
 
 def _cell_array(series: pd.Series | pd.Index) -> Any:
-    """Return the values; a nullable column becomes objects, because NumPy would convert integers to floats."""
+    """Return the values; nullable columns become objects, because NumPy would convert integers to floats."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 

@@ -142,7 +142,7 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words and all rows have the same number of cells."""
+    """Return whether the first line is a header of single words and all rows have equally many cells."""
     if len(filled) < 2:
         return False
     for separator in separators:
