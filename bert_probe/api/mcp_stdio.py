@@ -94,7 +94,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     try:
         json.dumps(message, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        sentence = "The message holds half a surrogate pair, which is not a character. Write both halves."
+        sentence = "The message contains half a surrogate pair, which is not a character. Write both halves."
         return _error(INVALID_REQUEST, sentence, message)
     try:
         parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)

@@ -289,7 +289,7 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary, except for two of them
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # no schema for binary formats
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {

@@ -58,7 +58,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 def find(store: Store, arguments: dict[str, Any]) -> Result:
     """Pairs of words in STORE where a head attends most from one tag to another.
 
-    A pair counts if the head's largest weight goes from the one word to the other. The store must have been
+    A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbours.
     """
     return AttentionSearch(**arguments).of(store)

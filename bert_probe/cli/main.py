@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "head-attribution": (
         "predict",
-        "How one output value of the model for TEXT changes without each head, or without a layer's heads.",
+        "How one output value for TEXT changes when each head, or all heads of a layer, are switched off.",
     ),
     "lens": (
         "predict",
@@ -65,7 +65,7 @@ COMMANDS = {
     "verify": ("reports", "Compute every number of a REPORT again, and list the differences."),
     "why": (
         "predict",
-        "How much one output value of the model for TEXT depends on each token or word.",
+        "How much one output value for TEXT depends on each token or word.",
     ),
 }
 """Name of a hand-written command → its module and the first sentence of its help. All other commands are

@@ -237,7 +237,7 @@ def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_vi
         raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
         raise SelectionError(
-            f"--csv-safe applies to CSV files only; {out.name} holds text unchanged. Leave it out."
+            f"--csv-safe applies to CSV files only; {out.name} contains text unchanged. Leave it out."
         )
 
 
@@ -277,8 +277,8 @@ def _to_page(result: Any) -> Page:
 
 
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
-    """Add an option for each field of a question. Apply it after the decorator for texts and before the one
-    for models.
+    """Add an option for each field of a question. The decorator stands between those for models and for
+    texts.
 
     Options that the user passes are collected in the dict ``arguments``, field name → value; layers and heads
     are checked against the command's checkpoint or store. Several such decorators fill the same dict.

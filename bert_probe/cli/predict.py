@@ -178,7 +178,7 @@ def tune_lens(
 def why(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How much one output value of the model for TEXT depends on each token or word.
+    """How much one output value for TEXT depends on each token or word.
 
     By default each token is left out in turn. For the similarity of two texts, the default is the
     contribution of each pair of tokens.
@@ -209,7 +209,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value of the model for TEXT changes without each head, or without a layer's heads."""
+    """How one output value for TEXT changes when each head, or all heads of a layer, are switched off."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 

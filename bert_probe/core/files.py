@@ -205,7 +205,7 @@ def _json_column(cells: Any) -> bytes:
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
-        raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+        raise ExportError("There are infinite values, which JSON cannot represent. Choose another format.")
     # orjson writes the fewest digits that give the same number of this dtype.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -296,7 +296,9 @@ def _json_value(cell: Any) -> Any:
         if np.isnan(cell):
             return None
         if np.isinf(cell):
-            raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+            raise ExportError(
+                "There are infinite values, which JSON cannot represent. Choose another format."
+            )
     if isinstance(cell, np.float32):
         return float(str(cell))
     return cell.item() if isinstance(cell, np.generic) else cell

@@ -128,7 +128,7 @@ class OneTrace(Inputs):
         names = self.names if len(record.texts) == len(self.names) else ("trace",)
         if record.model.get("origin") == "given":
             lines = [
-                f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave" for name in names
+                f"{name} = bert_probe.from_attention(weights, tokens)  # your attention" for name in names
             ]
             return lines, ", ".join(names)
         traces = [

@@ -52,7 +52,7 @@ class InputRecord:
         if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
             if any(trace.provenance.get("origin") == "given" for trace in traces):
                 raise SelectionError(
-                    "Attention from outside does not identify its model, so two texts cannot be compared. "
+                    "External attention does not identify its model, so two texts cannot be compared. "
                     "Trace both with one checkpoint."
                 )
             raise SelectionError("The texts were not read by the same model. Trace them with one checkpoint.")

@@ -29,7 +29,7 @@ on other processors.
 """
 _WEIGHTS = 32
 """Tolerance of an attention weight for scores of size 1, in units in the last place; fast exponentials alone
-are off by up to 20.
+have errors of up to 20.
 """
 _OUTPUT = 4
 """Tolerance for rounding weights and outputs to the model's dtype, in units in the last place."""
@@ -67,7 +67,7 @@ def self_check(checkpoint: Checkpoint) -> None:
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
     Raises:
-        ArchitectureError: the recomputed attention differs from the model's.
+        ArchitectureError: the model hides its attention, or the recomputed attention differs.
     """
     description = checkpoint.description
     for layer, (difference, tolerance) in enumerate(replays(checkpoint)):
@@ -96,7 +96,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 
 def _rounding_tolerance(trace: Trace, layer: int) -> float:
-    """Return how far rounding may change a head's output, for vectors of this size.
+    """Return the tolerance for rounding errors in the head outputs of a layer.
 
     Weights and outputs are rounded to the model's dtype. Scores are accumulated in float32 or better; their
     error grows with the norms of q and k, and changes the weight by the same relative amount.
@@ -119,7 +119,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection: the linear module whose input is exactly the heads' output, or
     None.
 
-    It is found by hooks while a short text is run.
+    The module is found by hooks while the model runs on a short text.
     """
     if not checkpoint.description.shows_qkv:
         return ()

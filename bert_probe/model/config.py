@@ -116,7 +116,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = config_class.from_dict(used_settings)
         sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
-    except Exception as error:  # a config's own validation raises many types
+    except Exception as error:  # the config class raises many types of exceptions
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
@@ -128,8 +128,9 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
 def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Return the settings of a config.json that are used for a model family.
 
-    Removed are names with a leading underscore; settings common to all transformers configs, which concern
-    outputs, labels, dtype and files; settings that choose code; and names of the class's own methods.
+    These settings are removed: names with a leading underscore; settings common to all transformers configs,
+    which concern outputs, labels, dtype and files; settings that choose code; and names of methods of the
+    class.
     """
     field_names = {field.name for field in dataclasses.fields(config_class)}
     common_names = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}

@@ -372,9 +372,9 @@ class Encoder:
                 continue
             subject = "The text" if len(texts) == 1 else f"Sentence {'AB'[index]}"
             if not part.strip():
-                problem = "is empty" if not part else "holds only spaces"
+                problem = "is empty" if not part else "contains only spaces"
             else:
-                problem = "holds no character this model's tokenizer keeps, or no room is left for it"
+                problem = "contains no character that this model's tokenizer keeps, or no room is left for it"
             raise EmptyTextError(f"{subject} {problem}. Write at least one word.")
 
     def _tokens(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> tuple[Token, ...]:

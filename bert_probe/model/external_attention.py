@@ -179,9 +179,8 @@ def _caveat(layers: list[Array], tolerance: float) -> str:
     if max(1 - smallest, largest - 1) <= tolerance:
         return ""
     return (
-        "This attention was loaded from elsewhere, and its rows do not sum to 1 as after a softmax: their "
-        "sums "
-        f"range from {smallest:.3g} to {largest:.3g}."
+        "The rows of this external attention do not sum to 1 as after a softmax: their sums range from "
+        f"{smallest:.3g} to {largest:.3g}."
     )
 
 

@@ -17,7 +17,7 @@ languages average more than 6. It is about half a book.
 """
 
 MAX_TOKENS = 16_384
-"""Maximum number of input tokens if the model has no lower limit; attention grows with the square of it."""
+"""Maximum number of input tokens if the model has no lower limit; attention grows quadratically with it."""
 
 _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
@@ -54,7 +54,7 @@ def _expanded_length(text: str) -> int:
     """
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:
         return len(text)
-    # Each character separately: normalizing a long run of combining marks takes quadratic time.
+    # Normalize each character separately, because a long run of combining marks takes quadratic time.
     return sum(
         count * len(unicodedata.normalize("NFKC", character)) for character, count in Counter(text).items()
     )

@@ -212,7 +212,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # tokenizer loaders raise many types
+    except Exception as error:  # tokenizer loaders raise many types of exceptions
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
@@ -272,7 +272,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise _missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types; the files were checked before
+    except Exception as error:  # transformers raises many types of exceptions; the files are valid
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
@@ -289,7 +289,7 @@ def _missing_package(name: str, error: ImportError) -> CheckpointError:
 def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
     """Convert errors of a model's test run to an ArchitectureError.
 
-    A model that fails on plain text needs other input: a table, a page layout, a language.
+    A model that fails on plain text needs other input, such as a table, a page layout or a language.
     """
     try:
         yield
@@ -425,7 +425,7 @@ def open_heads(
                     heads.append(_load_head(task, model_class, folder, settings, headers, network))
         except OutOfMemoryError:
             raise
-        except Exception as error:  # transformers raises many types; the encoder remains usable
+        except Exception as error:  # many types of exceptions; the encoder remains usable
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -488,7 +488,7 @@ def _load_head(
     output = OutputHead(task, model, labels, settings.problem_type or "", parts_of(task))
     broken = [name for name, tensor in output.weights.items() if not tensor.isfinite().all()]
     if broken:
-        raise WeightsError(f"{list_names(broken)} hold values that are not finite numbers")
+        raise WeightsError(f"{list_names(broken)} contain values that are not finite numbers")
     return output
 
 
@@ -522,7 +522,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types
+        except Exception as error:  # heads raise many types of exceptions
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

@@ -130,6 +130,6 @@ def _load_tokenizer(folder: Path, class_name: str) -> Any:
     try:
         with panics_as_errors():
             tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True)
-    except Exception:  # loaders raise many types; `load` reports the error
+    except Exception:  # loaders raise many types of exceptions; `load` reports them
         return None
     return tokenizer if tokenizer.is_fast else None

@@ -1,4 +1,4 @@
-"""A trace: everything recorded of one text in one forward pass. Attention weights are computed on request."""
+"""A trace: everything recorded for a text in one forward pass. Attention weights are computed on request."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         if (self.queries is None) == (self.weights is None):
-            raise ShapeError("A trace holds either q, k and v or the attention weights.")
+            raise ShapeError("A trace needs either q, k and v or the attention weights.")
         length, layers = len(self.encoding), self.layers
         for name, arrays, ndim, axis, count in (
             ("states", self.states or None, 2, 0, layers + 1),

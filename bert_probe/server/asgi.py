@@ -301,7 +301,7 @@ def app_arguments(
 
 
 def apply_settings() -> None:
-    """Apply the app's settings, even if another server than Streamlit's runs the app, or from another folder.
+    """Apply the app's settings, independently of the server that runs the app and of the current folder.
 
     Streamlit reads settings from the current folder and the folder of its main script only. Settings from its
     command line and from environment variables take precedence.

@@ -39,7 +39,7 @@ _PROXY_HEADER: Final = re.compile(
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token in `file`, or without a file in the environment variable `VARIABLE`; "" if it is not
+    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if that is not
     set.
 
     Raises:

@@ -34,10 +34,10 @@ from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
-"""Maximum number of tokens in the head view with up to 12 heads per layer; `head_view_limit` for others."""
+"""Maximum number of tokens in the head view with up to 12 heads per layer; see also `head_view_limit`."""
 
 MODEL_VIEW_TOKENS: Final = 48
-"""Maximum number of tokens in the model view with up to 72 heads in all; `model_view_limit` for others."""
+"""Maximum number of tokens in the model view with up to 72 heads in all; see also `model_view_limit`."""
 
 # Number of SVG lines, one for each visible head, query and key, that a browser draws in two or three seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2

@@ -184,7 +184,7 @@ def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
 
 
 def describe_csv_error(error: csv.Error) -> str:
-    """Return the error message of a row, without the final period."""
+    """Return the message for an error in a row, without the final period."""
     if "field limit" not in str(error):
         return str(error)
     return f"a cell has more than {MAX_CHARACTERS:,} characters, or its quotation mark is not closed"

@@ -250,7 +250,7 @@ _SYNTAX = re.compile(
 )
 """Syntactic units that are rewritten together: a quotation, a character class, an escaped character."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
-"""Perl character classes, which are ASCII-only in RE2, as the contents of Unicode character classes."""
+"""Letter of a Perl class (w, d, s) → an equivalent Unicode class; Perl classes are ASCII-only in RE2."""
 
 
 def check(search: str, match: str, case: bool = False) -> None:
