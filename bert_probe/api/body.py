@@ -225,7 +225,7 @@ def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) 
 
 def _require(body: Mapping[str, Any], name: str) -> None:
     if name not in body:
-        raise BodyError(f"{name} is missing. Give it.")
+        raise BodyError(f"{name} is missing. Add it.")
 
 
 def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str:
@@ -296,7 +296,7 @@ def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapp
     files = _check_object("files", body["files"], allowed=tuple(registered.inputs.files))
     for name, file in registered.inputs.files.items():
         if file.is_required and name not in files:
-            raise BodyError(f"files has no {name}. Give it.")
+            raise BodyError(f"files has no {name}. Add it.")
     return {name: _read_file(name, file) for name, file in files.items()}
 
 

@@ -138,7 +138,7 @@ def problem_for(error: BaseException) -> Problem | None:
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
         return Problem(TOO_LARGE, "Not enough memory. Use a shorter text or fewer texts.")
     if isinstance(error, RecursionError):
-        return Problem(INVALID_BODY, "The body is nested too deeply. Send a flatter one.")
+        return Problem(INVALID_BODY, "The body is nested too deeply. Send it with less nesting.")
     for cls in type(error).__mro__:
         if cls in _TYPES_OF_ERRORS:
             return Problem(_TYPES_OF_ERRORS[cls], _shorten(str(error)), _faults(error))

@@ -5,8 +5,8 @@ from typing import Final
 MAX_BODY_BYTES: Final = 5_000_000
 """Maximum size of a body; the same limit applies to a file that is uploaded to a page."""
 MAX_BODY_SECONDS: Final = 10.0
-"""Time limit for receiving a body. A request counts towards `MAX_REQUESTS` only after its body has arrived.
-
+"""Time limit for receiving a body. A request counts towards `MAX_REQUESTS` only after its body
+has arrived.
 """
 MAX_CLIENT_BYTES: Final = 40_000_000
 """Maximum total size of the bodies that are arriving from one client."""
@@ -25,6 +25,6 @@ MAX_ANSWER_SECONDS: Final = 120.0
 its client has received an error.
 """
 MAX_REQUESTS: Final = 32
-"""Maximum number of requests that are computed or queued; further requests are rejected with `errors.BUSY`.
-
+"""Maximum number of requests that are computed or queued; further requests are rejected with
+`errors.BUSY`.
 """

@@ -88,7 +88,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         except (ValueError, RecursionError):  # the key was reported before the end of the line was read
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
-        return _error(PARSE_ERROR, "The message is nested too deeply. Send it flatter.")
+        return _error(PARSE_ERROR, "The message is nested too deeply. Send it with less nesting.")
     except ValueError as error:
         return _error(PARSE_ERROR, f"The message is not JSON in UTF-8: {str(error)[:200]}.")
     try:
@@ -123,7 +123,7 @@ def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000

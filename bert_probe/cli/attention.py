@@ -130,7 +130,7 @@ def rollout(
     unit = find_word(trace, str(token))
     count = len(unit.positions)
     if count > 1 and not arguments.get("words"):
-        raise SelectionError(f"{unit} is {count} tokens. Add --words to merge them into a word.")
+        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge them into a word.")
     return TokenRollout(unit.position, **arguments).of(trace)
 
 
@@ -160,7 +160,7 @@ def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindH
     """
     if len(queries) != len(keys):
         raise SelectionError(
-            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both equally often."
+            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass the same number of both."
         )
     return FindHeads(tuple(zip(queries, keys, strict=True))).of(trace)
 

@@ -28,7 +28,8 @@ from bert_probe.errors import ExportError
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
 CSV_SAFE_HELP = (
-    "In CSV, write ' before text that begins with = + - @ ' (also after ; tab, line end), so no formula runs."
+    "In CSV, a ' is added before text that begins with = + - @ ' (in a cell, or after a semicolon, tab or "
+    "line end), so that spreadsheets do not run it as a formula."
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")

@@ -145,7 +145,9 @@ def stamp(model: str) -> Stamp | None:
 
 def _refuse_revision(model: str, revision: str | None) -> None:
     if revision:
-        raise NotFoundError(f"{model} has no revision {revision}: only models on the hub have. Omit it.")
+        raise NotFoundError(
+            f"{model} has no revision {revision}: only models on the hub have revisions. Omit it."
+        )
 
 
 def _download(name: str, revision: str | None, progress: Progress | None, patterns: Sequence[str]) -> Source:

@@ -146,11 +146,11 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     for row in cells:
         label, error = _parse_label(row.label, label_kind)
         if label_kind != MULTI_LABEL and row.is_list:
-            error = "label is a list; name the key labels if a text has several, or give one label"
+            error = "label is a list; name the key labels if texts have several labels, or give one label"
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
                 f"label {row.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "
-                "classes (--labels classes) if it is one"
+                "classes (--labels classes) if it is a class"
             )
         if row.error or error:
             errors.add(row.line, row.error or error)

@@ -162,7 +162,9 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:
-            raise SelectionError(f"{name} has no columns: only .csv, .tsv and .jsonl have. Omit the column.")
+            raise SelectionError(
+                f"{name} has no columns: only .csv, .tsv and .jsonl files have columns. Omit the column."
+            )
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:

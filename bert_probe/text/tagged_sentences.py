@@ -201,10 +201,10 @@ class _ConllReader:
 
     def _is_valid(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            faults.add(line, f"“{truncate_text(columns[0])}” has no tag, in a column after the word")
+            faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
         if not columns[0]:
-            faults.add(line, f"tag {truncate_text(columns[-1])} has no word, in a column before it")
+            faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
             return False
         # Detects words with a space, whose second half would otherwise be read as the tag.
         self._columns = self._columns or len(columns)
