@@ -160,7 +160,8 @@ def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindH
     """
     if len(queries) != len(keys):
         raise SelectionError(
-            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass the same number of both."
+            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both the same number "
+            "of times."
         )
     return FindHeads(tuple(zip(queries, keys, strict=True))).of(trace)
 
