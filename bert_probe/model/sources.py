@@ -342,7 +342,7 @@ def _no_safetensors(folder: Path) -> str:
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of a single weight file, or of the list of the digests of several shards.
+    """Return the SHA-256 of a weight file; for several shards, of their digests and names, sorted by name.
 
     Args:
         progress: called with bytes read and total bytes.
