@@ -5,10 +5,10 @@
     .venv/bin/python scripts/packages.py floors FOLDER
 
 The arguments of `install` are those of `pip install`. uv installs several times faster than pip but does not
-read pip's configuration, so the options that select and reach package indexes are passed on. Where an option
-has no equivalent in uv, pip installs. `lock` writes constraints.txt: the version of every package that the
-pinned ones depend on. `floors` makes a new environment in FOLDER with the oldest versions that pyproject.toml
-allows, and with what the tests of the library need.
+read pip's configuration, so the options for package indexes are passed on to uv. If an option has no
+equivalent in uv, pip is used. `lock` writes constraints.txt: the version of every package on which the pinned
+packages depend. `floors` creates a new environment in FOLDER with the oldest versions that pyproject.toml
+allows, and with the packages that the tests of the library need.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ IRRELEVANT = {
     "verbose",
 }
 
-# requirements.txt pins torch, and torch pins the others; both differ between its builds for CPU and CUDA.
+# requirements.txt pins torch, and torch pins the others; the pins differ between torch's CPU and CUDA builds.
 NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 
 
-# What the tests of the library import, apart from the package and its extras.
+# Packages that the tests of the library import, in addition to bert-probe and its extras.
 TEST_PACKAGES = ("hypothesis", "jsonschema", "packaging", "pytest", "pytest-timeout", "pytest-xdist")
 
 
@@ -112,7 +112,7 @@ def find_uv() -> tuple[list[str], dict[str, str]] | None:
     variables = uv_environment(pip_options(listing.stdout.splitlines())) if listing.returncode == 0 else None
     if variables is None or subprocess.run(install_uv, check=False).returncode:
         return None
-    # Variables of uv that are set already were meant for uv: they take precedence.
+    # Variables of uv that the user has set take precedence.
     return [sys.executable, "-m", "uv", "pip"], variables | os.environ
 
 
@@ -125,13 +125,13 @@ def install_with_uv(arguments: list[str]) -> bool:
     command += ["install", "--python", sys.executable, *arguments]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr or ():
-            if not line.startswith(" + "):  # the list of all packages
+            if not line.startswith(" + "):  # skips the list of installed packages
                 print(line, end="", file=sys.stderr, flush=True)
     return process.returncode == 0
 
 
 def install(arguments: list[str]) -> int:
-    """Install what the arguments of `pip install` name and return the exit status."""
+    """Install the packages that the arguments of `pip install` name, and return the exit status."""
     if install_with_uv(arguments):
         return 0
     print("Installing with pip, which takes some minutes", file=sys.stderr, flush=True)
@@ -159,7 +159,7 @@ def lock() -> int:
 def install_floors(folder: str) -> int:
     """Install the oldest versions that pyproject.toml allows into a new environment.
 
-    What these versions depend on is the newest that they allow.
+    Their dependencies are installed in the newest versions that they allow.
 
     Returns:
         The exit status.

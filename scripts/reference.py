@@ -107,7 +107,7 @@ def _surfaces(question: type[Question]) -> Iterator[str]:
 
 
 class _Dimensions:
-    """Number of layers and heads against which the examples are read."""
+    """Number of layers and heads with which the examples are parsed."""
 
     layers = heads = 12
 
@@ -166,7 +166,7 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> str:
-    """Return the parameters as they stand in the source, functions as "..."."""
+    """Return the parameters as written in the source; a default that is a function becomes "..."."""
     texts = []
     for parameter in inspect.signature(function).parameters.values():
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")

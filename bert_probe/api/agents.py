@@ -73,13 +73,13 @@ def select_questions(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
 def input_schema(question: RegisteredQuestion) -> Schema:
     """Return the JSON Schema of a tool's arguments: the request body and the selection of rows."""
     body_schema = schema.body_schema(question)
-    # Some agents do not support oneOf at the top level; a wrong choice of text or texts is an error instead.
+    # Some agents do not support oneOf at the top level; `read_body` rejects invalid uses of text and texts.
     body_schema.pop("oneOf", None)
     return {**body_schema, "properties": {**body_schema["properties"], **_ROW_ARGUMENTS}}
 
 
 def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]:
-    """Return at most `max_rows` rows of a table from `first_row`, and the number of all rows.
+    """Return at most `max_rows` rows of a table, starting at `first_row`, and the total number of rows.
 
     Raises:
         SelectionError: `first_row` is after the last row.
@@ -104,7 +104,7 @@ def call_tool(
     shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
-    """Return the result of a tool; errors of the request become error results, which the agent can read."""
+    """Return the result of a tool; an invalid request gives an error result, which the agent can read."""
 
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
@@ -115,7 +115,7 @@ def call_tool(
             name: _check_argument(name, arguments.pop(name, argument["default"]))
             for name, argument in _ROW_ARGUMENTS.items()
         }
-        # Serialized for the same checks as over HTTP: 5.0 is 5, and no number is infinite.
+        # Serialized so that the same checks apply as over HTTP: 5.0 equals 5, and no number is infinite.
         content = body.parse_json(json.dumps(arguments).encode())
         result = body.read_body(question, content).answer(shared, progress)
         record = select_rows(result, options["first_row"], options["most_rows"])

@@ -37,12 +37,12 @@ TABLE_SUFFIXES: Final = (".csv", ".tsv")
 
 
 class ModelServices(Protocol):
-    """What all requests share: open models, cached traces and results."""
+    """Services that all requests share: open models, cached traces and cached results."""
 
     answers: ResultCache
 
     def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint, which is opened once; "" is the built-in model."""
+        """Return a checkpoint, which is opened only once; "" is the built-in model."""
         ...
 
     def traces(
@@ -74,7 +74,7 @@ class Body:
         question_fields: fields of the question as JSON; the model decides which layers and heads are valid.
         models: name and revision of each model; "" for the built-in model and for the newest revision.
         texts: (text, pair) tuples.
-        sentences: many sentences.
+        sentences: the sentences of a question about many sentences; otherwise empty.
         files: argument of the question → file.
         truncate: whether texts that are too long are truncated.
     """
@@ -88,7 +88,7 @@ class Body:
     truncate: bool
 
     def answer(self, shared: ModelServices, progress: Progress) -> Result:
-        """Return the result.
+        """Compute and return the result.
 
         Args:
             progress: called with the progress; an exception that it raises cancels the work.
@@ -109,7 +109,8 @@ class Body:
         options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
         waits = self.registered.has_progress and _takes_long(question, arguments)
         with SLOTS.turn(check) if waits else nullcontext():
-            # Not cached: the rows of a file are not hashable, and AttentionLong keeps its trace in memory.
+            # Not cached, because the rows of a file are not hashable, and AttentionLong would keep its trace
+            # in memory.
             if self.files or isinstance(question, AttentionLong):
                 result: Result = untyped_question.of(*arguments, **options)
             else:
@@ -131,7 +132,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question with progress needs a slot; attention needs one for some measures only."""
+    """Return whether a question with progress must wait for a slot; attention does for some measures only."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)
@@ -224,7 +225,7 @@ def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) 
 
 def _require(body: Mapping[str, Any], name: str) -> None:
     if name not in body:
-        raise BodyError(f"{name} is missing. Give it.")
+        raise BodyError(f"{name} is missing. Add it.")
 
 
 def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str:
@@ -295,7 +296,7 @@ def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapp
     files = _check_object("files", body["files"], allowed=tuple(registered.inputs.files))
     for name, file in registered.inputs.files.items():
         if file.is_required and name not in files:
-            raise BodyError(f"files has no {name}. Give it.")
+            raise BodyError(f"files has no {name}. Add it.")
     return {name: _read_file(name, file) for name, file in files.items()}
 
 

@@ -1,4 +1,4 @@
-"""Problems in responses (RFC 9457): a type, and a sentence about this occurrence."""
+"""Problem responses (RFC 9457): a problem type, and a sentence about the occurrence."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL_LENGTH: Final = 2_000
 """Maximum length of a problem's detail."""
 API_PAGE: Final = "/api"
-"""Path of the page that explains the types of problems, each under its name."""
+"""Path of the page that explains the problem types; the name of each is an anchor."""
 
 
 class BodyError(ProbeError):
-    """Raised when a request body is invalid; the message names the place."""
+    """Raised when a request body is invalid; the message names the invalid member."""
 
 
 class NotAcceptableError(ProbeError):
@@ -115,7 +115,7 @@ class Problem:
 
     Attributes:
         detail: a sentence: what was given, what is allowed, what to do.
-        more: further members of the JSON object.
+        more: additional members of the JSON object.
         headers: headers of the response.
     """
 
@@ -138,7 +138,7 @@ def problem_for(error: BaseException) -> Problem | None:
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
         return Problem(TOO_LARGE, "Not enough memory. Use a shorter text or fewer texts.")
     if isinstance(error, RecursionError):
-        return Problem(INVALID_BODY, "The body is nested too deeply. Send a flatter one.")
+        return Problem(INVALID_BODY, "The body is nested too deeply. Send it with less nesting.")
     for cls in type(error).__mro__:
         if cls in _TYPES_OF_ERRORS:
             return Problem(_TYPES_OF_ERRORS[cls], _shorten(str(error)), _faults(error))
@@ -146,7 +146,7 @@ def problem_for(error: BaseException) -> Problem | None:
 
 
 def _shorten(sentence: str) -> str:
-    """Return a message without its middle if it is long: it may repeat megabytes of input."""
+    """Shorten a long message in its middle, because it may repeat megabytes of input."""
     half = MAX_DETAIL_LENGTH // 2
     return sentence if len(sentence) <= MAX_DETAIL_LENGTH else f"{sentence[:half]} … {sentence[-half:]}"
 

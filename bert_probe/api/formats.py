@@ -27,12 +27,12 @@ def choose_media_type(accept: str) -> str:
     """Return the media type that suits an Accept header best; JSON for an empty header.
 
     Raises:
-        NotAcceptableError: none is acceptable.
+        NotAcceptableError: no format is acceptable.
     """
     qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not qualities:
         return JSON
-    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # the first of equals
+    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # the first one of equal quality
     if not _quality(qualities, best):
         raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
     return best
@@ -58,8 +58,8 @@ def serialize(result: Result, media: str) -> bytes:
     """Return the table of a result as bytes.
 
     Raises:
-        TooLargeError: it has more than `MAX_CELLS` cells.
-        ExportError: it has infinite values, which JSON cannot hold.
+        TooLargeError: the table has more than `MAX_CELLS` cells.
+        ExportError: the table has infinite values, which JSON cannot represent.
     """
     frame, file_format = build_table(result), FORMATS[media]
     return files.to_arrow(frame) if file_format == "arrow" else files.to_bytes(frame, file_format)
@@ -69,7 +69,7 @@ def build_table(result: Result) -> pd.DataFrame:
     """Return the table of a result; its parts are computed only up to `MAX_CELLS`.
 
     Raises:
-        TooLargeError: it has more than `MAX_CELLS` cells.
+        TooLargeError: the table has more than `MAX_CELLS` cells.
     """
     parts: list[pd.DataFrame] = []
     for part in result.parts():

@@ -27,14 +27,14 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 
 async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
-    """Answer the messages of `stdin`, a line each, until it ends."""
+    """Answer the messages from `stdin`, one per line, until its end."""
     answers = _Output(stdout)
     async with stdio_server(stdin=_Input(stdin, answers), stdout=answers) as (incoming, outgoing):  # type: ignore[arg-type]
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 class _Output:
-    """A text stream that writes lines completely, because both the server and `_Input` write to it."""
+    """A text stream with a lock, so that the server and `_Input` do not mix the lines that they write."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._lock = anyio.wrap_file(stream), anyio.Lock()
@@ -49,7 +49,7 @@ class _Output:
 
 
 class _Input:
-    """Yields the lines of a stream that are messages and answers the others with an error."""
+    """Yields the lines of a stream that are messages, and answers all other lines with an error."""
 
     def __init__(self, stream: BinaryIO, answers: _Output) -> None:
         self._stream, self._answers = stream, answers
@@ -88,13 +88,13 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         except (ValueError, RecursionError):  # the key was reported before the end of the line was read
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
-        return _error(PARSE_ERROR, "The message is nested too deeply. Send it flatter.")
+        return _error(PARSE_ERROR, "The message is nested too deeply. Send it with less nesting.")
     except ValueError as error:
         return _error(PARSE_ERROR, f"The message is not JSON in UTF-8: {str(error)[:200]}.")
     try:
         json.dumps(message, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        sentence = "The message holds half a surrogate pair, which is not a character. Write both halves."
+        sentence = "The message contains half a surrogate pair, which is not a character. Write both halves."
         return _error(INVALID_REQUEST, sentence, message)
     try:
         parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -123,14 +123,14 @@ def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
-    """The `ModelServices` for `Body.answer` in a process without server sessions."""
+    """The `ModelServices` of `Body.answer` for a process without server sessions."""
 
     def __init__(self) -> None:
         self.answers = ResultCache(MAX_ANSWER_BYTES)
@@ -150,7 +150,7 @@ class LocalModels:
         truncate: bool,
         check: Callable[[], None] = lambda: None,
     ) -> list[Trace]:
-        """Return the traces of texts, cached."""
+        """Return the cached traces of texts."""
         return [
             self._traces.once(
                 (checkpoint.description, text, truncate),

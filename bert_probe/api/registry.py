@@ -30,12 +30,12 @@ class RegisteredQuestion:
 
     @property
     def inputs(self) -> Inputs:
-        """The inputs that it needs."""
+        """The inputs that the question needs."""
         return self.question.inputs
 
     @property
     def has_progress(self) -> bool:
-        """Whether it may take long and reports progress."""
+        """Whether the question may take long and reports progress."""
         return self.question.has_progress
 
     @property

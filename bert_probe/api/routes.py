@@ -1,7 +1,8 @@
 """Routes of the HTTP API, which the app serves next to its pages.
 
-Plain Starlette, like the rest of the server: schemas and validation are derived from the fields of the
-questions. FastAPI would need a second set of types for them and would delay the start by its import.
+The routes use plain Starlette, like the rest of the server: schemas and validation are derived from the
+fields of the questions. FastAPI would need a second set of types for them, and its import would delay the
+start.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from bert_probe.runtime.jobs import SLOTS, Job
 _STATIC: Final = Path(__file__).with_name("static")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _CLIENT_CLOSED_REQUEST: Final = 499
-"""HTTP status of a request whose client closed the connection, for the metrics."""
+"""HTTP status in the metrics for a request whose client closed the connection."""
 
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
-"""Returns why a request is refused, or None if it is allowed."""
+"""Returns the problem because of which a request is rejected, or None if the request is allowed."""
 Work = Callable[[Progress], Response]
-"""Computes a response in a thread."""
+"""Computes a response; called in a thread."""
 
 
 class Endpoint:
@@ -131,7 +132,7 @@ class Api:
             self._answering -= 1
 
     def _counted(self, work: Work) -> Work:
-        """Return the work with its running threads counted."""
+        """Wrap the work so that `_working` counts its running threads."""
 
         def counted(progress: Progress) -> Response:
             with self._lock:
@@ -176,7 +177,7 @@ def _answer_table(name: str, content: bytes, accept: str, progress: Progress) ->
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:
-    """Run the work in a thread until it ends, the client disconnects, or the time is up."""
+    """Run the work in a thread until it ends, the client disconnects, or `MAX_ANSWER_SECONDS` have passed."""
     loop = asyncio.get_running_loop()
     finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
@@ -359,13 +360,15 @@ _CLOSE = {"Connection": "close"}  # Otherwise the unread part of the body would 
 
 
 class BodyReader:
-    """Reads bodies. Those that are arriving count against a limit per client and one for all clients."""
+    """Reads request bodies, and limits the number of bytes that are arriving at once: per client and in
+    total.
+    """
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()  # client → bytes received so far
 
     async def read(self, request: Request) -> bytes | Problem:
-        """Return the body, or the problem because of which it was not read.
+        """Return the body, or the problem because of which reading was stopped.
 
         Raises:
             ClientDisconnect: the client closed the connection.

@@ -33,7 +33,7 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
 """Type of a required field → an example value for `TEXT`."""
 
 _COMMAND_LINE_HELP: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
-"""Parts of the help that apply only to the command line."""
+"""Matches the parts of a help text that apply only to the command line."""
 
 
 def question_schema(registered: RegisteredQuestion) -> Schema:
@@ -243,7 +243,7 @@ _TEXT: Final = "text/plain"
 
 @cache
 def document(version: str) -> dict[str, Any]:
-    """Return the document as JSON-compatible data."""
+    """Return the OpenAPI document as JSON-compatible data."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "BERT Probe", "version": version, "description": _DESCRIPTION},
@@ -289,7 +289,7 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary, except for two of them
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # no schema for binary formats
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {

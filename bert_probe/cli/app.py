@@ -57,7 +57,7 @@ def app(
     reach it under the names passed with --allow; their users can open models by folder or Hub ID, and save
     trained models.
     """
-    # The web server takes a second to import, for which no other command should wait.
+    # Imported here because the web server takes a second to import, which other commands do not need.
     with long_lived_imports():
         from bert_probe.server.start import start
 
@@ -74,7 +74,9 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report; its errors are reported here, not in the browser."""
+    """Return the content of a view file or report, after checking it so that errors appear before the browser
+    opens.
+    """
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 

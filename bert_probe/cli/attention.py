@@ -112,7 +112,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
 @checkpoint_options
 @question_options(TokenRollout)
 @text_options
-@click.option("--token", metavar="WORD", help="Token whose reach to print for each layer.")
+@click.option("--token", metavar="WORD", help="Token whose rollout to print for each layer.")
 @click.option(
     "--position", type=click.IntRange(0), metavar="N", help="Position of that token in the input, from 0."
 )
@@ -130,7 +130,7 @@ def rollout(
     unit = find_word(trace, str(token))
     count = len(unit.positions)
     if count > 1 and not arguments.get("words"):
-        raise SelectionError(f"{unit} is {count} tokens. Add --words to merge them into a word.")
+        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge them into a word.")
     return TokenRollout(unit.position, **arguments).of(trace)
 
 
@@ -160,7 +160,8 @@ def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindH
     """
     if len(queries) != len(keys):
         raise SelectionError(
-            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both equally often."
+            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both the same number "
+            "of times."
         )
     return FindHeads(tuple(zip(queries, keys, strict=True))).of(trace)
 

@@ -1,4 +1,4 @@
-"""The group of commands on corpora, which are read once into a store and then queried."""
+"""The command group `corpus`, which reads sentences once into a store and then queries the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = {
     "verify": ("corpus_query", "Compare each file of STORE with its SHA-256 digest."),
     "find": ("corpus_query", "Pairs of words in STORE where a head attends most from one tag to another."),
 }
-"""Name of a command → its module and its first sentence; see `main`."""
+"""Name of a command → its module and the first sentence of its help; see `main`."""
 
 
 @click.group(cls=CommandGroup, commands=[LazyCommand(name, *source) for name, source in COMMANDS.items()])

@@ -34,10 +34,10 @@ def near(
 ) -> NearestContextsResult:
     """The contexts in STORE whose vectors are nearest to that of a word in TEXT.
 
-    The search is exact up to a million vectors. Beyond, the first search of a layer builds an index, which
+    The search is exact up to a million vectors. For more, the first search of a layer builds an index, which
     takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
 
-    Any other model than the built-in one is opened only after you agree: the store may be untrusted.
+    A model other than the built-in one is opened only after you agree, because the store may be untrusted.
     """
     model_label = store.named_model
     if model is None and model_label is not None and not yes:

@@ -1,4 +1,4 @@
-"""The command that runs SQL on a store."""
+"""The commands that query a store: SQL, statistics of heads, histograms, search and verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bert_probe.runtime.progress import terminal_bar, visible
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add STORE, which is passed opened as ``store``, and the options of the output."""
+    """Add the argument STORE, which is opened and passed as ``store``, and the output options."""
 
     @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
     @output_options
@@ -58,7 +58,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 def find(store: Store, arguments: dict[str, Any]) -> Result:
     """Pairs of words in STORE where a head attends most from one tag to another.
 
-    A pair counts if the head's largest weight goes from the one word to the other. The store must have been
+    A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbours.
     """
     return AttentionSearch(**arguments).of(store)

@@ -32,7 +32,7 @@ from bert_probe.runtime.progress import terminal_bar, visible
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name the model, which is opened after the store is reserved."""
+    """Add the options that name the model; the model is opened after the store is reserved."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -93,7 +93,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--truncate",
     is_flag=True,
-    help="Truncate sentences that are too long for the model instead of refusing them.",
+    help="Truncate sentences that are too long for the model instead of rejecting them.",
 )
 @click.option(
     "--log",
@@ -122,7 +122,7 @@ def run(
     """Read the sentences of INPUTs into a store of tokens, head measures and vectors.
 
     INPUTs are files, folders and glob patterns. Formats are lines of text, CSV, JSON lines, Parquet and
-    CoNLL-U, also compressed with gzip or zstd. Sentences that cannot be read are listed in a table of
+    CoNLL-U, also compressed with gzip or zstd. Sentences that cannot be read are listed in the table
     refusals. The same command continues an interrupted run.
     """
     question = IngestConfig(truncate=truncate, **arguments)
@@ -144,7 +144,7 @@ def run(
 
 @contextmanager
 def _interruption_explained(out: Path) -> Iterator[None]:
-    """State how many sentences an interrupted run has stored."""
+    """Add the number of stored sentences to the message of an interrupted run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -165,7 +165,7 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
 
 def _summary(store: Store) -> str:
     refused = f", {store.refusals:,} refused (see {store.folder / 'refusals'})" if store.refusals else ""
-    return f"{store.folder} holds {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
+    return f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
 
 
 @contextmanager

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
-"""The decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
+"""Matches the decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
 
 Command = Callable[..., Any]
 
 
 class DerivedCommand(NamedTuple):
-    """A question whose command is derived from it.
+    """A question from which a command is derived.
 
     Attributes:
         module: name of the module of its class, without "bert_probe.".
@@ -63,7 +63,7 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
 
 
 def _command_name(node: ast.stmt) -> str | None:
-    """Return the command that a decorator `question` names; None for other statements."""
+    """Return the command named by the decorator `question` of a class; None for other statements."""
     for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
         if (
             isinstance(decorator, ast.Call)

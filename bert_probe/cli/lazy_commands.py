@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they are called: most import torch, which takes seconds."""
+"""Commands whose modules are imported only when called, because most import torch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LazyCommand(click.Command):
         self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Import the command and return its context, so that it runs in place of this one."""
+        """Import the actual command and return its context, so that it runs in place of this object."""
         with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")

@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "head-attribution": (
         "predict",
-        "How one number of the model's prediction for TEXT changes without each head, or each layer's heads.",
+        "How one output value for TEXT changes when each head, or all heads of a layer, are switched off.",
     ),
     "lens": (
         "predict",
@@ -65,10 +65,11 @@ COMMANDS = {
     "verify": ("reports", "Compute every number of a REPORT again, and list the differences."),
     "why": (
         "predict",
-        "How much one number of the model's prediction for TEXT depends on each token or word.",
+        "How much one output value for TEXT depends on each token or word.",
     ),
 }
-"""Name of a hand-written command → its module and its first sentence. The others are derived; see `derived`.
+"""Name of a hand-written command → its module and the first sentence of its help. All other commands are
+derived from questions; see `derived`.
 
 A module is imported when one of its commands is called, because most import torch, which takes seconds.
 """
@@ -122,7 +123,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may exit with a status of its own
+    return status if isinstance(status, int) else 0  # a command may set its own exit status
 
 
 def _sentence(error: click.ClickException) -> str:

@@ -46,7 +46,7 @@ def _take_streams() -> tuple[BinaryIO, TextIOWrapper]:
     """Take over standard input and output, so that no other code can read from or write to them.
 
     Raises:
-        ExportError: if one of them is closed.
+        ExportError: standard input or output is closed.
     """
     try:
         incoming = os.fdopen(os.dup(0), "rb")

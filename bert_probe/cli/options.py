@@ -1,4 +1,4 @@
-"""Decorators that the commands share: opening models, options of questions, texts, and output."""
+"""Decorators shared by the commands: options for models, questions, texts and output."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ REVISION_HELP = "Branch, tag or commit on the Hub."
 
 @contextmanager
 def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
-    """Reserve output files until the block ends, however it ends; see `reserved`.
+    """Reserve output files until the block ends; see `reserved`.
 
     Raises:
-        ExportError: also if an output is a file that the command reads, even with `force`, or a file of a
-            model or a store that it reads.
+        ExportError: as in `reserved`. Also, even with `force`, if the command reads an output file, or a
+            model or store to which an output file belongs.
     """
     files = list(files)
     with exit_on_sigterm(), reserved(files, force):
@@ -48,7 +48,7 @@ def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
 
 
 def _check_inputs(outputs: Iterable[Path]) -> None:
-    """Refuse to overwrite a file that is an argument of the running command."""
+    """Raise an error if an output is a file that the running command reads."""
     context = click.get_current_context(silent=True)
     if context is None:
         return
@@ -70,7 +70,7 @@ def _belongs_to(file: Path, folder: Path) -> bool:
 
 
 class OutputPath(click.Path):
-    """The path of an output, in which the shell left a ~ unexpanded because it was quoted."""
+    """The path of an output. It expands ~, which the shell does not expand in a quoted path."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -81,8 +81,8 @@ class OutputPath(click.Path):
 
 
 def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
-    """Open the model that the options name; see `load`. A download draws its progress on the terminal."""
-    # Imported here because it takes seconds, for which a command that opens no model should not wait.
+    """Open the model that the options name; see `load`. A download shows its progress in the terminal."""
+    # Imported here because it takes seconds, and not every command opens a model.
     from bert_probe.model.loading import load
 
     with terminal_bar("Downloading", "B") as progress:
@@ -90,7 +90,9 @@ def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Chec
 
 
 def checkpoint_options(command: Command) -> Command:
-    """Add the options that name one model, and all options of its answer; pass it as ``checkpoint``."""
+    """Add the options that name a model, --dtype, --truncate and the output options; open the model and pass
+    it as ``checkpoint``.
+    """
 
     @model_options
     @functools.wraps(command)
@@ -101,7 +103,7 @@ def checkpoint_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options of `checkpoint_options` for a command that opens the model itself, if it needs it."""
+    """Add the options of `checkpoint_options`, for a command that opens the model itself if it needs it."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -114,7 +116,9 @@ def model_options(command: Command) -> Command:
 
 
 def two_checkpoint_options(command: Command) -> Command:
-    """Add MODEL_A and MODEL_B, and all options of an answer; pass them as ``checkpoint`` and ``other``."""
+    """Add MODEL_A and MODEL_B, their options, --dtype, --truncate and the output options; open the models and
+    pass them as ``checkpoint`` and ``other``.
+    """
 
     @click.argument("model_a")
     @click.argument("model_b")
@@ -153,7 +157,7 @@ def _answer_options(command: Command) -> Command:
 
 @contextmanager
 def suggest_truncate_option() -> Iterator[None]:
-    """Name the option --truncate in the error of a text that is too long."""
+    """Suggest the option --truncate in the error message for a text that is too long."""
     try:
         yield
     except TooLongError as error:
@@ -161,9 +165,9 @@ def suggest_truncate_option() -> Iterator[None]:
 
 
 def output_options(command: Command) -> Command:
-    """Add the options that say where the result goes: standard output, a file, or a view file.
+    """Add the options for writing the result to standard output, a file, or a view file.
 
-    The command returns a `Result`, a table, or a `Page`, which is a picture.
+    The decorated command must return a `Result`, a table, or a `Page`, which is a picture.
     """
 
     @click.option(
@@ -228,12 +232,12 @@ def own_extension(extension: str) -> Callable[[Command], Command]:
 
 
 def _check_output_options(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
-    """Refuse options that do not fit together, before anything is computed."""
+    """Raise an error for options that do not fit together, before anything is computed."""
     if out is None and force and save_view is None:
         raise SelectionError("--force requires --out FILE. Add it, or leave out --force.")
     if out is not None and csv_safe and out.suffix.lower() != ".csv":
         raise SelectionError(
-            f"--csv-safe applies to CSV files only; {out.name} holds text unchanged. Leave it out."
+            f"--csv-safe applies to CSV files only; {out.name} contains text unchanged. Leave it out."
         )
 
 
@@ -259,7 +263,7 @@ def is_picture_requested() -> bool:
 
 
 def _to_page(result: Any) -> Page:
-    """Return the picture of what a command returned."""
+    """Return the picture of a command's result."""
     if isinstance(result, Page):
         return result
     if not isinstance(result, Result):
@@ -273,10 +277,11 @@ def _to_page(result: Any) -> Page:
 
 
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
-    """Add an option for each field of a question; stands between the options of the model and the texts.
+    """Add an option for each field of a question. The decorator stands between those for models and for
+    texts.
 
-    The options given are passed as the dict ``arguments``, field name → value, read against the command's
-    checkpoint or store. Several decorators on one command fill the same dict.
+    Options that the user passes are collected in the dict ``arguments``, field name → value; layers and heads
+    are checked against the command's checkpoint or store. Several such decorators fill the same dict.
 
     Args:
         cls: the question.
@@ -304,7 +309,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
 
 
 def _parameter_name(field: Field[Any]) -> str:
-    """Return the name of an option's value, which differs from the names of all arguments of commands."""
+    """Return the parameter name of a field's option; the prefix avoids clashes with arguments of commands."""
     return f"field_{field.name}"
 
 
@@ -346,7 +351,7 @@ def text_options(command: Command) -> Command:
 
 
 def print_bytes(content: bytes) -> None:
-    """Write bytes to standard output: tokens can be any Unicode, which the terminal may not encode."""
+    """Write bytes to standard output, because the terminal may be unable to encode characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
     assert isinstance(sys.stdout, SafeStream)  # replaced in `main`
@@ -354,7 +359,7 @@ def print_bytes(content: bytes) -> None:
 
 
 def print_message(message: str) -> None:
-    """Write a line to standard error, apart from the table."""
+    """Write a line to standard error, so that it is separate from the table."""
     click.echo(f"bert-probe: {visible(message)}", err=True)
 
 
@@ -367,19 +372,19 @@ as_named_option = click.option(
 
 
 _LOG_STARTS = (b'{"seconds": ', b'{"step": ')
-"""First bytes of the log of a corpus run and of a training."""
+"""First bytes of the logs of a corpus run and of a training run."""
 
 
 @contextmanager
 def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that writes an event to a log at once; without a file it does nothing.
+    """Yield a function that writes and flushes an event to a log; without a file it does nothing.
 
     Args:
         file: the log.
         mode: "x" to create the file, "w" to replace a log, "a" to append to a log.
 
     Raises:
-        ExportError: if the file cannot be written, exists although `mode` is "x", or is not a log.
+        ExportError: the file cannot be written, exists although `mode` is "x", or is not a log.
     """
     if file is None:
         yield lambda _: None
@@ -400,10 +405,10 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
 
 
 def check_log(file: Path) -> None:
-    """Refuse a file that exists and is not a log, for example the data that the command reads.
+    """Raise an error for an existing file that is not a log, for example the data that the command reads.
 
     Raises:
-        ExportError: if it is not a log, or cannot be read.
+        ExportError: the file is not a log, or cannot be read.
     """
     if not file.is_file():  # does not exist, or is a pipe or a device
         return
@@ -423,13 +428,13 @@ def confirm(origin: str, name: str, label: str) -> None:
     """Ask whether to open a model, and return if the user agrees.
 
     Args:
-        origin: what names the model, such as "The file".
+        origin: the source that names the model, such as "The file".
         name: the folder or Hub ID that will be opened.
-        label: the same for display, with the revision.
+        label: the name for display, with the revision.
 
     Raises:
-        SelectionError: if standard input is not a terminal.
-        click.Abort: if the user declines.
+        SelectionError: standard input is not a terminal.
+        click.Abort: the user declines.
     """
     folder = existing(name)
     is_local = folder is not None and folder.is_dir()

@@ -1,4 +1,4 @@
-"""The command that runs a trained output head."""
+"""Commands that use a trained output head: predictions, lenses, attribution and evaluation."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def first_task(checkpoint: Checkpoint) -> str:
     """Return the default task of a checkpoint.
 
     Raises:
-        UnavailableError: if the checkpoint has no trained head.
+        UnavailableError: the checkpoint has no trained head.
     """
     if not checkpoint.tasks:
         raise UnavailableError(
@@ -117,13 +117,13 @@ def first_task(checkpoint: Checkpoint) -> str:
 def traces_for(
     checkpoint: Checkpoint, task: str, text: str, pair: str | None, truncate: bool
 ) -> tuple[Any, ...]:
-    """Return the traces that a task needs: one, or for sentence similarity one for each text.
+    """Return the traces that a task needs: a single one, or for sentence similarity one for each text.
 
     Raises:
-        TextError: if the second text is missing.
+        TextError: sentence similarity has only one text.
     """
     if task != SentenceSimilarity.task:
-        # Question answering reads the truncated part of a context in further windows.
+        # Question answering processes a long context in several windows, so truncation loses nothing.
         truncate = truncate or (task == QUESTION_ANSWERING and pair is not None)
         return (checkpoint.trace(text, pair, truncate),)
     if pair is None:
@@ -178,7 +178,7 @@ def tune_lens(
 def why(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How much one number of the model's prediction for TEXT depends on each token or word.
+    """How much one output value for TEXT depends on each token or word.
 
     By default each token is left out in turn. For the similarity of two texts, the default is the
     contribution of each pair of tokens.
@@ -209,7 +209,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one number of the model's prediction for TEXT changes without each head, or each layer's heads."""
+    """How one output value for TEXT changes when each head, or all heads of a layer, are switched off."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 

@@ -47,7 +47,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     """Compute the view of a view file again, and print its table.
 
     The app and most commands (--save-view) write view files. They contain the question, the texts and the
-    name of the model, and no numbers. Any other model than the built-in one is opened only after you agree.
+    name of the model, but no results. A model other than the built-in one is opened only after you agree.
     """
     view_file = read_view_file(view)
     checkpoints = NamedModels(_opener(model, yes)).of(view_file)
@@ -126,7 +126,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
 
 
 def _read_draft(paths: tuple[Path, ...]) -> Draft:
-    """Return a draft of all views of view files and drafts, in order; its title is the first that exists."""
+    """Combine view files and drafts into one draft, in order; its title is the first non-empty title."""
     title = ""
     entries: list[DraftEntry] = []
     for path in paths:
@@ -154,11 +154,11 @@ def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
 def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
     """Return a function that opens the models that a file names.
 
-    The file may be untrusted, so any other model than the built-in one is opened only after confirmation.
+    The file may be untrusted, so a model other than the built-in one is opened only after confirmation.
 
     Args:
-        replacement: the model to open instead, from --model.
-        yes: open models without confirmation.
+        replacement: the model from --model, which is opened instead.
+        yes: whether to open models without confirmation.
     """
 
     replaced: set[str] = set()

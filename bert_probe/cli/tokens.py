@@ -1,4 +1,4 @@
-"""The command that lists tokens, which opens a model only if a file is written."""
+"""The command that lists tokens; usually it needs only the tokenizer and does not load the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tokens(
     truncate: bool,
 ) -> TokensResult | pd.DataFrame:
     """The tokens of TEXT with their ID, segment, word and character offsets."""
-    # The provenance in a file needs the model.
+    # Files contain provenance, which needs the loaded model.
     if not (context.params["out"] or context.params["save_view"]):
         with terminal_bar("Downloading", "B") as progress:
             encoding = encode_without_model(model, revision, text, pair, progress)

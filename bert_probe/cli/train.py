@@ -40,11 +40,11 @@ from bert_probe.training.train import Train
 from bert_probe.training.training_loop import OnEvaluation
 
 _DISK_SPACE_FACTOR = 1.2
-"""Free disk space required, as a multiple of the weights: the folder also holds the tokenizer and adapter."""
+"""Required free disk space as a multiple of the weights; the folder also contains tokenizer and adapter."""
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the model, which is opened after the outputs are reserved."""
+    """Add the options for the model and the outputs; the model is opened after the outputs are reserved."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -137,10 +137,10 @@ def train(
 
 
 def _log_files(log: Path | None, out: Path) -> list[Path]:
-    """Return the log if it is a file, which can be reserved, and not a pipe or a device.
+    """Return the log as a list if it can be reserved; an empty list if it is None, a pipe or a device.
 
     Raises:
-        SelectionError: if it is in the folder of the model.
+        SelectionError: the log is in the folder of the model.
     """
     if log is None or (log.exists() and not log.is_file()):
         return []
@@ -152,7 +152,7 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
 
 
 def _reader(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
-    """Return the function that reads files for a task, by default the task of the extension."""
+    """Return the function that reads data for a task; without a task, the file extension decides."""
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
         task = TEXT_CLASSIFICATION
@@ -174,7 +174,7 @@ def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
 
 
 def _print(message: str) -> None:
-    """Write a line to standard error, apart from the table."""
+    """Write a line to standard error, so that it is separate from the table."""
     click.echo(visible(message), err=True)
 
 

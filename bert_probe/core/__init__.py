@@ -1,1 +1,1 @@
-"""What an answer knows of itself, and how it is written down."""
+"""Base classes of questions and results: fields, inputs, provenance, code snippets and output files."""

@@ -60,6 +60,6 @@ def is_installed(module: str) -> bool:
 
 
 def missing_message(module: str, alternative: str = "") -> str:
-    """Return the sentence that names the extra of a module, and an alternative."""
+    """Return the error message for a missing module, with the command that installs it."""
     instead = f", or {alternative}" if alternative else ""
     return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]"{instead}.'

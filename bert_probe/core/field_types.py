@@ -1,7 +1,7 @@
 """Types of question fields: how a value is checked, resolved against a text, parsed and written.
 
-URLs, command lines, JSON and provenance of a question are derived from the types of its fields. They count
-layers and heads from 1; Python counts them from 0.
+URLs, command lines, JSON and provenance of a question are derived from the types of its fields. In all of
+them, layers and heads count from 1; in Python, they count from 0.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Dimensions(Protocol):
 
 
 class FieldType:
-    """A text; the base class of all field types."""
+    """Base class of all field types, and the type of a field that contains text."""
 
     metavar = "TEXT"
 
@@ -135,7 +135,7 @@ class Number(FieldType):
 
     def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """Parse a number in decimal digits."""
-        # Not int() or float() alone, which also accept "1_0" and " 3".
+        # int() and float() alone would also accept "1_0" and " 3".
         if not _NUMBER_PATTERN.fullmatch(text):
             raise SelectionError(f"{name} must be a number, not {truncate_text(text)!r}.")
         if self.integer and not re.fullmatch("[+-]?[0-9]+", text):
@@ -160,7 +160,7 @@ class Number(FieldType):
         return number
 
     def write(self, value: Any) -> str:
-        """Return the fewest digits that give the same number."""
+        """Return the shortest text that is parsed as the same number."""
         return repr(value)
 
 
@@ -169,8 +169,8 @@ class Index(FieldType):
 
     Args:
         axis: "layer" or "head".
-        first: number of index 0 in text and JSON: 1; or 0 for layers of hidden states, where 0 is the output
-            of the embeddings.
+        first: the number that stands for index 0 in text and JSON: 1, or 0 for layers of hidden states, where
+            0 is the output of the embeddings.
         mean: whether "mean", the mean over all layers or heads, is accepted too.
     """
 
@@ -208,7 +208,7 @@ class Index(FieldType):
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse a number or a word; a number in a string is refused."""
+        """Parse a number or a word; a number in a string is rejected."""
         is_word = isinstance(value, str) and not value.isdigit()
         if not is_word and (isinstance(value, bool) or not isinstance(value, int)):
             raise SelectionError(f"{name} must be a number or {self.metavar[2:]}, not {value!r}.")
@@ -226,7 +226,7 @@ class Index(FieldType):
         from_end = re.fullmatch(r"last(?:-([0-9]{1,9}))?", text)
         if from_end and int(from_end[1] or 0) < count:
             return -1 - int(from_end[1] or 0)
-        # Not int() alone, which also accepts "1_0" and " 3".
+        # int() alone would also accept "1_0" and " 3".
         number = int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
         if not self.first <= number < self.first + count:
             raise SelectionError(
@@ -306,7 +306,7 @@ class Optional(FieldType):
         self.kind, self.metavar = kind, kind.metavar
 
     def check(self, name: str, value: Any) -> Any:
-        """Return None, or the value as the other type checks it."""
+        """Return None, or the value checked by the wrapped type."""
         return None if value is None else self.kind.check(name, value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
@@ -323,7 +323,7 @@ class Optional(FieldType):
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
-        """Parse null, or a value of the other type."""
+        """Parse null, or a value of the wrapped type."""
         return None if value is None else self.kind.from_json(name, value, sizes)
 
     def write(self, value: Any) -> str:
@@ -344,7 +344,9 @@ POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 
 
 class WordList(FieldType):
-    """Words, possibly none; separated by commas in text, where a comma in a word follows a backslash."""
+    """A list of words, which may be empty. In text they are separated by commas; a comma or backslash within
+    a word is escaped by a backslash.
+    """
 
     metavar = "WORD,…"
 
@@ -395,7 +397,7 @@ class TokenSelector(FieldType):
         return {"anyOf": [POSITION, {"type": "string"}]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
-        """Parse a position or a word; only Python accepts negative positions."""
+        """Parse a position or a word; negative positions are accepted only in Python."""
         if isinstance(value, int) and not 0 <= value <= POSITION["maximum"]:
             raise SelectionError(f"{name} must be a position from 0 or a word, not {value}.")
         return self.check(name, value)

@@ -14,7 +14,7 @@ _INDEX_PATTERN = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
 class ListOf(FieldType):
-    """A list of values of one type; on a command line the option is repeated for each of them."""
+    """A list of values of one type; on a command line, the option is repeated for each value."""
 
     def __init__(self, kind: FieldType, min_length: int = 1) -> None:
         self.kind, self.min_length, self.metavar = kind, min_length, kind.metavar
@@ -55,12 +55,12 @@ class ListOf(FieldType):
         return self.check(name, [self.kind.read(name, line, sizes) for line in text.split("\n")])
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return the option and its value for each value."""
+        """Return the option once for each value."""
         return [word for item in value for word in self.kind.options(option, item)]
 
 
 class ChoiceList(FieldType):
-    """One or more of several words."""
+    """One or more of several allowed words."""
 
     def __init__(self, options: Sequence[str]) -> None:
         self.choice = Choice(options)
@@ -143,10 +143,10 @@ class Indices(FieldType):
 
 
 class HeadSet(FieldType):
-    """Heads of any layers: (layer, head) from 0 in Python, "8.10,3.2" in text.
+    """Heads of any layers: (layer, head) pairs from 0 in Python, "8.10,3.2" in text.
 
     Args:
-        whole_layers: whether 8 stands for all heads of layer 8. Otherwise a layer without a head is refused.
+        whole_layers: whether 8 stands for all heads of layer 8. Otherwise a layer without a head is rejected.
     """
 
     metavar = "L.H,…"
@@ -223,7 +223,7 @@ class HeadSet(FieldType):
 
 
 class OneHead(FieldType):
-    """A head of any layer: (layer, head) from 0 in Python, "8.10" in text."""
+    """A head of any layer: a (layer, head) pair from 0 in Python, "8.10" in text."""
 
     metavar = "L.H"
     layer, head = Index("layer"), Index("head")

@@ -1,6 +1,6 @@
 """Tables as files: CSV, JSON, Parquet and NPZ, each with its provenance.
 
-Numbers are written with the fewest digits that give the same float32 when they are read back.
+Numbers are written with the fewest digits that are read back as the same float32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from bert_probe.errors import ExportError
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
 CSV_SAFE_HELP = (
-    "In CSV, a ' precedes text that begins with = + - @ ', also after a ; tab or line end: no formula runs."
+    "In CSV, a ' is added before text that begins with = + - @ ' (in a cell, or after a semicolon, tab or "
+    "line end), so that spreadsheets do not run it as a formula."
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
@@ -40,7 +41,7 @@ def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrit
     """Write a table in the format of the file's suffix; see `Result.save`.
 
     Returns:
-        The files written. CSV holds no metadata, so its provenance is written to ``NAME.csv.meta.json``.
+        The files written. CSV has no metadata, so its provenance is written to ``NAME.csv.meta.json``.
 
     Raises:
         ExportError: the suffix is unknown, or a file cannot be written or must not be replaced.
@@ -54,7 +55,7 @@ def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrit
 
 
 def output_paths(path: Path) -> list[Path]:
-    """Return the files that `save` writes for a path; the first one holds the table.
+    """Return the files that `save` writes for a path; the first one contains the table.
 
     Raises:
         ExportError: the suffix is unknown.
@@ -88,7 +89,7 @@ def to_bytes(frame: pd.DataFrame, file_format: str, csv_safe: bool = False) -> b
         csv_safe: whether formulas are escaped in CSV; see `escape_formulas`.
 
     Raises:
-        ExportError: the format is unknown, or JSON would have to hold infinite values.
+        ExportError: the format is unknown, or is JSON and the table has infinite values.
     """
     if file_format == "csv":
         return _csv(frame, csv_safe)
@@ -107,10 +108,11 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which a spreadsheet reads no text as a formula; numbers are unchanged.
+    """Return a table whose text a spreadsheet does not interpret as formulas; numbers are unchanged.
 
-    A ' is inserted into column names and text cells in front of a formula or of a ' at the start of the cell,
-    and after a semicolon, a tab or a line end. Removing the ' in these places restores the original text.
+    In column names and text cells, a ' is inserted before = + - @ ' at the start of the cell or after a
+    semicolon, tab or line end, and before a tab or line end at the start of the cell. Removing these '
+    restores the original text.
     """
     safe = frame.copy(deep=False)
     for position, (_, column) in enumerate(frame.items()):
@@ -153,7 +155,7 @@ def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) 
 
 
 def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
-    # Not the header of pyarrow, which quotes every name.
+    # The header is written separately, because pyarrow would quote every name.
     options = pyarrow.csv.WriteOptions(include_header=False)
     for number, part in enumerate(parts):
         if number == 0:
@@ -168,7 +170,7 @@ def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    """Return the provenance, then each column on its own line."""
+    """Return a table as JSON: the provenance, then each column on its own line."""
     provenance = _dumps(frame.attrs.get("provenance", {})).replace(b"\n", b"\n ")
     columns = (
         b"  %s: %s" % (_dumps(name, indent=None), _json_column(cells)) for name, cells in _columns(frame)
@@ -204,13 +206,13 @@ def _json_column(cells: Any) -> bytes:
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
-        raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+        raise ExportError("There are infinite values, which JSON cannot represent. Choose another format.")
     # orjson writes the fewest digits that give the same number of this dtype.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _cell_array(series: pd.Series | pd.Index) -> Any:
-    """Return the values; nullable columns as objects, because NumPy would make integers floats."""
+    """Return the values; nullable columns become objects, because NumPy would convert integers to floats."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
@@ -238,7 +240,8 @@ def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
 def _npz(frame: pd.DataFrame) -> bytes:
     """Return a matrix as ``values``, ``rows`` and ``columns``, or a table as one array per column.
 
-    NumPy's integers and strings have no missing value: NaN and the empty string stand for it.
+    Missing values become NaN in numeric columns and "" in all others, because NumPy's integers and strings
+    have no missing value.
     """
     if frame.index.name is not None:
         arrays = {
@@ -250,7 +253,7 @@ def _npz(frame: pd.DataFrame) -> bytes:
         arrays = {str(name): _npz_column(frame[name]) for name in frame}
     arrays["provenance"] = np.array(json.dumps(frame.attrs.get("provenance", {})))
     sink = io.BytesIO()
-    # Not `np.savez_compressed`, which refuses an array named "file".
+    # `np.savez_compressed` would reject an array named "file".
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
@@ -294,7 +297,9 @@ def _json_value(cell: Any) -> Any:
         if np.isnan(cell):
             return None
         if np.isinf(cell):
-            raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+            raise ExportError(
+                "There are infinite values, which JSON cannot represent. Choose another format."
+            )
     if isinstance(cell, np.float32):
         return float(str(cell))
     return cell.item() if isinstance(cell, np.generic) else cell

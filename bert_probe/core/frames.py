@@ -19,13 +19,13 @@ def plain_strings(units: Sequence[str]) -> list[str]:
 
 
 def matrix(values: Array, rows: Sequence[str], columns: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """Return a table of a matrix; `label` names the index. Row and column names may repeat."""
+    """Convert a matrix to a table; `label` names the index. Row and column names may repeat."""
     index = pd.Index(plain_strings(rows), name=label, dtype=object)
     return pd.DataFrame(values, index=index, columns=pd.Index(plain_strings(columns), dtype=object))
 
 
 def vectors(values: Array, rows: Sequence[str], label: str = TOKEN) -> pd.DataFrame:
-    """Return a table with one row per vector and one column per dimension: "0", "1", …"""
+    """Convert vectors to a table with one row per vector and one column per dimension: "0", "1", …"""
     return matrix(values, rows, [str(dimension) for dimension in range(values.shape[1])], label)
 
 

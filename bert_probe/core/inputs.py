@@ -31,11 +31,11 @@ TABLE, TAGGED = "table", "tagged"
 
 @dataclass(frozen=True)
 class InputValues:
-    """Values that a surface has read for an `Inputs`.
+    """Values that an interface, such as the command line or the HTTP API, has read for an `Inputs`.
 
     Attributes:
         checkpoints: one for each model.
-        traces: of the texts; for two models, one for each model.
+        traces: one for each text; for two models, one for each text and model.
         sentences: many sentences, or labeled texts where the question accepts them.
         files: name of a `FileInput` → its rows; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
@@ -53,9 +53,9 @@ class FileInput:
     """A file of labeled texts, tagged sentences or both that a question reads.
 
     Attributes:
-        option: the option of the command line in front of it; "" for a positional argument.
-        is_required: whether the question needs it.
-        formats: what it may contain, a selection of `TABLE` and `TAGGED`.
+        option: the command-line option that takes the file; "" for a positional argument.
+        is_required: whether the question needs the file.
+        formats: the accepted formats, `TABLE`, `TAGGED` or both.
         help: one line for the command line and the HTTP schema.
     """
 
@@ -97,14 +97,14 @@ class Inputs:
         raise NotImplementedError
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return statements that make the arguments of `Question.of`, and the arguments as an expression."""
+        """Return Python statements that create the arguments of `Question.of`, and the arguments as code."""
         raise NotImplementedError
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the words of a command line that follow the options.
 
         Args:
-            leading: positional arguments of the question itself, in front of the inputs.
+            leading: positional arguments of the question itself, which precede the inputs.
             record: the inputs of a result.
         """
         raise NotImplementedError
@@ -128,7 +128,7 @@ class OneTrace(Inputs):
         names = self.names if len(record.texts) == len(self.names) else ("trace",)
         if record.model.get("origin") == "given":
             lines = [
-                f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave" for name in names
+                f"{name} = bert_probe.from_attention(weights, tokens)  # your attention" for name in names
             ]
             return lines, ", ".join(names)
         traces = [
@@ -159,7 +159,7 @@ class OneOrTwoTraces(OneTrace):
     """One text, or two that are read separately.
 
     Attributes:
-        second: the option in front of the second text; "" for a positional argument.
+        second: the option that takes the second text; "" for a positional argument.
     """
 
     second: str = ""
@@ -177,7 +177,7 @@ class TwoTraces(OneOrTwoTraces):
     """Two texts that are read separately.
 
     Attributes:
-        pair_options: the options in front of the pair of each text; none where the texts have no pairs.
+        pair_options: for each text, the option that takes its pair; empty if the texts have no pairs.
     """
 
     pair_options: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ class ManyTraces(OneTrace):
     """Two texts or more, each read separately.
 
     Attributes:
-        option: the option in front of each text.
+        option: the option that takes a text; it is repeated for each text.
     """
 
     option: str = "--text"
@@ -249,8 +249,8 @@ class SentenceList(Inputs):
     """Many sentences, each read separately.
 
     Attributes:
-        labeled_option: the option in front of a table of labeled texts that may replace the sentences; "" for
-            none.
+        labeled_option: the option that takes a table of labeled texts instead of the sentences; "" if there
+            is none.
     """
 
     labeled_option: str = ""
@@ -460,17 +460,17 @@ class StoreAndTrace(OneStore):
 
 
 def end_of_options(words: Sequence[str]) -> list[str]:
-    """Return the words after `--` where one of them begins like an option."""
+    """Return the words, preceded by `--` if one of them begins with a dash."""
     return ["--", *words] if any(word.startswith("-") for word in words) else list(words)
 
 
 def truncate_argument(record: InputRecord) -> list[str]:
-    """Return the Python argument that truncates sentences, where any was truncated."""
+    """Return the Python argument that truncates sentences, if any of them was truncated."""
     return ["truncate=True"] if record.sentences["tokens_dropped"] else []
 
 
 def model_name(model: Mapping[str, Any]) -> str | None:
-    """Return the name that opens a model; None for the built-in."""
+    """Return the name to pass to `bert_probe.load`; None for the built-in model."""
     name: str | None = model.get("model")
     return None if name == BUILT_IN else name
 
@@ -482,13 +482,13 @@ def config_name(config: Mapping[str, Any]) -> str:
 
 
 def model_arguments(model: Mapping[str, Any]) -> list[str]:
-    """Return the Python arguments that name a model; none for the built-in."""
+    """Return the arguments of `bert_probe.load` for a model; empty for the built-in model."""
     revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
     return [repr(model_name(model)), *revision] if model_name(model) else revision
 
 
 def model_options(record: InputRecord) -> list[str]:
-    """Return the options that name the model; of two models only their revisions."""
+    """Return the command-line options that name the model; for two models, only those for their revisions."""
     if record.other:
         sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
         options = [(option, model.get("revision")) for option, model in sides]
@@ -498,7 +498,7 @@ def model_options(record: InputRecord) -> list[str]:
 
 
 def load_expression(model: Mapping[str, Any], name: str = "model") -> str:
-    """Return the Python expression that opens a model; `name` stands for one in memory."""
+    """Return the Python expression that opens a model; `name` is the variable of a model in memory."""
     if model.get("origin") == "in memory":
         return f"bert_probe.wrap({name}, tokenizer)"
     arguments = model_arguments(model)

@@ -1,4 +1,4 @@
-"""Provenance of results: the models and the texts that the numbers come from."""
+"""Provenance of results: the models and texts from which they were computed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class InputRecord:
     """The inputs of a result: one or two models, and the texts that they read.
 
     Attributes:
-        model: model, origin, revision, digest of the weights, dtype, device, libraries.
-        texts: for each trace its text, pair, number of tokens and of truncated tokens.
-        sentences: of many sentences their number, digest and number of truncated tokens; of tagged sentences
-            their files, by the name of the argument.
-        other: the second model, where two are compared.
+        model: name, origin, revision, digest of the weights, dtype, device, libraries.
+        texts: for each trace, its text, pair, number of tokens and number of truncated tokens.
+        sentences: for many sentences, their number, their digest and the number of truncated tokens. For
+            files, the digest is replaced by a record of each file, by the name of the argument.
+        other: the second model, if two are compared.
         configs: the models of a question about sizes, with or without weights.
         store: folder name, number of rows and digest of a corpus store.
     """
@@ -52,7 +52,7 @@ class InputRecord:
         if any(_model_identity(trace) != _model_identity(traces[0]) for trace in traces):
             if any(trace.provenance.get("origin") == "given" for trace in traces):
                 raise SelectionError(
-                    "Attention from outside does not identify its model, so two texts cannot be compared. "
+                    "External attention does not identify its model, so two texts cannot be compared. "
                     "Trace both with one checkpoint."
                 )
             raise SelectionError("The texts were not read by the same model. Trace them with one checkpoint.")
@@ -81,7 +81,7 @@ class InputRecord:
         return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
 
     def with_other_model(self, other: InputRecord) -> Self:
-        """Return this record with the model of another one as its second model."""
+        """Return this record with the model of another record as its second model."""
         return replace(self, other=other.model)
 
     @property
@@ -155,7 +155,10 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 
 
 def _model_identity(trace: Trace) -> tuple[object, ...]:
-    """Return what two traces must share to be comparable; not the name, because a folder can have two."""
+    """Return the values that must be equal for two traces to be comparable.
+
+    The model's name is not among them, because the same folder can be given by several names.
+    """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}
     return (settings, trace.layers, trace.heads, *(state.shape[1] for state in trace.states))

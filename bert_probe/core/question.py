@@ -41,9 +41,10 @@ def param(
         kind: the type of the field.
         default: the default value; without one, the field is required.
         key: name of the URL parameter, by default the name of the field.
-        option: the command-line option, by default made of the name; "" for a positional argument or none.
+        option: the command-line option, by default derived from the name; "" for a positional argument, or
+            for a field that the command line does not have.
         about: one line of help.
-        display_only: whether the field selects what the table shows and changes no computed number.
+        display_only: whether the field only selects what the table shows, without changing the computation.
     """
     metadata = {"kind": kind, "key": key, "option": option, "about": about, "display_only": display_only}
     return field(default=default, metadata=metadata)
@@ -67,7 +68,7 @@ def option_name(field: Field[Any]) -> str:
 
 
 def _with_type_checks(method: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
-    """Return the method with checks of its argument types and of missing optional packages."""
+    """Wrap a method so that it checks its argument types and explains missing optional packages."""
     parameters = signature(method)
     names = list(parameters.parameters)[1:]
 
@@ -140,7 +141,7 @@ class Question:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question for one text, with an index from 0 for every "last" and every word.
+        """Return the question for one text, with every "last" and every word replaced by an index from 0.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.
@@ -165,7 +166,7 @@ class Question:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], sizes: Dimensions) -> Self:
-        """Return the question for the result of `to_json`; missing fields have their defaults.
+        """Return the question that a record from `to_json` describes; missing fields get their defaults.
 
         Raises:
             SelectionError: a field is unknown or invalid, or the model does not have the layer or head.

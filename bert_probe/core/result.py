@@ -31,7 +31,7 @@ class Result(ABC):
 
     Attributes:
         question: the question, resolved: every layer, head and token is an index from 0.
-        inputs: the model and the texts that the numbers come from.
+        inputs: the model and the texts from which the result was computed.
     """
 
     question: Question
@@ -43,7 +43,7 @@ class Result(ABC):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Values for files that are in neither the table nor the question, such as a standard deviation."""
+        """Values that are saved with the table but are not part of it, such as a standard deviation."""
         return {}
 
     @property
@@ -53,7 +53,7 @@ class Result(ABC):
         return {**self.inputs.record, "question": self.question.to_json(), **metadata}
 
     def table(self) -> pd.DataFrame:
-        """Return the numbers as a DataFrame with the provenance in ``frame.attrs["provenance"]``."""
+        """Return the result as a DataFrame with its provenance in ``frame.attrs["provenance"]``."""
         return self._with_provenance(self.frame())
 
     def parts(self) -> Iterator[pd.DataFrame]:
@@ -69,7 +69,8 @@ class Result(ABC):
         return frame
 
     def showing(self, **values: Any) -> Self:
-        """Return this result with another table: with new values for display-only fields of the question.
+        """Return this result with new values for display-only fields of the question, which change only the
+        table.
 
         Raises:
             SelectionError: a field is not display-only, so a new value would need a new computation.
@@ -84,7 +85,9 @@ class Result(ABC):
         return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Return the question with display-only fields resolved; overridden where they select tokens."""
+        """Return the question with display-only fields resolved; subclasses override it if these select
+        tokens.
+        """
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -106,10 +109,10 @@ class Result(ABC):
         return files.save(self.table(), path, csv_safe, overwrite)
 
     def show(self) -> bert_probe.Frame:
-        """Return the picture for a notebook, such as heatmaps; its method `save` writes it to a file.
+        """Return the figure for a notebook, such as heatmaps; its method `save` writes it to a file.
 
         Raises:
-            UnavailableError: this result has no picture.
+            UnavailableError: this result has no figure.
         """
         import bert_probe
 

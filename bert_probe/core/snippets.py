@@ -18,13 +18,15 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 
 MAX_ARGUMENT_BYTES = 131_071
-"""Length of one argument of a command on Linux, without the NUL at its end; other systems may allow less."""
+"""Maximum length of a command-line argument on Linux, without its final NUL; other systems may allow less."""
 
 DEFAULT_URL = "http://127.0.0.1:8501"
 
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return a script whose last line makes the table, or writes it as CSV without formulas."""
+    """Return a script whose last line computes the table, or with `csv_safe` writes it as CSV without
+    formulas.
+    """
     statements, arguments = question.inputs.python(record)
     ending = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join(
@@ -59,7 +61,7 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
 def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str:
     """Return the curl command for the HTTP API, or a comment that says why there is none.
 
-    A body that reads files names them; a comment says that their content goes next to the name.
+    If the body refers to files, it contains their names only; a comment says where to add their content.
 
     Args:
         url: address of the app.
@@ -113,10 +115,10 @@ def body(question: Question, record: InputRecord) -> dict[str, Any]:
 
 
 def url_parameters(record: InputRecord) -> dict[str, str] | None:
-    """Return URL parameters by which the app reads the same texts with the same model.
+    """Return the URL parameters with which the app opens the same texts with the same model.
 
     Returns:
-        None for a model or attention that is only in memory.
+        The parameters; None for a model or attention that is only in memory.
     """
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
         return None
@@ -154,7 +156,7 @@ def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -
 
 
 def _has_lost_pair(question: Question, record: InputRecord) -> bool:
-    """Return whether a text has a pair that the command has no option for."""
+    """Return whether a text has a pair for which the command has no option."""
     has_pair = any(text["pair"] is not None for text in record.texts)
     return len(record.texts) > 1 and has_pair and not getattr(question.inputs, "pair_options", ())
 

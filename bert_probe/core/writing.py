@@ -1,7 +1,7 @@
-"""Output files: reserved before they are computed, and written completely or not at all.
+"""Output files, which are reserved before they are computed, and written completely or not at all.
 
-A place is reserved by a lock of the operating system on a hidden file next to it. The lock of a killed
-process ends with it, so no reservation outlives its owner.
+A path is reserved by an operating system lock on a hidden file next to it. The system releases the lock of a
+killed process, so no reservation outlives its owner.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAIT = 5.0
 """Seconds that `write` waits for another writer, which holds its lock for milliseconds."""
 
 _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
-"""Paths that the current context has reserved and is not writing yet."""
+"""Paths that the current context has reserved but is not writing yet."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
     Enter the block before a long computation, so that a file that cannot be written is reported first.
 
     Raises:
-        ExportError: if a file cannot be written, is given twice, is being written by another command, or must
+        ExportError: a file cannot be written, is given twice, is being written by another command, or must
             not be overwritten.
     """
     places: dict[Path, Path] = {}
@@ -57,17 +57,18 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
 
 @contextmanager
 def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
-    """Keep other processes and threads from writing some places, as far as they use this function.
+    """Lock paths against all other processes and threads that lock them with this function.
 
     Args:
         places: resolved paths of files or folders, which need not exist.
-        reserve: whether the places are locked for a writer that is called in the block. A writer itself locks
-            them without this, and takes over the lock if its context has reserved them.
+        reserve: whether the paths are only reserved, for a writer that is called in the block. The writer
+            calls this function without `reserve`, and takes over the lock if its context has reserved the
+            paths.
         wait: seconds to wait for another writer.
 
     Raises:
-        ExportError: if another process or thread has locked one of them.
-        OSError: if no lock can be created, because nothing can be written there.
+        ExportError: another process or thread has locked one of the paths.
+        OSError: no lock file can be created, because the folder is not writable.
     """
     reserved_before, requested = _reserved.get(), frozenset(places)
     with ExitStack() as stack:
@@ -81,7 +82,7 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
 
 
 def is_reserved(place: Path) -> bool:
-    """Return whether the current context has reserved a place."""
+    """Return whether the current context has reserved a path."""
     return place in _reserved.get()
 
 
@@ -99,10 +100,11 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
     of another.
 
     Args:
-        overwrite: False never replaces a file, even one that is created while this function runs.
+        overwrite: whether existing files are replaced. If False, not even a file that is created while this
+            function runs is replaced.
 
     Raises:
-        ExportError: if a file cannot be written, or exists and must not be overwritten.
+        ExportError: a file cannot be written, or exists and must not be overwritten.
     """
     places: dict[Path, bytes] = {}
     for file, content in contents.items():
@@ -150,7 +152,7 @@ def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
 
 
 def _publish(part: Path, place: Path, overwrite: bool) -> None:
-    """Rename a complete file to its place."""
+    """Rename a completely written file to its final path."""
     if overwrite:
         part.replace(place)
         return
@@ -203,17 +205,17 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
 
 
 def _lock_file(place: Path) -> Path:
-    """Return the lock file of a place: next to it, or in it if it is a folder whose parent is read-only."""
+    """Return the lock file of a path: next to it, or in it if it is a folder whose parent is read-only."""
     digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
     parent = place if place.is_dir() and not os.access(place.parent, os.W_OK) else place.parent
     return parent / f"{_LOCK_PREFIX}{digest}{_LOCK_SUFFIX}"
 
 
 def _target(file: Path) -> Path:
-    """Return the path of a file behind all links.
+    """Return the path of a file with all symbolic links resolved.
 
     Raises:
-        OSError: if no file can be written there.
+        OSError: no file can be written there.
     """
     place = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
@@ -230,7 +232,7 @@ def _target(file: Path) -> Path:
 
 
 def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """Create a file, with the permissions of another one if that exists."""
+    """Create a file, with the permissions of the file `like` if that exists."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
     if like.exists():
@@ -239,9 +241,9 @@ def _write_new(file: Path, content: bytes, like: Path) -> None:
 
 @contextmanager
 def _system_errors(file: Path) -> Iterator[None]:
-    """Raise an error of the operating system as an ExportError about a file."""
+    """Convert an error of the operating system to an ExportError that names the file."""
     try:
         yield
-    except (OSError, ValueError) as error:  # a ValueError if the name holds a NUL
+    except (OSError, ValueError) as error:  # ValueError: the name contains NUL
         reason = getattr(error, "strerror", None) or error
         raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None

@@ -1,1 +1,1 @@
-"""From a text to a trace."""
+"""Models: loading checkpoints, tokenizing texts, and recording forward passes as traces."""

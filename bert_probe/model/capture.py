@@ -30,7 +30,7 @@ class AttentionCall:
         key, value: [batch, key head, key, dim]; fewer heads than ``query`` if keys are grouped.
         mask: bool (True: may attend) or float (added to the scores),
             [batch or 1, head or 1, query, key]; None if every token may attend to every other.
-        scaling: factor of query·key.
+        scaling: factor that multiplies query·key.
         output: [batch, query, head, dim], before the output projection.
     """
 
@@ -57,7 +57,7 @@ def recording() -> Iterator[list[AttentionCall]]:
 
 
 OutputChange = Callable[[int, AttentionCall], torch.Tensor]
-"""Maps a layer index (from 0) and its call to new head outputs, shaped as `AttentionCall.output`."""
+"""Maps a layer index (from 0) and its call to new head outputs, shaped like `AttentionCall.output`."""
 
 _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar("change", default=None)
 
@@ -78,7 +78,7 @@ def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
 
     Args:
         off: bool [layer, batch, head]; True switches the head off in that row of the batch.
-        replacement: "zero" or "mean" (over the tokens), which replaces the output of a head.
+        replacement: "zero", or "mean" for the mean of the head's output over the tokens.
     """
 
     def change(layer: int, call: AttentionCall) -> torch.Tensor:
@@ -101,7 +101,9 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute transformers' fused SDPA attention, with an open `changed_outputs` and `recording` applied."""
+    """Compute transformers' fused SDPA attention inside the `changed_outputs` and `recording` contexts of
+    this thread, if there are any.
+    """
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     change, calls = _open_change.get(), _open_recording.get()
     if change is None and calls is None:

@@ -45,9 +45,9 @@ class Description:
         name: the built-in model's name, the folder, or the hub id.
         origin: "built-in", "local folder", "hub" or "in memory".
         revision: the commit on the hub, or None.
-        architecture: the model's class name; family is its `model_type` in transformers.
+        architecture, family: the model's class name, and its `model_type` in transformers.
         layers, heads, hidden_size, vocabulary_size: sizes; heads are counted per layer.
-        max_tokens: the longest input, special tokens included; None for no limit.
+        max_tokens: maximum number of input tokens, special tokens included; None for no limit.
         parameter_count: number of parameters; shared ones count once.
         weights_sha256: SHA-256 of model.safetensors, or of the shards' digests if there are several. For a
             model in memory see `from_model.digest`.
@@ -55,8 +55,9 @@ class Description:
         has_pooler: whether the model has a trained pooler.
         shows_qkv: whether queries, keys and values can be read.
         notes: sentences about the model that a user should know: a missing pooler, unused weights.
-        outputs_sha256: SHA-256 of the output heads, "" if there are none: of their configuration for a model
-            loaded from files (whose weights the other digest covers), of their weights for a model in memory.
+        outputs_sha256: SHA-256 of the output heads; "" if there are none. For a model loaded from files it
+            covers the heads' configuration (`weights_sha256` covers their weights); for a model in memory it
+            covers the heads' weights.
     """
 
     name: str
@@ -90,11 +91,11 @@ class Checkpoint:
         initial_description: sizes, origin and digest at loading time; use `description` for the current ones.
         encoder: converts text to tokens.
         model: the transformers model. Use `running` to run it.
-        libraries: name → version of the libraries that compute the numbers.
+        libraries: name → version of the libraries that compute the results.
         pads: whether texts of different lengths may share a padded batch; False if padding would change
             the output, as in models that mix neighboring tokens before the attention.
-        projections: for each layer the linear module that reads the concatenated head outputs; None if no
-            module reads exactly those.
+        projections: for each layer the output projection, a linear module whose input is exactly the
+            concatenated head outputs; None in a layer without such a module.
         folder: the folder of its files; None for a model in memory.
         outputs: task → trained output head.
         training_history: earlier training runs of this app on the model, oldest first.
@@ -117,7 +118,7 @@ class Checkpoint:
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the model's cache key: everything that distinguishes its output from another's."""
+        """Return the model's cache key, which differs for models with different output."""
         return self.description
 
     def snapshot(self) -> Checkpoint:
@@ -206,7 +207,7 @@ class Checkpoint:
         yield self.model
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
-        """Return where the numbers come from: model, digest, dtype, libraries, and the text if given."""
+        """Return the provenance of results: model, digest, dtype, libraries, and the text of the encoding."""
         description = self.description
         record: dict[str, Any] = {
             "model": description.name,

@@ -1,6 +1,6 @@
-"""Checks run once when a model is loaded: whether its attention can be read, and how.
+"""Checks made once while a model is loaded: whether its attention can be captured, and how.
 
-Each of them runs a short text before the model is available to callers.
+Each check runs the model on a short text before callers receive it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
 _PASSES = 64
-"""Tolerance between two passes per layer, in units in the last place of the largest number. The largest
-difference measured in the three-layer models of the tests was 10; other processors may differ more.
+"""Tolerance per layer for the difference between two forward passes, in units in the last place of the
+largest value. The largest difference measured in the three-layer models of the tests was 10; it may be larger
+on other processors.
 """
 _WEIGHTS = 32
 """Tolerance of an attention weight for scores of size 1, in units in the last place; fast exponentials alone
-are off by up to 20.
+have errors of up to 20.
 """
 _OUTPUT = 4
 """Tolerance for rounding weights and outputs to the model's dtype, in units in the last place."""
 
 
 def pass_tolerance(description: Description) -> float:
-    """Return the tolerance between two passes, relative to the largest number.
+    """Return the tolerance for the difference between two forward passes, relative to the largest value.
 
-    Sums in another batch are computed in another order, and each layer adds its rounding to that of the
-    layers below. Some models compute parts in float32 in every dtype, so float64 gets the same tolerance.
+    In a different batch, sums are computed in a different order, and rounding errors accumulate over the
+    layers. Some models use float32 for some steps in every dtype, so float64 gets the same tolerance.
     """
     return _PASSES * (description.layers + 1) * max(_unit(description.dtype), _unit("float32"))
 
@@ -52,7 +53,7 @@ def uses_capture(network: Any) -> bool:
     """Return whether every layer of the model calls our attention function."""
     device = next(network.parameters()).device
     ids = torch.ones((1, 4), dtype=torch.long, device=device)
-    # Not inference mode: a model may keep tensors, and inference tensors cannot be used in training.
+    # Inference mode is avoided: a model may store tensors, and inference tensors cannot be used in training.
     with torch.no_grad(), recording() as calls:
         output = network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     states = getattr(output, "hidden_states", None)
@@ -62,11 +63,11 @@ def uses_capture(network: Any) -> bool:
 def self_check(checkpoint: Checkpoint) -> None:
     """Check on a short text that attention recomputed from q, k and v equals what the model computed.
 
-    This rejects architectures that change their scores where the capture cannot see it. If q, k and v are
+    This rejects architectures that change their scores outside the captured function. If q, k and v are
     hidden, `forward.run` checks the model's own weights in every trace instead.
 
     Raises:
-        ArchitectureError: the attention is hidden, or the recomputed one differs.
+        ArchitectureError: the model hides its attention, or the recomputed attention differs.
     """
     description = checkpoint.description
     for layer, (difference, tolerance) in enumerate(replays(checkpoint)):
@@ -95,7 +96,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 
 def _rounding_tolerance(trace: Trace, layer: int) -> float:
-    """Return how far rounding may change a head's output, for vectors of this size.
+    """Return the tolerance for rounding errors in the head outputs of a layer.
 
     Weights and outputs are rounded to the model's dtype. Scores are accumulated in float32 or better; their
     error grows with the norms of q and k, and changes the weight by the same relative amount.
@@ -118,7 +119,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection: the linear module whose input is exactly the heads' output, or
     None.
 
-    It is found by hooks while a short text is run.
+    The module is found by hooks while the model runs on a short text.
     """
     if not checkpoint.description.shows_qkv:
         return ()
@@ -145,7 +146,8 @@ def pads(checkpoint: Checkpoint) -> bool:
     """Return whether padding changes the output by rounding only.
 
     Some models mix neighboring tokens before the attention (MobileBERT with trigrams, ConvBERT with
-    convolutions), so that the last token depends on the padding after it. Their texts are batched by length.
+    convolutions), so that the last token depends on the padding after it. For such models, all texts of a
+    batch must have the same length.
     """
     short, long = (
         checkpoint.encode(text, truncate=True) for text in (CHECK_TEXT, f"{CHECK_TEXT} {CHECK_TEXT}")

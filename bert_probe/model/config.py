@@ -28,13 +28,15 @@ SUPPORTED = (
     "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
 )
 MAX_LAYERS = 1_000
-"""More layers than any encoder has; the deepest published one has 48. Some configs build lists of this
-length.
+"""Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
+some config classes build a list with one item per layer.
 """
 MAX_LABELS = 10_000
 """Largest number of labels of an output head."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-"""Problem types of a text classification head: a number, one of several classes, or any of them."""
+"""Problem types of a text classification head: it predicts a value, exactly one class, or any set of
+classes.
+"""
 REMEDY = "Use the config.json that belongs to these weights."
 """Remedy in messages about a config that does not fit its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "yoso"})
@@ -68,7 +70,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     """Raise an error for a model that is not a text encoder, or for quantized weights.
 
     Raises:
-        ArchitectureError, WeightsError: with what it is instead.
+        ArchitectureError, WeightsError: the message says what the model is instead.
     """
     if settings.get("is_encoder_decoder"):
         raise ArchitectureError(f"{name} ({model_type}) is an encoder-decoder. Supported: {SUPPORTED}.")
@@ -90,7 +92,8 @@ def load_config(folder: Path, name: str) -> Any:
     """Read a checkpoint's config.json and build the transformers config from its `select_settings`.
 
     Raises:
-        NotFoundError, CheckpointError, ArchitectureError, WeightsError: missing, invalid, or not an encoder.
+        NotFoundError, CheckpointError, ArchitectureError, WeightsError: the config is missing, invalid, or
+            not that of an encoder.
     """
     return build_config(read_config(folder), name)
 
@@ -113,7 +116,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = config_class.from_dict(used_settings)
         sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
-    except Exception as error:  # a config's own validation raises many types
+    except Exception as error:  # the config class raises many types of exceptions
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
@@ -125,8 +128,9 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
 def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Return the settings of a config.json that are used for a model family.
 
-    Removed are names with a leading underscore; settings common to all transformers configs, which concern
-    outputs, labels, dtype and files; settings that choose code; and names of the class's own methods.
+    These settings are removed: names with a leading underscore; settings common to all transformers configs,
+    which concern outputs, labels, dtype and files; settings that choose code; and names of methods of the
+    class.
     """
     field_names = {field.name for field in dataclasses.fields(config_class)}
     common_names = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}
@@ -142,7 +146,7 @@ def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedCo
 
 @dataclass(frozen=True)
 class ConfiguredHeads:
-    """The output heads described by a config.json. Names are plain text and choose no code.
+    """The output heads described by a config.json. Names are stored as text and never select code.
 
     Attributes:
         architectures: class names of the models that the weights were saved from.
@@ -161,7 +165,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     """Read what a checkpoint's config says about its output heads.
 
     Raises:
-        CheckpointError: invalid labels, or more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or more than `MAX_LABELS`.
     """
     settings = read_config(folder)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -183,7 +187,7 @@ def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     if id2label is None:
         label_count = (
             count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # saved without it
+        )  # transformers' default of 2 is not saved
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
@@ -227,7 +231,9 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the config of an English uncased BERT: 64 dimensions per head, 4 × hidden inner ones."""
+    """Return the config of an English uncased BERT with 64 dimensions per head and an intermediate size of
+    4 × hidden.
+    """
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,
@@ -260,7 +266,7 @@ class ModelConfig:
         origin: "published", "local file", "local folder", "built-in" or "hub".
         revision: the hub's commit, or None.
         source: the paper of a published size; otherwise the location of the config.
-        sha256: of the config's contents.
+        sha256: SHA-256 of the config's contents.
         config: the transformers config, built from the settings that are used.
     """
 
@@ -294,7 +300,7 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Raises:
         NotFoundError, NetworkError: the config is unavailable.
-        CheckpointError, ArchitectureError: not a config, or not an encoder's.
+        CheckpointError, ArchitectureError: the file is not a config, or not the config of an encoder.
     """
     requested = str(name).strip()
     if not requested:

@@ -187,13 +187,13 @@ class ModelInputs:
 
 @dataclass(frozen=True, eq=False)
 class _TokenizerOutput:
-    """A tokenizer's output for a text or a text pair; every field is a list over the tokens.
+    """A tokenizer's output for a text or a text pair; every list has one item for each token.
 
     Attributes:
         input_lists: possible model inputs, by name.
-        texts: the text of a token, 0 or 1; None for a token that the tokenizer added.
-        words: the word of a token, within its text.
-        spans: the characters of a token.
+        texts: index of the token's text, 0 or 1; None for a token that the tokenizer added.
+        words: index of the token's word within its text.
+        spans: character span of the token.
         added: whether the tokenizer added the token.
     """
 
@@ -253,12 +253,12 @@ class Encoder:
         Args:
             pair: the second text.
             truncate: truncate an input that is too long instead of raising TooLongError.
-            max_tokens: a limit below the model's own.
+            max_tokens: a lower limit than the model's own.
 
         Raises:
-            EmptyTextError: a text without tokens: empty, only spaces, or only control characters.
-            TooLongError: more tokens than the model accepts, unless ``truncate``.
-            TextError: not a string, or not encodable in UTF-8.
+            EmptyTextError: a text has no tokens: it is empty, or has only spaces or control characters.
+            TooLongError: the input has more tokens than the model accepts, and ``truncate`` is False.
+            TextError: a text is not a string, or cannot be encoded in UTF-8.
         """
         texts = (text,) if pair is None else (text, pair)
         limit = self.max_tokens if max_tokens is None else max_tokens
@@ -293,7 +293,7 @@ class Encoder:
         return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
-        """Return the characters of each token as the tokenizer counts them; a span may begin with a space."""
+        """Return the character span of each token as the tokenizer reports it; it may begin with a space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
         return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
 
@@ -372,9 +372,9 @@ class Encoder:
                 continue
             subject = "The text" if len(texts) == 1 else f"Sentence {'AB'[index]}"
             if not part.strip():
-                problem = "is empty" if not part else "holds only spaces"
+                problem = "is empty" if not part else "contains only spaces"
             else:
-                problem = "holds no character this model's tokenizer keeps, or no room is left for it"
+                problem = "contains no character that this model's tokenizer keeps, or no room is left for it"
             raise EmptyTextError(f"{subject} {problem}. Write at least one word.")
 
     def _tokens(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> tuple[Token, ...]:

@@ -1,4 +1,4 @@
-"""Attention computed elsewhere, as a trace: from a decoder, an image model, or a file."""
+"""Traces of external attention, which was computed by a decoder or an image model, or read from a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPECIALS = frozenset(
 """Tokens that are treated as special by default."""
 
 ARCHITECTURE = "Attention from elsewhere"
-"""Stands in for the architecture in messages, since there is no model."""
+"""Replaces the model's class name in messages, because there is no model."""
 
 
 def from_attention(
@@ -39,25 +39,27 @@ def from_attention(
 ) -> Trace:
     """Return a trace of external attention, for all analyses that need attention only.
 
-    The trace has no vectors, queries, keys or values; analyses that need them raise an error. The numbers are
-    copied, float64 as float64 and all other types as float32. Rows need not sum to 1; otherwise
-    `Trace.caveat` says so.
+    The trace has no vectors, queries, keys or values; analyses that need them raise an error. The weights are
+    copied: float64 stays float64, and all other types become float32. If rows do not sum to 1, `Trace.caveat`
+    contains a warning.
 
     Args:
         weights: [layer, head, query, key], or a list of layers, each [head, query, key] or [1, head, query,
-            key]; NumPy arrays, torch tensors, or anything that NumPy can convert. Not negative.
-        tokens: a string for each query, which is also a key; each is a word of its own. An `Encoding` keeps
-            the tokenizer's words and character spans. None: numbers from 0, as for image patches.
+            key]; NumPy arrays, torch tensors, or anything that NumPy can convert. Weights must not be
+            negative.
+        tokens: one string for each query, which is also a key; each string counts as a word. An `Encoding`
+            keeps the tokenizer's words and character spans. With None, tokens are labeled with numbers from
+            0, for example for image patches.
         sentence_b_start: position of the second text's first token, if there are two texts.
         specials: names or positions of special tokens; by default `SPECIALS`.
         name: name for exported files and figures.
 
     Raises:
-        ShapeError: not such an array; layers with different numbers of heads; queries that are not the keys;
-            another number of tokens; NaN, infinite or negative numbers.
-        TextError: tokens that are not strings.
-        SelectionError: `sentence_b_start` out of range, or an unknown special token.
-        OutOfMemoryError: not enough memory for a copy.
+        ShapeError: the weights have another shape; layers differ in their number of heads; the numbers of
+            queries, keys and tokens differ; or a weight is NaN, infinite or negative.
+        TextError: a token is not a string.
+        SelectionError: `sentence_b_start` is out of range, or a special token is unknown.
+        OutOfMemoryError: there is not enough memory for a copy.
     """
     with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
         layers = layers_of(weights)
@@ -168,7 +170,7 @@ _SUM_TOLERANCES = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 def _caveat(layers: list[Array], tolerance: float) -> str:
-    """Return a warning if rows do not sum to 1; otherwise ""."""
+    """Return a warning if any row does not sum to 1; otherwise ""."""
     sums = [layer.sum(axis=-1, dtype=np.float64) for layer in layers]
     smallest, largest = (
         min(float(layer_sums.min()) for layer_sums in sums),
@@ -177,9 +179,8 @@ def _caveat(layers: list[Array], tolerance: float) -> str:
     if max(1 - smallest, largest - 1) <= tolerance:
         return ""
     return (
-        "This attention was loaded from elsewhere, and its rows do not sum to 1 as after a softmax: their "
-        "sums "
-        f"range from {smallest:.3g} to {largest:.3g}."
+        "The rows of this external attention do not sum to 1 as after a softmax: their sums range from "
+        f"{smallest:.3g} to {largest:.3g}."
     )
 
 

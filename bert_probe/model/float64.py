@@ -17,8 +17,8 @@ from bert_probe.model.loading import load
 class Float64Mode(TorchFunctionMode):
     """Keeps float64 tensors in float64.
 
-    Some models compute softmax, norms or rotary positions in float32 for the sake of half precision. In a
-    float64 model this would be the least precise step.
+    Some models always compute softmax, norms or rotary positions in float32, which is meant for models in
+    half precision. In a float64 model this would be the least precise step.
     """
 
     def __torch_function__(
@@ -50,8 +50,8 @@ def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
     """Load the checkpoint's files again in float64 on the CPU.
 
     Raises:
-        UnavailableError: a model in memory, which has no files.
-        CheckpointError, OutOfMemoryError: see `load`; it needs twice the memory.
+        UnavailableError: the model is in memory and has no files.
+        CheckpointError, OutOfMemoryError: see `load`; float64 needs twice the memory of float32.
     """
     if checkpoint.folder is None:
         raise UnavailableError(

@@ -26,7 +26,7 @@ def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bo
     Args:
         lengths: number of tokens of each text.
         budget: maximum number of padded tokens in a batch.
-        pads: whether lengths may differ within a batch; otherwise all are equal, so that nothing is padded.
+        pads: whether texts of a batch may differ in length; if False, nothing is padded.
     """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
@@ -132,7 +132,7 @@ def run_with_capture(
 
 
 def run_for_hooks(checkpoint: Checkpoint, encoding: Encoding) -> None:
-    """Run the model on one text for the effect of hooks; the output is discarded."""
+    """Run the model on one text so that registered hooks are called; the output is discarded."""
     with torch.inference_mode(), checkpoint.running() as model:
         model(**batch(checkpoint, [encoding]))
 
@@ -149,14 +149,14 @@ def as_array(tensor: torch.Tensor) -> Array:
 def _split_layers(
     tensors: Sequence[torch.Tensor], lengths: Sequence[int], axis: int
 ) -> list[tuple[Array, ...]]:
-    """Return for each text its part of every layer, without padding."""
+    """Split each layer's batch by text; return for each text one array per layer, without padding."""
     layers = [_split_texts(as_array(tensor), lengths, axis) for tensor in tensors]
     return [tuple(layer[row] for layer in layers) for row in range(len(lengths))]
 
 
 def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Array]:
-    """Return each text's part, without padding. Parts of a batch are copied, because a view keeps the whole
-    batch alive.
+    """Split a batch into one array for each text, without padding. The arrays are copies, because a view
+    would keep the whole batch alive.
     """
     if batched.shape[0] == 1 and batched.shape[axis + 1] == lengths[0]:
         return [read_only(batched[0])]
@@ -212,7 +212,7 @@ def _each_head(grouped: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 
 
 def _masks(calls: list[AttentionCall], row: int, length: int) -> tuple[Array | None, ...]:
-    """Return one text's mask for each layer. Layers usually share one tensor, and then share one array."""
+    """Return one text's mask for each layer. Layers that share a mask tensor also share the array."""
     converted: dict[int, Array | None] = {}
     for call in calls:
         if id(call.mask) not in converted:
@@ -253,7 +253,7 @@ def _traces_from_weights(
     traces = []
     for row, encoding in enumerate(encodings):
         text_weights = tuple(layer[:, :, : lengths[row]] for layer in layer_weights[row])
-        # Some approximations of attention are returned as attentions but are not distributions over the keys.
+        # Some models return approximations of attention, which are not distributions over the keys.
         deviation = max(float(np.abs(layer.sum(axis=-1) - 1).max()) for layer in text_weights)
         if not deviation <= tolerance:
             raise ArchitectureError(

@@ -39,7 +39,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
 
     Every analysis leaves the model unchanged: attention implementation and config, training mode of every
     module, gradients, hooks, device, dtype. You may train the model between two analyses; each trace records
-    the digest of the weights that made it. Wrapped models run one at a time, and must not be trained in
+    the digest of the weights that produced it. Wrapped models run one at a time, and must not be trained in
     another thread while they run. The tokenizer is copied.
 
     Args:
@@ -47,9 +47,9 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         tokenizer: the model's fast tokenizer.
 
     Raises:
-        ArchitectureError: not an encoder from transformers, or one that hides its attention.
-        WeightsError: weights that are not finite, of several dtypes, or on several devices.
-        TokenizerError: a tokenizer that does not report character positions.
+        ArchitectureError: the model is not a transformers encoder, or hides its attention.
+        WeightsError: the weights are not finite, have several dtypes, or are on several devices.
+        TokenizerError: the tokenizer does not report character positions.
     """
     unwrapped = getattr(model, "_orig_mod", model)  # set by torch.compile
     if not isinstance(unwrapped, PreTrainedModel):
@@ -105,9 +105,9 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
 def digest(network: torch.nn.Module) -> str:
     """Return the SHA-256 of a model's current weights.
 
-    It covers one line for each tensor of the state dict, sorted by name: the name, the dtype, the sizes
-    separated by commas, and the SHA-256 of the elements in row-major order, little-endian; separated by
-    spaces.
+    The digest covers one line for each tensor of the state dict, sorted by name. A line has four values,
+    separated by spaces: the name, the dtype, the sizes separated by commas, and the SHA-256 of the elements
+    in row-major order, little-endian.
     """
     return _digest(network.state_dict())
 
@@ -195,7 +195,7 @@ class _InMemory(Checkpoint):
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot(_InMemory):
-    """A wrapped model pinned to its weights at one moment; it refuses to run with any others."""
+    """A wrapped model pinned to its weights at one moment; it refuses to run once they have changed."""
 
     @property
     def description(self) -> Description:
@@ -242,10 +242,10 @@ class _Snapshot(_InMemory):
 def _prepared(
     network: torch.nn.Module, implementation: str, *models_with_heads: torch.nn.Module
 ) -> Iterator[None]:
-    """Prepare the model for analysis: no dropout, our attention, its own dtype, not compiled, named outputs.
+    """Prepare the model for analysis: without dropout, autocast and compilation, with our attention function
+    and with outputs by name.
 
-    This does not use inference mode: a model may keep tensors, and inference tensors cannot be used in
-    training.
+    Inference mode is not used: a model may store tensors, and inference tensors cannot be used in training.
 
     Args:
         models_with_heads: models with a head that contain this encoder.
@@ -273,14 +273,15 @@ def _prepared(
 
 @dataclass(frozen=True, eq=False)
 class _SavedAttributes:
-    """A copy of an object's attributes and of the dictionaries among them: parameters, buffers, hooks.
+    """A copy of an object's attributes, and of those attributes that are dictionaries: parameters, buffers,
+    hooks.
 
-    transformers itself adds hooks and settings when a model runs.
+    It is needed because transformers itself adds hooks and settings when a model runs.
 
     Attributes:
-        attributes: the object's own attribute dictionary.
-        copy: a copy of it.
-        inner: each dictionary in it, with a copy.
+        attributes: the object's attribute dictionary.
+        copy: a copy of `attributes`.
+        inner: each value of `attributes` that is a dictionary, with a copy.
     """
 
     attributes: dict[str, Any]

@@ -41,12 +41,14 @@ class ForwardFromEmbeddings:
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
-        """Return the embedding output, [1, token, hidden], as a leaf that requires a gradient."""
+        """Return the embedding output, [1, token, hidden], as a leaf tensor that requires a gradient."""
         return self.forward_pass.states[0][None].detach().clone().requires_grad_()
 
     def to_end(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or
-        None.
+        """Run all layers on embedding outputs [row, token, hidden].
+
+        Returns:
+            The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
         """
         for step in self.steps:
             states = step.on(states)
@@ -71,7 +73,7 @@ def forward_from_embeddings(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
 
 
 class AttentionWithWeights:
-    """A change for `capture.changing` that computes attention explicitly and stores its weights.
+    """A callback for `capture.changed_outputs` that computes attention explicitly and stores its weights.
 
     Attributes:
         weights: for each layer, [batch, head, query, key], part of the autograd graph.
@@ -117,15 +119,14 @@ class UnfusedAttention(TorchFunctionMode):
 
 
 class LinearizedModel(TorchFunctionMode):
-    """Turns every nonlinear operation into a multiplication by a constant, so that gradients do not pass
-    through it.
+    """Turns every nonlinear operation into a multiplication by a factor that is constant for autograd.
 
-    The constants are attention weights, the standard deviation of a norm, and the ratio of an activation's
-    output to its input: DecompX, Modarressi et al. 2023, section 3. The values of the forward pass do not
-    change.
+    The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
+    activation's output to its input: DecompX, Modarressi et al. 2023, section 3. The values of the forward
+    pass do not change.
 
     Attributes:
-        added: the biases that were added during the pass, as leaves that require a gradient.
+        added: the biases that were added during the pass, as leaf tensors that require a gradient.
     """
 
     def __init__(self) -> None:
@@ -194,8 +195,8 @@ def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
     """Linearize every nonlinear operation of this thread.
 
     Args:
-        models: models whose activation modules may consist of several functions; each module is linearized as
-            one.
+        models: models whose activation modules are linearized. Each module is linearized as a whole, even if
+            it calls several functions.
     """
     thread_id = threading.get_ident()
 

@@ -110,7 +110,7 @@ class ForwardPass:
 
     @property
     def norm(self) -> ModuleCall | None:
-        """Return the norm after the last layer, which computes the last hidden state; None if a layer does.
+        """Return the norm after the last layer; None if the last layer itself computes the last hidden state.
 
         Raises:
             UnavailableError: no module computes the last hidden state.
@@ -129,8 +129,7 @@ class ForwardPass:
         """Check that `pooled` reproduces the model's pooler output.
 
         Raises:
-            UnavailableError: it does not; families implement poolers differently, and this one is not
-                supported.
+            UnavailableError: the outputs differ, because the pooler of this model family is not supported.
         """
         expected = self.trace.pooler
         if expected is None:

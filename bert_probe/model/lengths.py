@@ -12,23 +12,23 @@ from bert_probe.errors import TextError, TooLongError
 MAX_CHARACTERS = 250_000
 """Maximum number of characters of a text, truncated or not.
 
-The longest input of common encoders has 8,192 tokens; this allows 30 characters for each, and few languages
-have more than 6. It is about half a book.
+The longest input of common encoders has 8,192 tokens. The limit allows 30 characters per token, while few
+languages average more than 6. It is about half a book.
 """
 
 MAX_TOKENS = 16_384
-"""Maximum number of tokens of an input if the model has no lower limit: attention grows with its square."""
+"""Maximum number of input tokens if the model has no lower limit; attention grows quadratically with it."""
 
 _LONGEST_LIGATURE = 18
-"""Number of characters that U+FDFA, an Arabic blessing, expands to."""
+"""Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
 
 
 def check_text(text: object) -> None:
     """Raise an error for a text that is not a string, too long, or not encodable in UTF-8.
 
     Raises:
-        TooLongError: more than `MAX_CHARACTERS`.
-        TextError: not a string, or an unpaired surrogate.
+        TooLongError: the text has more than `MAX_CHARACTERS` characters.
+        TextError: the text is not a string, or contains an unpaired surrogate.
     """
     if not isinstance(text, str):
         raise TextError(f"A text must be a string, not {type(text).__name__}.")
@@ -54,14 +54,14 @@ def _expanded_length(text: str) -> int:
     """
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:
         return len(text)
-    # Each character separately: normalizing a long run of combining marks takes quadratic time.
+    # Normalize each character separately, because a long run of combining marks takes quadratic time.
     return sum(
         count * len(unicodedata.normalize("NFKC", character)) for character, count in Counter(text).items()
     )
 
 
 def max_input_tokens(accepted: int | None) -> int:
-    """Return the longest input that is accepted.
+    """Return the maximum number of input tokens, which is at most `MAX_TOKENS`.
 
     Args:
         accepted: the model's own limit; None for no limit.

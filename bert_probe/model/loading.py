@@ -89,8 +89,8 @@ def load(
 ) -> Checkpoint:
     """Load an encoder and its tokenizer.
 
-    Before memory is allocated, the config is compared with the headers of the weight files, and the memory
-    they need with the free memory.
+    Before memory is allocated, the config is checked against the headers of the weight files, and the
+    required memory against the free memory.
 
     Args:
         model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a hub id.
@@ -104,10 +104,10 @@ def load(
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
-        ArchitectureError: not an encoder, or one that hides its attention.
-        WeightsError: pickle only, broken, or inconsistent with the config.
-        TokenizerError: no tokenizer that reports character positions.
-        OutOfMemoryError: too large for this machine.
+        ArchitectureError: the model is not an encoder, or hides its attention.
+        WeightsError: the weights are available only as a pickle, are broken, or do not fit the config.
+        TokenizerError: the model has no tokenizer that reports character positions.
+        OutOfMemoryError: the model is too large for this machine.
     """
     target = _device(device)
     precision = _dtype(dtype)
@@ -188,7 +188,7 @@ def _dtype(dtype: str) -> torch.dtype:
 
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that compute the numbers, and of Python."""
+    """Return the versions of the libraries that compute the results, and of Python."""
     # Package metadata would miss packages that are not installed, such as a clone of this project.
     modules = (torch, transformers, tokenizers, np)
     return {
@@ -212,7 +212,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # tokenizer loaders raise many types
+    except Exception as error:  # tokenizer loaders raise many types of exceptions
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
@@ -272,7 +272,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise _missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types; the files were checked before
+    except Exception as error:  # transformers raises many types of exceptions; the files are valid
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
@@ -289,7 +289,7 @@ def _missing_package(name: str, error: ImportError) -> CheckpointError:
 def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
     """Convert errors of a model's test run to an ArchitectureError.
 
-    A model that fails on plain text needs other input: a table, a page layout, a language.
+    A model that fails on plain text needs other input, such as a table, a page layout or a language.
     """
     try:
         yield
@@ -307,8 +307,8 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
 def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
     """Raise an error for weights that do not fit the config; remove a pooler without trained weights.
 
-    transformers initializes missing weights with random numbers and ignores weights that the model does not
-    use. The output would be invented in both cases.
+    transformers would initialize missing weights with random numbers and ignore weights that the model does
+    not use. Either would make the output meaningless.
 
     Returns:
         Notes, and the names of weights that the encoder does not use.
@@ -338,7 +338,9 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error if weights inside a layer stack are unused: the model has more layers, or other ones."""
+    """Raise an error if weights of a layer stack are unused, because the config then describes fewer or
+    different layers.
+    """
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -380,8 +382,8 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:
-    """Return the longest input: rows of the position table, minus those that some families reserve for
-    padding.
+    """Return the maximum number of input tokens: the rows of the position embedding, minus those that some
+    families reserve for padding. None for no limit.
     """
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     if isinstance(table, torch.nn.Embedding):
@@ -394,7 +396,7 @@ def _max_tokens(config: Any, network: Any) -> int | None:
 def open_heads(
     folder: Path, config: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> tuple[list[OutputHead], list[str]]:
-    """Load the heads that a checkpoint has for the tasks of `CSS_CLASSES`, on top of its encoder.
+    """Load the heads that a checkpoint has for the tasks of `CLASSES`, and attach them to its encoder.
 
     Args:
         headers: headers of the weight files.
@@ -423,7 +425,7 @@ def open_heads(
                     heads.append(_load_head(task, model_class, folder, settings, headers, network))
         except OutOfMemoryError:
             raise
-        except Exception as error:  # transformers raises many types; the encoder remains usable
+        except Exception as error:  # many types of exceptions; the encoder remains usable
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -432,9 +434,7 @@ def open_heads(
 
 
 def modern_name(name: str) -> str:
-    """Return the current name of a tensor; the first checkpoints called the parameters of norms gamma and
-    beta.
-    """
+    """Return the current name of a tensor; in early checkpoints, norms have the parameters gamma and beta."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
@@ -462,13 +462,13 @@ def _identifying_names(meta_model: Any) -> set[str]:
 def _load_head(
     task: str, model_class: Any, folder: Path, settings: Any, headers: WeightHeaders, network: torch.nn.Module
 ) -> OutputHead:
-    """Load a head and attach it to the loaded encoder, with weights in memory of its own.
+    """Load a head, attach it to the loaded encoder, and copy its weights to separate memory.
 
     Raises:
         WeightsError: weights are missing, differ in size, or are not finite.
     """
     weight = next(network.parameters())
-    # In the dtype of the file, weights are mapped and not copied; the encoder read with them is discarded.
+    # In the file's dtype, weights are memory-mapped and not copied. The encoder of this model is discarded.
     model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
@@ -488,7 +488,7 @@ def _load_head(
     output = OutputHead(task, model, labels, settings.problem_type or "", parts_of(task))
     broken = [name for name, tensor in output.weights.items() if not tensor.isfinite().all()]
     if broken:
-        raise WeightsError(f"{list_names(broken)} hold values that are not finite numbers")
+        raise WeightsError(f"{list_names(broken)} contain values that are not finite numbers")
     return output
 
 
@@ -522,7 +522,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types
+        except Exception as error:  # heads raise many types of exceptions
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

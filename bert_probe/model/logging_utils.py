@@ -1,4 +1,4 @@
-"""Silencing the logging of libraries for a while."""
+"""Temporary silencing of a library's logging."""
 
 from __future__ import annotations
 

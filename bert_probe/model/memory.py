@@ -1,4 +1,4 @@
-"""Free memory, and reservations of it by running work."""
+"""The free memory of this machine, and reservations of memory by running work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         remedy: a sentence that says what the user can do.
 
     Raises:
-        OutOfMemoryError: less memory is free.
+        OutOfMemoryError: fewer than `size` bytes are free.
     """
     global _reserved_bytes
     with _lock:

@@ -63,10 +63,10 @@ class OutputHead:
     Attributes:
         task: the task it was trained for.
         model: the model of that task, including the encoder.
-        labels: label names from the checkpoint; empty for tasks over words or positions.
+        labels: label names from the checkpoint; empty for tasks that predict words or positions.
         problem: "regression", "multi_label_classification", "single_label_classification", or "" if the
             checkpoint does not specify it.
-        parts: names of the logits in the output of the class.
+        parts: names of the logits in the output of the model.
     """
 
     task: str
@@ -82,7 +82,8 @@ class OutputHead:
             positions: token positions to compute, for a head that processes each token separately.
 
         Returns:
-            [token, …] for words, labels and answer positions (start and end); [label] for text classes.
+            [token, …] for a head that predicts words, word labels, or answer positions (start and end);
+            [label] for a head that classifies the text.
 
         Raises:
             UnavailableError: the logits are not finite.
@@ -99,7 +100,7 @@ class OutputHead:
         pooled: torch.Tensor | None,
         positions: Sequence[int] | None = None,
     ) -> Array:
-        """Return the logits for other vectors than the last layer's.
+        """Return the logits that the head computes from other vectors than those of the last layer.
 
         Args:
             states: [1, token, hidden].
@@ -146,14 +147,14 @@ class OutputHead:
             return self.stack_logits(without_encoder(self.model)(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
-        """Return the logits from the output of the class."""
+        """Return the logits in the output of `model`; start and end are stacked in the last dimension."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        """Return the configuration of the head; together with the weights it determines the logits and their
-        names.
+        """Return the configuration of the head, which together with the weights determines the logits and
+        their labels.
         """
         tied = getattr(self.model.config, "tie_word_embeddings", None)
         return self.task, type(self.model).__name__, self.labels, self.problem, tied
@@ -286,5 +287,5 @@ def outputs_of(model: Any) -> list[OutputHead]:
 
 
 def parts_of(task: str) -> tuple[str, ...]:
-    """Return the names of the logits in the output of a class for the task."""
+    """Return the names of the logits in the output of transformers' class for a task."""
     return _OUTPUT_NAMES.get(task, _DEFAULT_OUTPUT)

@@ -76,7 +76,7 @@ def read_headers(files: list[Path]) -> WeightHeaders:
     """Read the headers of weight files, without the weights.
 
     Raises:
-        WeightsError: integer weights, which are meaningless without their scales.
+        WeightsError: a weight has an integer type, which is meaningless without its scale.
     """
     names: set[str] = set()
     numbers, kinds = 0, set()
@@ -130,7 +130,7 @@ def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -
         make: builds the model from the config.
 
     Raises:
-        ArchitectureError: larger than any encoder, or rejected by transformers.
+        ArchitectureError: the model is larger than any encoder, or transformers rejects the config.
     """
     try:
         with _counting(_ModuleCounter(MOST_TENSORS, MOST_NUMBERS)):
@@ -139,7 +139,7 @@ def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -
         raise ArchitectureError(
             f"The config describes {error}, which no encoder has. Check the sizes in it."
         ) from None
-    except Exception as error:  # model classes raise many types for invalid settings
+    except Exception as error:  # model classes raise many types of exceptions
         raise ArchitectureError(
             f"transformers cannot build a model from this config: {reason(error)}. Check its settings."
         ) from None

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""A callback that receives how much is done and the total. An exception that it raises cancels the work.
+"""A callback that receives the amount done and the total. An exception that it raises cancels the work.
 
 The total is 0 while it is unknown, and may grow. Calls may come from several threads.
 """
 
 StageProgress: TypeAlias = Callable[[str, str], AbstractContextManager[Progress]]
-"""A callback of work in several stages. It is called at the start of each stage with a label and the unit of
-its counts ("B" for bytes), and returns a context manager that yields the stage's `Progress`.
+"""A callback for work in several stages. It is called at the start of each stage with a label and the unit of
+the stage's amounts ("B" for bytes), and returns a context manager that yields the stage's `Progress`.
 """
 
 
@@ -37,6 +37,6 @@ def no_progress(done: int, total: int) -> None:
     """A `Progress` that does nothing."""
 
 
-def no_stage_progress(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - signature of Watch
+def no_stage_progress(label: str, unit: str) -> AbstractContextManager[Progress]:  # noqa: ARG001 - a StageProgress
     """A `StageProgress` that does nothing."""
     return nullcontext(no_progress)

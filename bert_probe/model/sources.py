@@ -75,7 +75,8 @@ def locate(
         patterns: glob patterns of the files to download.
 
     Raises:
-        NotFoundError: neither a folder nor a model on the hub, or the built-in model is not installed.
+        NotFoundError: the name is neither a folder nor a model on the hub, or the built-in model is not
+            installed.
         NetworkError: the hub is unreachable, or the model requires a login.
     """
     if model is None or str(model).strip() in ("", BUILT_IN):
@@ -144,7 +145,9 @@ def stamp(model: str) -> Stamp | None:
 
 def _refuse_revision(model: str, revision: str | None) -> None:
     if revision:
-        raise NotFoundError(f"{model} has no revision {revision}: only models on the hub have. Omit it.")
+        raise NotFoundError(
+            f"{model} has no revision {revision}: only models on the hub have revisions. Omit it."
+        )
 
 
 def _download(name: str, revision: str | None, progress: Progress | None, patterns: Sequence[str]) -> Source:
@@ -231,7 +234,7 @@ def read_json(path: Path) -> Any:
     """Parse a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: too large, or not JSON.
+        CheckpointError: the file is too large, or not JSON.
     """
     try:
         size = path.stat().st_size
@@ -291,7 +294,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint, after opening each one to check that it is complete.
 
     Raises:
-        WeightsError: no safetensors files, only pickles, or a missing, broken or truncated file.
+        WeightsError: there are no safetensors files, or a file is missing, broken or truncated.
     """
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
@@ -339,7 +342,7 @@ def _no_safetensors(folder: Path) -> str:
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of the weights: of the file or, for shards, of their digests listed in name order.
+    """Return the SHA-256 of a weight file; for several shards, of their digests and names, sorted by name.
 
     Args:
         progress: called with bytes read and total bytes.

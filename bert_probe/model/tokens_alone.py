@@ -57,9 +57,8 @@ def encode_without_model(
         progress: as in `load`.
 
     Returns:
-        None if only the model can decide: another family, unusual or inconsistent files, or a text that may
-            be too
-        long.
+        The tokens; None if only the model can decide, because of another family, unusual or inconsistent
+            files, or a text that may be too long.
 
     Raises:
         NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as in `load`.
@@ -98,7 +97,7 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
 
 
 def _rows(files: list[Path], ending: str) -> list[int]:
-    """Return the row counts of tensors whose names have this ending; one is expected."""
+    """Return the number of rows of each tensor whose name has this ending; normally there is one."""
     counts = []
     for file in files:
         with safe_open(file, framework="np") as weights:
@@ -131,6 +130,6 @@ def _load_tokenizer(folder: Path, class_name: str) -> Any:
     try:
         with panics_as_errors():
             tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True)
-    except Exception:  # loaders raise many types; `load` reports the error
+    except Exception:  # loaders raise many types of exceptions; `load` reports them
         return None
     return tokenizer if tokenizer.is_fast else None

@@ -1,4 +1,4 @@
-"""A trace: everything recorded of one text in one forward pass. Attention weights are computed on request."""
+"""A trace: everything recorded for a text in one forward pass. Attention weights are computed on request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def resolve_index(index: int, count: int, name: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a model computed for one text, or attention that was loaded from elsewhere.
+    """What a model computed for one text, or external attention.
 
     All arrays are read-only, and float32, or float64 if the model computes in it.
 
@@ -50,13 +50,13 @@ class Trace:
         states: hidden states [token, hidden]: the embedding output, then one array for each layer. Empty for
             external attention without vectors.
         pooler: the pooler's output, [hidden], or None if the model has no pooler.
-        provenance: model, weights, libraries and text that the numbers come from.
+        provenance: model, weights, libraries and text that produced the arrays.
         queries, keys, values: [head, token, head dim] for each layer; None if the architecture hides them.
-        scaling: the factor of q·k for each layer; None if q and k are hidden.
+        scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
         masks: for each layer [query or 1, key] or [head, query or 1, key], either bool (True: may attend) or
             added to the scores; None in a layer where every token may attend to every other.
         weights: attention [head, query, key] for each layer; stored only if q and k are hidden.
-        made_by: the checkpoint that ran; None for external numbers.
+        made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
     """
 
@@ -75,7 +75,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         if (self.queries is None) == (self.weights is None):
-            raise ShapeError("A trace holds either q, k and v or the attention weights.")
+            raise ShapeError("A trace needs either q, k and v or the attention weights.")
         length, layers = len(self.encoding), self.layers
         for name, arrays, ndim, axis, count in (
             ("states", self.states or None, 2, 0, layers + 1),
@@ -152,7 +152,7 @@ class Trace:
         """Return the checkpoint that made this trace.
 
         Raises:
-            UnavailableError: the numbers were loaded from elsewhere.
+            UnavailableError: the trace has external attention.
         """
         if self.made_by is None:
             raise UnavailableError(

@@ -11,7 +11,7 @@ from bert_probe.errors import CheckpointError
 from bert_probe.model.sources import read_json
 
 HISTORY_FILE = "bert_probe.json"
-"""Name of the file in the folder of a trained model; its oldest training comes first."""
+"""Name of the file in the folder of a trained model; it lists training runs, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -
 def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
     """Return a warning if the held-out data of a training may have been trained on before; otherwise "".
 
-    Rows of the same data with the same share and seed are selected identically, so they were held out then
-    too.
+    No warning is needed for the same data, share and seed: the same rows were held out before.
     """
     for previous in reversed(earlier):
         if training.held_out and previous.data == training.held_out:

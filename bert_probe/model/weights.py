@@ -75,7 +75,7 @@ def check_finite(network: torch.nn.Module) -> None:
     """Raise an error if weights contain NaN or infinite numbers.
 
     Raises:
-        WeightsError: with their names.
+        WeightsError: weights are not finite; the message lists their names.
     """
     broken = [name for name, parameter in network.named_parameters() if not _is_finite(parameter)]
     if broken:

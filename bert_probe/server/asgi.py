@@ -75,7 +75,7 @@ _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
-    """A path converter that matches what is neither a file nor a route of Streamlit.
+    """A path converter that matches paths that are neither files nor routes of Streamlit.
 
     Streamlit would answer such a path with the front page.
     """
@@ -173,14 +173,14 @@ class SecurityHeaders:
 
 
 class WithoutMetrics:
-    """ASGI middleware that hides Streamlit's metrics, which need no token, unlike those of the API."""
+    """ASGI middleware that hides Streamlit's metrics, which, unlike those of the API, need no token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 404 for the metrics of Streamlit."""
-        # A route would not do: Streamlit reserves paths under _stcore. A base path may precede it.
+        # A route is not possible, because Streamlit reserves paths under _stcore, possibly after a base path.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
@@ -199,8 +199,7 @@ async def health(_request: Request) -> JSONResponse:
 
 
 async def index(_request: Request) -> HTMLResponse:
-    """Return Streamlit's index page with an additional script and styles, so that they apply from the
-    start."""
+    """Return Streamlit's index page with an additional script and styles, which thus apply from the start."""
     style = _STATIC.joinpath("page.css").read_text(encoding="utf-8")
     head = f"<script>{_SCRIPT}</script><style>{style}</style></head>"
     page = _INDEX.read_text(encoding="utf-8").replace("</head>", head, 1)
@@ -228,18 +227,18 @@ async def front_page(request: Request) -> Response:
 
 
 async def to_front_page(request: Request) -> RedirectResponse:
-    """Redirect to the front page, with the parameters that it reads."""
+    """Redirect to the front page, and keep only the parameters that it reads."""
     parameters = request.query_params.multi_items()
     query = urlencode([(name, value) for name, value in parameters if name not in ATTENTION_PARAMETERS])
     return RedirectResponse(f"/?{query}" if query else "/")
 
 
 def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
-    """Return the routes in addition to those of Streamlit.
+    """Return the routes that are added to those of Streamlit.
 
     Args:
-        names: Further host names that the app answers to, next to those of `hosts.VARIABLE`.
-        token: Token that other machines need for the API; "" keeps the API to this machine.
+        names: Host names that the app answers to, in addition to those in `hosts.VARIABLE`.
+        token: Token that other machines need for the API; if "", the API answers this machine only.
     """
     return [
         Route("/health", health),
@@ -260,7 +259,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware around that of Streamlit, outermost first."""
+    """Return the middleware that wraps that of Streamlit, outermost first."""
     return [
         Middleware(SecurityHeaders),
         Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
@@ -285,11 +284,10 @@ def app_arguments(
     """Return the keyword arguments of `st.App`, the same for every way to start the app.
 
     Args:
-        names: Host names that the app answers to, next to its own and those of `hosts.VARIABLE`.
+        names: Host names that the app answers to, in addition to its own and those in `hosts.VARIABLE`.
         token_file: File with the token that other machines need for the API. By default the token is read
-            from `authorization.VARIABLE`.
-        address: Address that the server listens on, "" if that is a wildcard address; see
-            `hosts.AllowedHosts`.
+            from the environment variable `authorization.VARIABLE`.
+        address: Address that the server listens on; "" for a wildcard address. See `hosts.AllowedHosts`.
 
     Raises:
         AddressError: A host name or the token is invalid.
@@ -303,7 +301,7 @@ def app_arguments(
 
 
 def apply_settings() -> None:
-    """Apply the app's settings, also under another server than Streamlit's, started from any folder.
+    """Apply the app's settings, independently of the server that runs the app and of the current folder.
 
     Streamlit reads settings from the current folder and the folder of its main script only. Settings from its
     command line and from environment variables take precedence.

@@ -1,7 +1,8 @@
-"""Authorization of API requests: programs on this machine, and on other machines those that have the token.
+"""Authorization of API requests. Programs on this machine can use the API; programs on other machines need
+the token.
 
-A page of another site can make a user's browser send requests here. It cannot send JSON, because no CORS
-header allows that, and the browser states the page's site in Origin.
+A page of another site can make a user's browser send requests here. But it cannot send JSON, because no CORS
+header allows that, and the browser sends the page's site in the header Origin.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _PROXY_HEADER: Final = re.compile(
 
 
 def token(file: Path | None = None) -> str:
-    """Return the token in `file`, by default that in the environment variable `VARIABLE`, or "" without one.
+    """Return the token from `file`, by default from the environment variable `VARIABLE`; "" if that is not
+    set.
 
     Raises:
         AddressError: The file cannot be read, other users can read it, or it does not contain a token.
@@ -86,8 +88,8 @@ class Authorization:
     """Decides for each request whether the API may answer it.
 
     Args:
-        names: Host names that the app answers to, next to those of this machine.
-        token: Token that requests from other machines need; "" refuses them all.
+        names: Host names that the app answers to, in addition to those of this machine.
+        token: Token that requests from other machines need; if "", all of them are rejected.
     """
 
     def __init__(self, names: Sequence[str], token: str) -> None:
@@ -119,7 +121,7 @@ class Authorization:
         )
 
     def _is_local(self, request: Request) -> bool:
-        """Return whether a program on this machine sent the request, and not a proxy for another client."""
+        """Return whether a program on this machine sent the request for itself, and not as a proxy."""
         if any(map(_PROXY_HEADER.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(

@@ -2,8 +2,8 @@
 
 BertViz writes text unescaped into a script and loads its libraries from a CDN. Here it receives placeholders
 for the tokens, which are replaced afterwards by escaped text; its libraries come from installed packages; and
-its page is served with a policy that gives it an origin of its own. The views: Vig 2019, "A Multiscale
-Visualization of Attention in the Transformer Model".
+its page is served with a policy that gives it an origin of its own. The views are described in Vig 2019, "A
+Multiscale Visualization of Attention in the Transformer Model".
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
-"""Maximum number of tokens of the head view for up to 12 heads per layer; see `head_view_limit` for more."""
+"""Maximum number of tokens in the head view with up to 12 heads per layer; see also `head_view_limit`."""
 
 MODEL_VIEW_TOKENS: Final = 48
-"""Maximum number of tokens of the model view for up to 72 heads in all; see `model_view_limit` for more."""
+"""Maximum number of tokens in the model view with up to 72 heads in all; see also `model_view_limit`."""
 
-# A browser draws this many in two or three seconds: one SVG line for each visible head, query and key.
+# Number of SVG lines, one for each visible head, query and key, that a browser draws in two or three seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
 _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
-# Both views contain the weights of all layers, about ten characters each.
+# Number of weights in a page; both views contain those of all layers, with about ten characters each.
 _WEIGHTS: Final = 144 * HEAD_VIEW_TOKENS**2
 
 HEAD_VIEW_CAPTION: Final = (
@@ -80,7 +80,7 @@ class BertVizFrame:
     """A rendered view, displayed with ``st.iframe(frame.url, height=frame.height, alt=frame.title)``."""
 
     url: str  # path on this server, valid as long as the frame is in the store
-    height: int  # of the whole drawing, in CSS pixels, so that only the page scrolls
+    height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative
     caption: str  # how to read the view, and what it does not mean
 
@@ -88,8 +88,8 @@ class BertVizFrame:
 class FrameStore:
     """A thread-safe LRU cache of rendered frames.
 
-    Ids are a keyed digest of the content: the same view has the same id as long as the process lives, and the
-    id of another user's text cannot be guessed.
+    The id of a frame is a keyed digest of its content: the same view has the same id as long as the process
+    lives, and the id of another user's text cannot be guessed.
 
     Args:
         max_bytes: Capacity for all frames together.
@@ -101,7 +101,7 @@ class FrameStore:
         self._secret = secrets.token_bytes(32)
 
     def put(self, key: bytes, render: Callable[[], bytes]) -> str:
-        """Return the id of the frame with this content key, rendering it unless it is stored.
+        """Return the id of the frame with this content key; render the frame if it is not stored.
 
         Raises:
             ValueError: The frame is larger than the store.
@@ -241,7 +241,7 @@ def _second_start(trace: Trace) -> int | None:
 
 
 def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
-    """Return the arguments of both BertViz views; placeholders keep user text away from BertViz."""
+    """Return the arguments of both BertViz views; placeholders replace the tokens, which are user text."""
     import torch
 
     # Rounding in float64 makes the JSON half as large; six decimals are finer than any screen.
@@ -255,11 +255,11 @@ def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
 
 
 def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) -> bytes:
-    """Return a digest of all that determines a frame."""
+    """Return a digest of everything that determines a frame."""
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # The weights and not the name of the model, because the trace may be from a modified model.
+    # Hashes the weights instead of the model's name, because the trace may be from a modified model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -335,7 +335,7 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # Relative to the URL of a frame; with a digest, because browsers may cache the library forever.
+    # Relative to the URL of a frame. The digest is needed because browsers cache the library forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

@@ -72,7 +72,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
 
 
 def _replay_clicks() -> None:
-    """Replay clicks on buttons that a stopped run had not reached in the run that replaces it."""
+    """When a run is replaced by a new one, pass on its clicks on buttons that it had not reached yet."""
     check = ScriptRunner._maybe_handle_execution_control_request
 
     @wraps(check)

@@ -1,4 +1,4 @@
-"""Serve the scripts of the components, which `js/` builds."""
+"""Serve the scripts of the components, which are built in `js/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches of uvicorn and asyncio: limits on connections, and no delay of small responses.
+"""Patches of uvicorn, asyncio and Streamlit: limits on connections, and no delay of small responses.
 
 By default uvicorn reads request heads of any length, waits for them forever and accepts any number of
 connections, all before the app sees the request. A single client could exhaust the memory or the file
@@ -35,7 +35,7 @@ MAX_MESSAGE_BYTES: Final = 16_000_000
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
 """Maximum size of the incomplete messages of all WebSockets together."""
 _FILE_DESCRIPTORS: Final = 4_096
-"""Enough for `MAX_CONNECTIONS`, for connections that are about to be refused, and for the app's own files."""
+"""Number of file descriptors for `MAX_CONNECTIONS`, connections to be rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
 
 _BUSY: Final = (b"503 Service Unavailable", b"Too many connections are open. Close some, and try again.\n")
@@ -94,7 +94,7 @@ def _raise_file_limit() -> None:
 
 
 def _limit_connections(protocol: Any) -> None:
-    """Refuse connections beyond the limits, and close idle ones."""
+    """Reject connections that exceed the limits, and close idle connections."""
     connection_made, on_response_complete = protocol.connection_made, protocol.on_response_complete
 
     @wraps(connection_made)
@@ -155,7 +155,7 @@ def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> Non
 
 
 def _limit_head_bytes(protocol: Any) -> None:
-    """Count the bytes since the last body chunk, and refuse a head or trailers that are too long."""
+    """Count the bytes since the last body chunk, and reject a head or trailers that are too long."""
     data_received = protocol.data_received
 
     @wraps(data_received)
@@ -203,15 +203,15 @@ def _limit_message_bytes(protocol: Any) -> None:
 
 
 RECENT: Final = 4
-"""Number of finished runs for which an unused message can be referred to.
+"""Number of finished runs after which an unused message is no longer replaced by a reference to it.
 
-Few runs can finish between a request and its response; ``global.maxCachedMessageAge`` allows for 16.
+Only a few runs can finish between a request and its response; ``global.maxCachedMessageAge`` allows for 16.
 """
 _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """The large messages of a session: hash -> number of finished runs when it was last used."""
+    """The large messages of a session, by hash, with the number of finished runs at their last use."""
 
     def __init__(self) -> None:
         self._finished = 0
@@ -235,7 +235,7 @@ class SentMessages:
 
 
 def limit_references() -> None:
-    """Patch Streamlit's sessions once per process."""
+    """Patch Streamlit's sessions, once per process, to refer only to messages that were used recently."""
     if hasattr(AppSession, _ATTRIBUTE):
         return
     setattr(AppSession, _ATTRIBUTE, None)

@@ -1,6 +1,6 @@
 """Download of a trained model as a zip file.
 
-The zip is created on request, on disk and not in memory, and deleted after it was sent.
+The zip is created on request, on disk instead of in memory, and deleted after it is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_CONCURRENT: Final = 2
 _NAME: Final = "taught-model"
 _CHUNK: Final = 1 << 20
 _CHUNK_SECONDS: Final = 60.0
-"""Time limit for a chunk, because a slow client blocks the downloads of others."""
+"""Time limit for sending a chunk, because a slow client blocks the downloads of others."""
 
 
 class Download:

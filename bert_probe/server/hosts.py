@@ -55,13 +55,13 @@ def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 class AllowedHosts:
-    """ASGI middleware that refuses requests to unknown host names, and WebSockets from foreign pages.
+    """ASGI middleware that rejects requests to unknown host names, and WebSockets from foreign pages.
 
     A WebSocket may come from a page of the same host and port, from a page of an additional host name (a
     proxy may change Host), or from a program, which does not send Origin.
 
     Args:
-        names: Additional host names, next to `own_names`.
+        names: Host names that are allowed in addition to `own_names`.
         address: Address that the app listens on, which is allowed too. Pages on its other ports are foreign.
     """
 

@@ -43,7 +43,7 @@ class LayerLink:
     @property
     def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
-        from bert_probe.views.head_view import HeadViewData  # already imported, as one was passed in
+        from bert_probe.views.head_view import HeadViewData  # already imported by the caller
 
         trace = self._trace()
         return (
@@ -59,18 +59,20 @@ class LayerLink:
 
 
 LABELS: Final = "labels"
-"""Path segment instead of a layer number: the head labels, which are too slow for the first paint."""
+"""Path segment that replaces the layer number in a request for the head labels, which are too slow for the
+first paint.
+"""
 
 _links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
 
 
 def _source(data: HeadViewData) -> tuple[object, ...]:
-    """Return all that determines the weights of a head view. Traces are compared by identity."""
+    """Return everything that determines the weights of a head view. Traces are compared by identity."""
     return data.trace, data.measure, data.words, data.residual
 
 
 def labels(trace: Trace) -> Labels:
-    """Return a one-word label for each head, [layer][head], or () if the text is too long to measure all."""
+    """Return a one-word label for each head, [layer][head]; () if the text is too long to measure heads."""
     from bert_probe.analyses.attention.heads import Heads
     from bert_probe.views.head_view import MAX_LABELED_TOKENS
 
@@ -86,7 +88,8 @@ def _serve(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # The browser requests labels after the first paint, when the user may have moved on: not an error.
+        # Not an error: the browser requests labels after the first paint, when the user may have left the
+        # page.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(

@@ -12,5 +12,5 @@ def text_response(text: str, status: int) -> PlainTextResponse:
 
 
 def can_deny(scope: Scope) -> bool:
-    """Return whether the server supports HTTP responses to a WebSocket handshake."""
+    """Return whether the server can answer a WebSocket handshake with an HTTP response."""
     return "websocket.http.response" in scope.get("extensions", {})

@@ -35,7 +35,7 @@ def start(
 
     Args:
         port: TCP port, 1 to 65535.
-        host: Address to listen on; by default that in the settings, which is this machine only.
+        host: Address to listen on; by default the one in the settings, which serves this machine only.
         names: Additional host names that the app answers to; see `hosts`.
         browser: Whether to open a browser, if there is a display.
         view: Content of a view file that the printed URL opens, see `view_files`.
@@ -53,8 +53,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
     )
-    # Streamlit reads the settings next to the started script last, so that those in the current folder and
-    # the home folder cannot override them.
+    # Streamlit reads the settings next to the started script last, so they override those in the current
+    # folder and the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
@@ -83,7 +83,7 @@ def _check(host: str, port: int) -> None:
     # Streamlit treats an empty address as the wildcard address.
     if not host.strip():
         raise AddressError("The address is empty. Give --host 127.0.0.1.")
-    # Binds as Streamlit does, because its own errors are tracebacks.
+    # Bind the address as Streamlit will, because Streamlit would report errors as tracebacks.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as trial:

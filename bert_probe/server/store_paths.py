@@ -16,7 +16,7 @@ DEFAULT_FOLDER: Final = "corpora"
 """Default folder, relative to the current one."""
 
 MANIFEST: Final = "manifest.json"
-"""The file that makes a folder a store.
+"""Name of the file that identifies a folder as a store.
 
 `corpus.store` defines it too, but imports pyarrow, which would slow down the start of the app.
 """

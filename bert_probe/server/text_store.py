@@ -38,6 +38,6 @@ def put(text: str) -> str:
 
 
 def get(name: str) -> str | None:
-    """Return the text of a name, or None if it is not stored."""
+    """Return the text that is stored under a name, or None."""
     with _lock:
         return _texts.get(name)

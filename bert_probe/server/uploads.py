@@ -20,7 +20,7 @@ from bert_probe.server.responses import text_response
 SESSION_BYTES: Final = 20_000_000
 """Maximum size of the files of a session."""
 CLIENT_BYTES: Final = 100_000_000
-"""Maximum size of the files of an IP address; behind a proxy all users share one."""
+"""Maximum size of the files from one IP address; behind a proxy all users share one."""
 TOTAL_BYTES: Final = 200_000_000
 """Maximum size of the files of all sessions."""
 UPLOAD_SECONDS: Final = 60.0
@@ -43,8 +43,8 @@ class _RefusedError(Exception):
 class BoundedUploads:
     """ASGI middleware that enforces the limits on uploads.
 
-    For the limit of its session, an upload counts with its Content-Length, so that it can be refused before
-    it is read. For the other limits only received bytes count: otherwise a client could block others with a
+    For the session's limit, an upload counts with its Content-Length, so that it can be rejected before it is
+    read. For the other limits only received bytes count; otherwise a client could block others by stating a
     false length.
     """
 
@@ -111,7 +111,7 @@ class BoundedUploads:
                     del counter[session]
 
     def _assign(self, session: str, scope: Scope) -> None:
-        """Record the client of a session, and remove those of sessions without files."""
+        """Record the client of a session, and remove the clients of sessions without files."""
         active = _stored_bytes().keys() | self._stated.keys()
         self._clients = {name: client for name, client in self._clients.items() if name in active}
         self._clients[session] = (scope.get("client") or ("",))[0]
@@ -155,7 +155,7 @@ def _reject_null(session: str, file_id: str) -> None:
 
 
 def _end(response: PlainTextResponse) -> PlainTextResponse:
-    """Close the connection after the response; the remaining bytes of the file would be read as a request."""
+    """Close the connection after the response, so that the rest of the file is not read as a new request."""
     response.headers["Connection"] = "close"
     return response
 

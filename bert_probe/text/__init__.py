@@ -1,1 +1,1 @@
-"""Words, and which of two texts are the same; sentences out of files."""
+"""Texts: words, alignment of two texts, and files of sentences, labeled texts and tagged sentences."""

@@ -40,7 +40,7 @@ class Span:
 
     @property
     def shared(self) -> bool:
-        """Return whether both models have it."""
+        """Return whether both models have tokens in this span."""
         return bool(self.a and self.b)
 
 
@@ -49,7 +49,7 @@ class CommonSpans:
     """The common spans of two tokenizations.
 
     Attributes:
-        spans: in text order; each token of both models belongs to exactly one.
+        spans: the spans in text order; each token of both models belongs to exactly one.
     """
 
     spans: tuple[Span, ...]
@@ -64,12 +64,12 @@ class CommonSpans:
 
     @cached_property
     def rows(self) -> Places:
-        """Return the indices of the spans of both models, which are the queries."""
+        """Return the indices of the shared spans, which are the queries."""
         return tuple(index for index, span in enumerate(self.spans) if span.shared)
 
     @property
     def queries(self) -> tuple[Span, ...]:
-        """Return the spans of both models."""
+        """Return the shared spans."""
         return tuple(self.spans[index] for index in self.rows)
 
     def merged(self, weights: Array, side: int) -> Array:
@@ -112,13 +112,13 @@ class CommonSpans:
 def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     """Align two tokenizations of one text by their characters.
 
-    A span ends where a token of both models ends and no token continues. Text that only one of them
-    tokenizes, such as a separate space token, is merged into the following span. Special tokens correspond by
-    role: before the text, between its two parts, and at the end. If both tokenize the text identically, each
-    token is a span.
+    A span ends where a token of each model ends and no token continues. Text that only one of them
+    tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned
+    by role: before the first text, between the texts, and at the end. If both models tokenize the text
+    identically, each token is a span.
 
     Raises:
-        SelectionError: different texts, or a text that was truncated for one of them.
+        SelectionError: the texts differ, or a text was truncated for one of the models.
     """
     if (a.text, a.pair) != (b.text, b.pair):
         raise SelectionError("The two texts differ. Give both models the same text.")
@@ -178,7 +178,7 @@ def _text_spans(a: Sequence[Token], b: Sequence[Token], text: str) -> list[Span]
 
 
 def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], Token]]:
-    """Return each token's characters, widened so that neither starts nor ends decrease."""
+    """Return each token's character span, widened so that neither starts nor ends decrease."""
     spans = [(token.start or 0, token.end or 0) for token in tokens]
     starts = [*accumulate((start for start, _ in reversed(spans)), min)][::-1]
     ends = accumulate((end for _, end in spans), max)
@@ -186,7 +186,9 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge groups with tokens of one side into the following group, or into the previous one at the end."""
+    """Merge each group with tokens of only one side into the following group, or at the end into the previous
+    one.
+    """
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -212,7 +214,7 @@ def _positions(tokens: Sequence[Token]) -> Places:
 
 
 Key = tuple[int, bool, str]
-"""Segment, whether special, and text; two units with equal keys are the same."""
+"""Segment, whether special, and text of a unit; units with equal keys count as the same."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class Alignment:
 
     @property
     def shares_text(self) -> bool:
-        """Return whether any unit is aligned that is not a special token."""
+        """Return whether any aligned unit is not a special token."""
         return not all(unit.special for unit in self.aligned)
 
 

@@ -1,4 +1,4 @@
-"""File formats of texts: detection, readers of CSV and JSON lines, and lists of all errors of a file."""
+"""File formats of texts: detection, readers of CSV and JSON lines, and collection of a file's errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
     Args:
         lines: the lines of the file.
         name: file name for the error message.
-        read_as: the format that they will be parsed as.
+        read_as: the format as which the lines will be parsed.
         as_named: whether to skip the check.
 
     Raises:
@@ -142,7 +142,7 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words and all rows have as many cells."""
+    """Return whether the first line is a header of single words and all rows have equally many cells."""
     if len(filled) < 2:
         return False
     for separator in separators:
@@ -184,7 +184,7 @@ def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
 
 
 def describe_csv_error(error: csv.Error) -> str:
-    """Return the error message of a row, without the final period."""
+    """Return the message for an error in a row, without the final period."""
     if "field limit" not in str(error):
         return str(error)
     return f"a cell has more than {MAX_CHARACTERS:,} characters, or its quotation mark is not closed"
@@ -213,10 +213,10 @@ class NonTextCell(str):
 
 
 def json_table(lines: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the header, and an iterator over line numbers and rows. A bare string is a row with the column
-    text.
+    """Return the header, and an iterator over line numbers and rows.
 
-    Numbers become digits, null an empty cell, and lists of labels are joined by |.
+    A line that is a string becomes a row with the column text. Numbers are written in digits, null becomes an
+    empty cell, and lists of labels are joined by |.
 
     Raises:
         TextError: a line is not JSON.
@@ -281,7 +281,7 @@ class ValidationErrors:
 
     Attributes:
         name: file name, for messages.
-        found: line number and error; the first `MAX_LISTED`.
+        found: line number and message of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
 

@@ -31,7 +31,7 @@ _TEXT_COLUMNS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MAX_ABS_LABEL = 1e15
-"""Largest absolute value of a label: its square, as a loss, can still be summed in float32."""
+"""Largest absolute value of a numeric label; its square, used as a loss, can still be summed in float32."""
 _FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and one row for each text"
 
 Label = str | tuple[str, ...] | float
@@ -95,10 +95,10 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
         as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
-        TextError: the file cannot be opened, is not such a table, or has invalid rows, which are listed by
-            line.
+        TextError: the file cannot be opened, is not a table of labeled texts, or has invalid rows, which are
+            listed by line.
         EmptyTextError: the file has no rows.
-        SelectionError: unknown kind.
+        SelectionError: the kind is unknown.
     """
     with open_file(file) as (stream, name):
         return _read(stream, name, kind, as_named)
@@ -146,11 +146,11 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     for row in cells:
         label, error = _parse_label(row.label, label_kind)
         if label_kind != MULTI_LABEL and row.is_list:
-            error = "label is a list; name the key labels if a text has several, or give one label"
+            error = "label is a list; name the key labels if texts have several labels, or give one label"
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
                 f"label {row.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "
-                "classes (--labels classes) if it is one"
+                "classes (--labels classes) if it is a class"
             )
         if row.error or error:
             errors.add(row.line, row.error or error)
@@ -188,7 +188,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
 
 
 class _Cells(NamedTuple):
-    """The cells of a row, and an error message or ""."""
+    """The cells of a row; `error` is a message, or "" for a valid row."""
 
     line: int
     texts: list[str]

@@ -242,7 +242,7 @@ SECONDS = 5.0
 MAX_TOKEN_LENGTH = 10_000
 """Maximum length of a token for regular expressions, because a call of RE2 cannot be interrupted."""
 _PROGRAM_BYTES = 2**21
-"""Memory limit of a compiled regular expression. RE2 caches the last 128."""
+"""Memory limit of a compiled regular expression, in bytes. RE2 caches the last 128 expressions."""
 
 _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
@@ -250,14 +250,14 @@ _SYNTAX = re.compile(
 )
 """Syntactic units that are rewritten together: a quotation, a character class, an escaped character."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
-"""Perl character classes, which are ASCII-only in RE2, as the contents of Unicode character classes."""
+"""Letter of a Perl class (w, d, s) → an equivalent Unicode class; Perl classes are ASCII-only in RE2."""
 
 
 def check(search: str, match: str, case: bool = False) -> None:
     """Raise an error unless `search` can be searched for.
 
     Raises:
-        SelectionError: too long, or not a valid regular expression.
+        SelectionError: the search text is too long, or is not a valid regular expression.
     """
     if len(search) > MAX_SEARCH_LENGTH:
         raise SelectionError(
@@ -279,7 +279,7 @@ def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> l
         case: whether the search is case-sensitive.
 
     Raises:
-        SelectionError: an expression that takes too long, or a search that `check` rejects.
+        SelectionError: the regular expression takes too long, or `check` rejects the search.
     """
     check(search, match, case)
     if not search:
@@ -316,13 +316,13 @@ def _compiled(search: str, case: bool) -> Any:
 
 
 def _with_unicode(unit: re.Match[str]) -> str:
-    """Rewrite the Perl classes of a unit of the syntax so that they cover Unicode, as in Python."""
+    """Rewrite the Perl classes in a syntactic unit so that they match Unicode characters, as in Python."""
     text = unit[0]
     if text.startswith("\\Q"):
         return text
     if text.startswith("["):
         return re.sub(r"\\(.)", _class_member, text, flags=re.DOTALL)
-    if text == r"\Z":  # Python's name of RE2's \z
+    if text == r"\Z":  # RE2 calls it \z
         return r"\z"
     members = _UNICODE.get(text[1].lower())
     if members is None:

@@ -1,4 +1,4 @@
-"""The labeled texts and the treebank that are included as sample data."""
+"""The included sample data: labeled texts and a treebank."""
 
 from __future__ import annotations
 

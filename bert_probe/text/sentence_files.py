@@ -28,7 +28,7 @@ from bert_probe.text.formats import (
 )
 
 DEFAULT_COLUMNS = ("sentence", "text")
-"""Names of the column that is read by default."""
+"""Column names that are read by default."""
 
 # Unlike str.splitlines, this does not split at separators that may occur within a sentence.
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -65,13 +65,14 @@ class Sentence(str):
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
-    """Return the texts that are not blank with their line numbers, or their list positions from 1.
+    """Return the texts that are not blank, each with its line number, or with its position in the list from
+    1.
 
     Args:
         item_name: what an item is called in messages, for example "sentence".
 
     Raises:
-        TextError: a string instead of a list.
+        TextError: `sentences` is a string instead of a list.
         EmptyTextError: all texts are blank.
     """
     if isinstance(sentences, str):
@@ -102,7 +103,7 @@ def read_sentences(file: str | Path, column: str | None = None, as_named: bool =
         TextError: the file cannot be opened, is not UTF-8, is a broken table, exceeds a limit, looks like
             another format, or changes while it is read.
         EmptyTextError: the file has no sentences.
-        SelectionError: no such column, or several columns and no name.
+        SelectionError: the column does not exist, or there are several columns and none is named.
     """
     with open_file(file) as (stream, name):
         return _sentences(stream, name, column, as_named)
@@ -161,7 +162,9 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
         cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
     else:
         if column is not None:
-            raise SelectionError(f"{name} has no columns: only .csv, .tsv and .jsonl have. Omit the column.")
+            raise SelectionError(
+                f"{name} has no columns: only .csv, .tsv and .jsonl files have columns. Omit the column."
+            )
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:
@@ -182,7 +185,7 @@ def _too_large(name: str) -> TextError:
 
 
 def lines(text: str) -> list[Sentence]:
-    """Return the lines of a text that are not blank, stripped."""
+    """Return the non-blank lines of a text, stripped."""
     numbered = enumerate(_LINE_END.split(text), 1)
     return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
 
@@ -218,7 +221,7 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
     r"""Yield the lines of a file, including their ends, which are normalized to "\\n".
 
     Raises:
-        TextError: not UTF-8, a NUL character, or more than `MAX_BYTES` or `MAX_LINES`.
+        TextError: the file is not UTF-8, contains a NUL character, or exceeds `MAX_BYTES` or `MAX_LINES`.
     """
     pending = ""
     line = 1
@@ -270,8 +273,8 @@ def table_of(file_lines: Iterator[str], name: str) -> tuple[list[str], Iterator[
         name: the file name; in .jsonl and .ndjson each line is an object whose keys are the header.
 
     Raises:
-        TextError: not a table.
-        EmptyTextError: no header.
+        TextError: the file is not a table.
+        EmptyTextError: the file has no header.
     """
     if format_of(name) == JSON_LINES:
         return json_table(file_lines, name)
@@ -322,7 +325,7 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
     """Return the index of a column; by default the only one, or the one named sentence or text.
 
     Raises:
-        SelectionError: no such column, or several columns and no name.
+        SelectionError: the column does not exist, or there are several columns and none is named.
     """
     if column is None:
         default = default_column(header)

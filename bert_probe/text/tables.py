@@ -12,8 +12,8 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 
 def to_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
-    """Return a dataset as a file: CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for trees,
-    otherwise lines.
+    """Return a dataset as a file: CSV for labeled texts, CoNLL for tagged sentences, CoNLL-U for trees, and
+    otherwise one text per line.
 
     Reading the file gives the same dataset, except for line numbers.
     """

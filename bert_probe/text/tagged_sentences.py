@@ -30,8 +30,8 @@ from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
 MAX_WORDS = 2_000_000
-"""Maximum number of words in a file: a line may have a few bytes only, but a word in memory takes several
-hundred.
+"""Maximum number of words in a file. A line may have only a few bytes, but a word takes several hundred bytes
+of memory.
 """
 ROOT = -1
 """Head of the root word."""
@@ -75,7 +75,8 @@ class TaggedSentence:
 
 
 def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
-    """Read the sentences of a file: CoNLL-U for .conllu, otherwise CoNLL; compressed if .gz follows.
+    """Read the sentences of a file: CoNLL-U for .conllu, otherwise CoNLL. A file ending in .gz is
+    decompressed.
 
     Args:
         as_named: trust the file extension, even if the contents look like another format.
@@ -131,7 +132,7 @@ def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> t
 
 
 def _blocks(file_lines: Iterator[str], name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines between blank lines, with their line numbers."""
+    """Yield each group of lines between blank lines, with their line numbers."""
     block: list[tuple[int, str]] = []
     count = 0
     for number, line in enumerate(file_lines, 1):
@@ -200,10 +201,10 @@ class _ConllReader:
 
     def _is_valid(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            faults.add(line, f"“{truncate_text(columns[0])}” has no tag, in a column after the word")
+            faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
         if not columns[0]:
-            faults.add(line, f"tag {truncate_text(columns[-1])} has no word, in a column before it")
+            faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
             return False
         # Detects words with a space, whose second half would otherwise be read as the tag.
         self._columns = self._columns or len(columns)
@@ -384,7 +385,7 @@ def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tupl
 
 
 NO_UNIT = -1
-"""Unit of a word without tokens: dropped by the tokenizer, or truncated."""
+"""Unit of a word without tokens, because the tokenizer dropped it or the text was truncated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,8 +406,8 @@ class AlignedWords:
 
 
 def align_words(sentence: TaggedSentence, encoding: Encoding) -> AlignedWords:
-    """Align a sentence with its tokens. A token belongs to the word with most of its characters, or the first
-    of equals.
+    """Align a sentence with its tokens. A token belongs to the word with most of its characters, or to the
+    first of several such words.
     """
     word_of_character = np.full(len(sentence.text), NO_UNIT)
     for word in reversed(range(len(sentence.words))):

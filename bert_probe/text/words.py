@@ -98,7 +98,7 @@ class WordLens:
         return merged
 
     def average(self, vectors: Array) -> Array:
-        """Return the mean vector of each unit's tokens, [unit, hidden], of vectors [token, hidden].
+        """Average token vectors [token, hidden] over the tokens of each unit; return [unit, hidden].
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
@@ -141,7 +141,7 @@ def find_word(trace: Trace, word: str) -> Unit:
         word: "ground", or "ground:2" for its second occurrence; special tokens by their name.
 
     Raises:
-        SelectionError: no such word, or several occurrences and no number.
+        SelectionError: the word does not exist, or occurs several times and has no number.
     """
     units = word_lens(trace).units
     name, number = word, None
@@ -168,7 +168,7 @@ def find_token(trace: Trace, name: str) -> Token:
             number.
 
     Raises:
-        SelectionError: no such token or word, or a word of several tokens.
+        SelectionError: the token or word does not exist, or the word has several tokens.
     """
     # Digits only, because int() also accepts "1_0".
     if name.isascii() and name.isdigit():

@@ -158,7 +158,7 @@ def test_infinity_round_trip_is_exact(file_format: str, tmp_path: Path) -> None:
 
 def test_infinity_in_json_is_refused(tmp_path: Path) -> None:
     frame = frames.matrix(np.array([[np.inf]], np.float32), ["r"], ["a"])
-    with pytest.raises(ExportError, match="JSON cannot hold"):
+    with pytest.raises(ExportError, match="JSON cannot represent"):
         files.save(frame, tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
 

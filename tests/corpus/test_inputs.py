@@ -248,7 +248,7 @@ BAD = [
     (
         "a.conll",
         "We O\nleft\n\nThey O\ngo O",
-        [(2, "“left” has no tag, in a column after the word."), (4, "They go")],
+        [(2, "“left” has no tag in a column after the word."), (4, "They go")],
     ),
 ]
 

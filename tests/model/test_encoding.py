@@ -167,11 +167,11 @@ def test_segments_do_not_require_token_type_ids(name: str, family: Checkpoints) 
     ("text", "message"),
     [
         ("", "The text is empty"),
-        ("   ", "The text holds only spaces"),
-        ("\n\t \u00a0", "The text holds only spaces"),
-        ("\x00\x01\x02", "The text holds no character"),
-        ("\x7f", "The text holds no character"),
-        ("\u200b\u200d\ufeff", "The text holds no character"),
+        ("   ", "The text contains only spaces"),
+        ("\n\t \u00a0", "The text contains only spaces"),
+        ("\x00\x01\x02", "The text contains no character"),
+        ("\x7f", "The text contains no character"),
+        ("\u200b\u200d\ufeff", "The text contains no character"),
     ],
 )
 def test_text_without_tokens_raises_error_with_reason(text: str, message: str, minilm: Checkpoint) -> None:
@@ -182,7 +182,7 @@ def test_text_without_tokens_raises_error_with_reason(text: str, message: str, m
 def test_empty_text_of_pair_is_named(minilm: Checkpoint) -> None:
     with pytest.raises(EmptyTextError, match=r"^Sentence A is empty"):
         minilm.encode("", "b")
-    with pytest.raises(EmptyTextError, match=r"^Sentence B holds only spaces"):
+    with pytest.raises(EmptyTextError, match=r"^Sentence B contains only spaces"):
         minilm.encode("a", "  ")
 
 

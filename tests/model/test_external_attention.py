@@ -331,7 +331,7 @@ def test_comparison_with_external_attention_is_refused(
     a, b = (bert_probe.from_attention(softmax((3, 4, 9, 9), seed), WORDS) for seed in (1, 2))
     for first, second in ((a, b), (a, minilm.trace(TEXT)), (minilm.trace(TEXT), b)):
         with pytest.raises(
-            SelectionError, match="Attention from outside does not identify its model, so two texts"
+            SelectionError, match="External attention does not identify its model, so two texts"
         ):
             ask(first, second)
 

@@ -200,7 +200,7 @@ def test_head_with_infinite_weights_is_not_used(tmp_path: Path) -> None:
     change_weights(tmp_path, broken)
     checkpoint = bert_probe.load(tmp_path)
     assert checkpoint.tasks == ()
-    assert "classifier.bias hold values that are not finite" in checkpoint.description.notes[-1]
+    assert "classifier.bias contain values that are not finite" in checkpoint.description.notes[-1]
 
 
 def test_infinite_logits_are_refused(tmp_path: Path) -> None:

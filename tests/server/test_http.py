@@ -53,7 +53,7 @@ def here() -> Iterator[TestClient]:
         (b"[]", "The body must be an object"),
         (b'{"text": "a", "text": "b"}', 'In the body the key "text" is given twice; give it once.'),
         (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" is given twice'),
-        (b"{}", "text is missing. Give it."),
+        (b"{}", "text is missing. Add it."),
         (b'{"text": 1}', "text must be a text, not 1."),
         (b'{"text": "a", "pair": 1}', "pair must be a text"),
         (

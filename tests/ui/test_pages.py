@@ -100,7 +100,7 @@ def test_pair_opens_on_every_page(page: str) -> None:
 
 REFUSED = {
     "": "The text is empty.",
-    "   ": "The text holds only spaces.",
+    "   ": "The text contains only spaces.",
     "\u200b": "no character",
     "word " * 600: "602 tokens; this model accepts 512. Shorten the text or turn on truncation.",
 }

@@ -1,9 +1,9 @@
-// The page of the HTTP API: drawn from /api/openapi.json, which the app makes of its questions. Text is written as
-// text everywhere; nothing is loaded from elsewhere.
+// The page of the HTTP API, rendered from /api/openapi.json, which the app derives from its questions. Text is never
+// inserted as HTML, and nothing is loaded from other servers.
 
-const SHOWN = 50; // rows of an answer
+const SHOWN = 50; // maximum number of rows of an answer that are displayed
 
-/** An element with properties and children. */
+/** Creates an element with properties and children. */
 const element = (name, properties = {}, ...children) => {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -18,12 +18,12 @@ const cell = (...children) => element("td", {}, ...children);
 const code = (text) => element("code", { textContent: text });
 const indented = (value) => JSON.stringify(value, null, 2);
 
-/** What a schema takes, in a few words. */
+/** Returns a short description of the values that a schema allows. */
 const kindOf = (schema) => {
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
   if (schema.anyOf) {
-    const some = schema.anyOf.filter((one) => one.type !== "null"); // what is left out is null
+    const some = schema.anyOf.filter((one) => one.type !== "null"); // an omitted member counts as null
     return [...new Set(some.map(kindOf))].join(" | ");
   }
   if (schema.type === "array") return `[${kindOf(schema.items)}, …]`;
@@ -42,12 +42,12 @@ const kindOf = (schema) => {
   return most ? `${schema.minimum}${most}` : `${schema.minimum}, ${schema.minimum + 1}, …`;
 };
 
-/** The rows of a table of fields. */
+/** Returns the rows of the table of fields. */
 const fields = (schema, prefix = "") =>
   Object.entries(schema.properties ?? {})
     .filter(([name]) => name !== "question" && name !== "analysis")
     .map(([name, one]) => {
-      const needed = schema.required?.includes(name) ? [element("span", { className: "needed", textContent: "needed" })] : [];
+      const needed = schema.required?.includes(name) ? [element("span", { className: "needed", textContent: "required" })] : [];
       const usual = one.default === undefined || one.default === null ? "" : JSON.stringify(one.default);
       return element(
         "tr",
@@ -60,7 +60,7 @@ const fields = (schema, prefix = "") =>
     });
 
 const fieldTable = (schema) => {
-  const heads = ["Field", "Takes", "Usually", "What it is"].map((text) => element("th", { scope: "col", textContent: text }));
+  const heads = ["Field", "Type", "Default", "Description"].map((text) => element("th", { scope: "col", textContent: text }));
   const body = element("tbody", {}, ...fields(schema.properties.question, "question."), ...fields(schema));
   const table = element("table", { className: "fields" }, element("thead", {}, element("tr", {}, ...heads)), body);
   return element("div", { className: "wide" }, table);
@@ -80,7 +80,7 @@ const LINES = {
     "with urllib.request.urlopen(request) as answer:\n    print(json.load(answer)[\"columns\"])",
 };
 
-/** The same request in two languages. */
+/** Creates tabs with the same request in two languages. */
 const lines = (path, body) => {
   const shown = element("pre", { tabIndex: 0 });
   const buttons = Object.keys(LINES).map((name) => element("button", { type: "button", textContent: name, role: "tab" }));
@@ -93,14 +93,14 @@ const lines = (path, body) => {
   return [element("div", { className: "row", role: "tablist" }, ...buttons), shown];
 };
 
-/** Names of columns as they are written, each on a line of its own: in an object numbers would go before all others. */
+/** Returns the column names in the order of the response text; JSON.parse would move numeric names to the front. */
 const namesOf = (content, columns) => {
   const written = content.slice(content.lastIndexOf('\n "columns": {\n')).matchAll(/^ {2}("(?:[^"\\]|\\.)*"): /gm);
   const names = [...written].map(([, name]) => JSON.parse(name));
   return names.length === Object.keys(columns).length ? names : Object.keys(columns);
 };
 
-/** The first rows of an answer. */
+/** Creates a table of the first rows of an answer. */
 const answerTable = (content) => {
   const { columns } = JSON.parse(content);
   const names = namesOf(content, columns);
@@ -116,7 +116,7 @@ const answerTable = (content) => {
 
 const written = (value) => (typeof value === "number" && !Number.isInteger(value) ? value.toFixed(4) : String(value ?? ""));
 
-/** A body that can be changed and sent. */
+/** Creates a form in which the body of a request can be edited and sent. */
 const trial = (path, example) => {
   const text = element("textarea", { value: indented(example), spellcheck: false, ariaLabel: "Body" });
   const send = element("button", { type: "button", textContent: "Send", className: "first" });
@@ -144,7 +144,7 @@ const trial = (path, example) => {
   return [text, element("div", { className: "row" }, send), place];
 };
 
-/** A question; what is beneath its heading is made when it comes into view. */
+/** Creates the section of a question; the content below its heading is created when it scrolls into view. */
 const question = (path, { summary, description, operationId, requestBody }) => {
   const { schema, example } = requestBody.content["application/json"];
   const place = element("div");
@@ -157,7 +157,7 @@ const question = (path, { summary, description, operationId, requestBody }) => {
   const fill = () =>
     place.replaceChildren(
       fieldTable(schema),
-      element("h3", { textContent: "An example" }),
+      element("h3", { textContent: "Example" }),
       ...lines(path, example),
       element("h3", { textContent: "Try it" }),
       ...trial(path, example),

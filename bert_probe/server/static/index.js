@@ -32,8 +32,8 @@ new MutationObserver((_, observer) => {
   observeTheme(app);
 }).observe(document, { childList: true, subtree: true });
 
-// "Back" and "Forward" are marked in the URL with a timestamp. An old URL alone does not prove one of them: a click may be
-// sent before the browser has applied the URL of the previous click.
+// Marks "Back" and "Forward" in the URL with a timestamp. The server cannot recognize them by an old URL alone, because a
+// click may be sent before the browser has applied the URL of the previous click.
 addEventListener("popstate", (event) => {
   if (event.state === THEME_CHANGE) return;
   const url = new URL(location.href);
@@ -61,9 +61,9 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-// Text in a form reaches the server only when it is submitted. So that nobody takes the picture for that of the typed text,
-// the page is marked while a field differs from the value that was last run. Each element with "data-submitted" contains
-// these values by widget key; see `ui/blocks.not_run`.
+// Text in a form reaches the server only when it is submitted. While a field differs from the value that was last run, the
+// page is marked, because its figures do not belong to the typed text. Each element with "data-submitted" contains the
+// values that were last run, by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
 const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows what was last run.`;
 const valueOf = (key) => {
@@ -99,7 +99,7 @@ const markSoon = () => {
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
-// The server sets fields and values, and Streamlit draws marks again.
+// Needed too when the server changes fields or values, and when Streamlit redraws the marks.
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,
