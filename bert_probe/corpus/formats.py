@@ -182,7 +182,7 @@ class FileRow(NamedTuple):
 
 
 def refused_row(line: int, problem: str) -> FileRow:
-    """Return a row without a text."""
+    """Return a rejected row, which has a problem instead of a text."""
     return FileRow(line, None, problem=problem)
 
 
@@ -254,7 +254,7 @@ def _has_cells(line: InputLine) -> bool:
 
 
 class _RawRow(NamedTuple):
-    """The first line of a row, its cells, and why they cannot be read or ""."""
+    """The first line number of a row, its cells, and why they cannot be read, or ""."""
 
     line: int
     cells: list[str]
@@ -264,8 +264,8 @@ class _RawRow(NamedTuple):
 class _RowSplitter:
     """Splits lines into rows, which may span several lines if a cell is quoted.
 
-    A quotation mark that is never closed would consume the rest of the file. Only its own row is refused: the
-    lines after it are read again, each as a row of its own, so that no line is read more than three times.
+    A quotation mark that is never closed would consume the rest of the file. Only its own row is rejected:
+    the lines after it are read again, each as a separate row, so that no line is read more than three times.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
@@ -275,7 +275,7 @@ class _RowSplitter:
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
-        """Yield row by row."""
+        """Yield the rows one after another."""
         while (line := self._next()) is not None:
             if line.text is None:
                 yield _RawRow(line.number, [], line.problem)
@@ -347,7 +347,7 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
 
 
 def _parse_json(text: str) -> tuple[object, str]:
-    """Return the value of a line, and why it has none or ""."""
+    """Return the JSON value of a line and ""; or None and why the line is invalid."""
     try:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
@@ -397,7 +397,7 @@ def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
     """Yield the first line of each block that is a row; mostly without parsing the block."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
-        # A problem or a numbered word always makes a row; other blocks are parsed.
+        # A block with a problem or a numbered word is always a row; other blocks must be parsed.
         if any(line.problem or _has_word_number(line.text or "") for line in block) or _tagged_row(
             reader, block, ""
         ):
@@ -504,7 +504,7 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
-    """Yield the rows of a file; one with an unknown ending has a sentence per line.
+    """Yield the rows of a file; a file with an unknown ending is read as one sentence per line.
 
     Args:
         path: the path of the file.

@@ -87,7 +87,7 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         file: the shard's JSON file.
-        tables: the tables that its store must have, by name.
+        tables: table name → schema, for the tables that the store must have.
 
     Raises:
         StoreError: the file is missing or broken, or contradicts its name or its store.

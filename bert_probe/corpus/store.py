@@ -50,9 +50,9 @@ class Shard:
         number: index of the shard, from 0.
         first: number of its first record, from 1; the other records follow without gaps.
         records: number of input records.
-        rows: number of records that were read.
+        rows: number of accepted records, which are the sentences of the shard.
         tokens: number of tokens, or of words if the store merges tokens into words.
-        refusals: number of records that were refused.
+        refusals: number of rejected records.
         files: table name → "bytes" and "sha256" of the table's file.
     """
 
@@ -117,7 +117,7 @@ class Store:
 
     @property
     def records(self) -> int:
-        """Number of records that were processed, including refused ones."""
+        """Number of processed records, including rejected ones."""
         return sum(shard.records for shard in self.shards)
 
     @property
@@ -132,7 +132,7 @@ class Store:
 
     @property
     def refusals(self) -> int:
-        """Number of records that were refused."""
+        """Number of rejected records."""
         return sum(shard.refusals for shard in self.shards)
 
     @cached_property
@@ -194,7 +194,7 @@ class Store:
         """Open the model that the store was made with.
 
         Args:
-            model: opened instead of the model that the manifest names; its weights must be equal.
+            model: model to open instead of the one in the manifest; it must have the same weights.
             revision: branch, tag or commit of ``model``.
             trust: allow opening the model that the manifest names. The built-in model needs no permission.
             device: "auto", "cpu" or a CUDA device.
@@ -266,7 +266,7 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     """Return a store after reading only its JSON files.
 
     Raises:
-        StoreError: a JSON file is missing, broken, or contradicts another one.
+        StoreError: a JSON file is missing, broken, or contradicts another JSON file.
     """
     path = Path(folder)
     store = Store(path, read_manifest(path), ())

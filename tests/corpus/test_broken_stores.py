@@ -130,11 +130,11 @@ def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     result = bert_probe.verify_corpus(store)
     (difference,) = result.differences
     assert difference.file == file.relative_to(store).as_posix()
-    assert difference.problem == "was changed: its SHA-256 is another"
+    assert difference.problem == "was changed: its SHA-256 differs"
     assert result.summary().endswith("1 differs.")
     os.utime(file)  # a newer modification time, as after an ordinary edit
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
-    with pytest.raises(StoreError, match="was changed: its SHA-256 is another"):
+    with pytest.raises(StoreError, match="was changed: its SHA-256 differs"):
         bert_probe.open_corpus(store)
 
 
@@ -154,7 +154,7 @@ def test_verify_prints_differences_and_exits_with_1(store: Path) -> None:
     assert ended.status == 1
     assert ended.text.splitlines() == [
         "file,problem",
-        "rows/00000.parquet,was changed: its SHA-256 is another",
+        "rows/00000.parquet,was changed: its SHA-256 differs",
         "tokens/00002.parquet,is gone or was cut",
     ]
     assert "2 differ." in ended.err
