@@ -24,7 +24,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 MAX_NAMES = 40
-"""Tags or relations listed in an error message."""
+"""Maximum number of tags or relations in an error message."""
 
 
 @question("corpus find", is_analysis=False)

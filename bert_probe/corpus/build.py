@@ -119,7 +119,7 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar for a phase before the first record; ``progress`` gets no counts but can cancel it."""
+    """Show a progress bar for a preparatory phase; ``progress`` gets no counts but can cancel the phase."""
     with watch(label, unit) as bar:
         yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - done and total are not records
 

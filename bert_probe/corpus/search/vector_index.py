@@ -115,7 +115,7 @@ class VectorIndex:
         return cls(_open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that maps a count to that many approximate neighbors of the query vector [hidden]."""
+        """Return a function that maps a count to approximate neighbors of a query vector [hidden]."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
