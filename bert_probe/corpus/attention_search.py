@@ -1,4 +1,4 @@
-"""Search a store for word pairs where a head attends from a word with one tag to a word with another."""
+"""Search a store for word pairs, given by their tags and relation, in which one head attends most."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AttentionSearch(Question):
         key_pos: tag of the word that it attends to; None for any.
         relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
             as "obj:lvc". None for any.
-        top: maximum number of pairs, which have the largest weights.
+        top: maximum number of pairs; pairs with the largest weights are returned.
         least: minimum weight, 0 to 1.
     """
 

@@ -91,7 +91,7 @@ def build_corpus(
             count = count_records(matched_files, column, counting_progress)
             check_unchanged(files)
         if not count:
-            raise EmptyTextError("The inputs hold no sentences. Write one a line.")
+            raise EmptyTextError("The inputs contain no sentences. Write one sentence per line.")
         max_bytes = max_text_bytes(question, checkpoint)
         manifest = {
             **_manifest(checkpoint, question, files, count, column),
@@ -144,7 +144,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of processed records."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
+        return sum(list(self._done_by_shard.values()))  # copied, because other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return the progress callback of a shard."""
@@ -209,8 +209,8 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
 
 _DIFFERENCES = {
     "model": "another model, or other versions of the libraries that run it",
-    "question": "other layers, or other things to keep",
-    "inputs": "other inputs, or these have changed since",
+    "question": "other layers, or other tables to keep",
+    "inputs": "other inputs, or inputs that have changed since",
     "column": "another column",
     "shard_rows": "another number of rows in a shard",
     "shard_bytes": "shards of another size, by another version of this program",

@@ -87,7 +87,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise a folder named a=b would become a column
+        partitioning=None,  # otherwise pyarrow would read a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():

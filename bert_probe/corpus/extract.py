@@ -230,7 +230,7 @@ class _Predictions:
                 logits = logits[: len(sentence.encoding)]
             if not np.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The {self._output.task} head gives numbers that are not finite for line "
+                    f"The {self._output.task} head gives logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or leave answers out."
                 )
             self._logits[index] = logits.copy()  # a view would keep the whole batch in memory

@@ -32,7 +32,7 @@ from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_
 COMPRESSED_ENDINGS = (".gz", ".zst")
 """Endings of files that are decompressed while they are read."""
 MAX_LINE = 1_000_000
-"""Maximum bytes of a line; a longer line is skipped without being held in memory."""
+"""Maximum length of a line in bytes; a longer line is skipped without being held in memory."""
 
 _CHUNK = 1 << 16
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
@@ -43,8 +43,8 @@ class InputLine(NamedTuple):
 
     Attributes:
         number: line number, from 1.
-        text: None if nothing can be read; if there is a problem, it may contain surrogate escapes.
-        problem: why the line is not a valid text, as a sentence; else "".
+        text: the line, with surrogate escapes if it is not UTF-8; None if nothing can be read.
+        problem: a sentence that says why the line is not valid text; "" if it is.
     """
 
     number: int
@@ -100,7 +100,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an error of the system or of a decoder, without the full stop."""
+    """Return the message of an operating system or decoding error, without its full stop."""
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
@@ -137,7 +137,7 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     r"""Yield lines without their ends, which are \n, \r or \r\n; None for a line that is too long."""
-    pending: bytes | None = b""  # the start of a line that goes on in the next chunk
+    pending: bytes | None = b""  # the start of a line that continues in the next chunk
     after_return = False  # the previous chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
@@ -159,7 +159,7 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Lines at the start of a JSON lines file whose keys count as its columns."""
+"""Number of lines at the start of a JSON lines file whose keys are its columns."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
@@ -172,7 +172,7 @@ class FileRow(NamedTuple):
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence; None if it cannot be read.
         tagged: its words and tags, if the format has them.
-        problem: why there is no text, as a sentence; else "".
+        problem: a sentence that says why there is no text; "" if there is.
     """
 
     line: int
@@ -187,7 +187,7 @@ def refused_row(line: int, problem: str) -> FileRow:
 
 
 def _row_of_value(line: int, value: object) -> FileRow:
-    """Return the row of a cell, stripped, with a space in place of each line break."""
+    """Return the row of a cell; its text is stripped, with a space in place of each line break."""
     if not isinstance(value, str):
         if value is None:
             return refused_row(line, "There is no text.")
@@ -298,7 +298,7 @@ class _RowSplitter:
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
-        """Yield the lines after the first as the CSV reader needs them, and append them to `row_lines`."""
+        """Yield each further line when the CSV reader requests it, and append it to `row_lines`."""
         size = 0
         while (line := self._next()) is not None:
             row_lines.append(line)
@@ -394,7 +394,7 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line of each block that is a row; mostly without parsing the block."""
+    """Yield the first line number of each block that is a row, in most cases without parsing the block."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
         # A block with a problem or a numbered word is always a row; other blocks must be parsed.
@@ -494,7 +494,7 @@ WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending of a file's format, without that of a compression; "" for an unknown format."""
+    """Return the ending that determines a file's format: ".csv" for "a.csv.gz", "" for an unknown format."""
     name = path.name.lower()
     suffix = path.suffix.lower()
     uncompressed = name.removesuffix(suffix) if suffix in COMPRESSED_ENDINGS else name
@@ -525,7 +525,7 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
 
 @contextmanager
 def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
-    """Yield as many items as `open_rows`, to count rows; tagged sentences are mostly not parsed."""
+    """Yield one item per row, for counting rows; in most cases without parsing tagged sentences."""
     ending = ending_of(path)
     if ending in (".conllu", ".conll"):
         with open_lines(path) as file_lines:

@@ -84,10 +84,10 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Sum each measure over the queries, before `_normalize`, [measure, text, head]."""
+    """Sum each measure over the queries, [measure, text, head]; `_normalize` turns the sums into measures."""
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
-    # 0 · log 0 is 0: the logarithm must be finite.
+    # 0 · log 0 counts as 0, so the logarithm must be finite.
     logarithms = flat.clamp_min(torch.finfo(flat.dtype).tiny).log_()
     sums["entropy_bits"] = logarithms.mul_(flat).sum(dim=2).neg_()
     differences = torch.sub(flat, flat.mean(dim=1, keepdim=True), out=logarithms).abs_()
@@ -228,7 +228,7 @@ class AttentionBlock:
             weights, sums = weights.masked_fill(~(rows[..., None] & keys), 0), rows.to(self.dtype)
         deviation = float((weights.sum(dim=-1) - sums).abs().max())
         if not deviation <= max(1e-4, 16 * torch.finfo(layer_weights.dtype).eps):
-            # Linear approximations of attention return something else under the same name.
+            # Models with linear approximations of attention return other values as `attentions`.
             raise ArchitectureError(
                 f"This model has attention rows that do not sum to 1 for these texts (off by "
                 f"{deviation:.2g}), so they are not measured. Try shorter texts or another model."

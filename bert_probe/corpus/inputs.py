@@ -74,7 +74,7 @@ class Record:
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
         tagged: its words and tags, if the format has them.
-        problem: why there is no text, as a sentence; else "".
+        problem: a sentence that says why there is no text; "" if there is.
     """
 
     row: int
@@ -244,7 +244,7 @@ def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progres
 
 
 def check_unchanged(files: Sequence[InputFile]) -> None:
-    """Check that files are still as `describe_files` read them.
+    """Check that files have not changed since `describe_files` read them.
 
     Raises:
         TextError: the content of a file changed, or the file is gone.

@@ -249,7 +249,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     compared only for files that were modified after their shard was complete; `verify_corpus` compares all.
 
     Raises:
-        StoreError: the folder is not a store, has a newer version, or files are missing, cut or changed.
+        StoreError: the folder is not a store, has a newer version, or has missing or changed files.
     """
     store = read_store(folder)
     for file in table_files(store):
@@ -273,10 +273,10 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     try:
         schemas = store.layouts
     except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        reason = str(error)[:200] if isinstance(error, ProbeError) else "it is not one of corpus run"
+        reason = str(error)[:200] if isinstance(error, ProbeError) else "it was not written by corpus run"
         raise StoreError(f"The question in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
-        raise StoreError(f"The question in the manifest of {path} keeps vectors, but of no layer.")
+        raise StoreError(f"The question in the manifest of {path} keeps vectors but names no layer.")
     shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
     store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
     for previous, following in pairwise(store.shards):

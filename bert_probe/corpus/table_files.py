@@ -17,7 +17,7 @@ from bert_probe.errors import ProbeError, StoreError
 UNCHECKED_BYTES = 2**30
 """Decoded size up to which a Parquet file may have any compression ratio."""
 MAX_RATIO = 100
-"""Highest ratio of decoded to stored bytes beyond that size; a higher one suggests a decompression bomb."""
+"""Maximum ratio of decoded to stored bytes above `UNCHECKED_BYTES`, against decompression bombs."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,19 @@ class TableFile:
         try:
             stat = self.path.stat()
             if not self.path.is_file() or stat.st_size != self.size:
-                return "is gone or was cut" if stat.st_size < self.size else "has grown"
+                return "is missing or truncated" if stat.st_size < self.size else "has grown"
             compares_digest = every_byte or stat.st_mtime_ns > self.completed_ns
             if compares_digest and self._digest(on_bytes) != self.sha256:
                 return "was changed: its SHA-256 differs"
             schema, rows, decoded = _metadata(self.path, self.schema.ending)
         except FileNotFoundError:
-            return "is gone or was cut"
+            return "is missing or truncated"
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
         if not schema.equals(self.schema.schema):
             return f"has other columns: {_difference(schema, self.schema.schema)}"
         if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
-            return f"would take {decoded:,} bytes of memory, for {self.size:,} in the file"
+            return f"would take {decoded:,} bytes of memory, but the file has only {self.size:,} bytes"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
         return ""

@@ -52,7 +52,7 @@ class StatedView:
         payloads: the payloads of the picture, still encoded; None for an invalid one.
         sha256: part → digest; "payloads" → list of digests.
         marks: checksums of the "rows" and "columns" of the table.
-        raw: the parsed JSON of all of this.
+        raw: the parsed JSON of the view.
     """
 
     view: ViewFile

@@ -109,8 +109,8 @@ class Report:
     """A computed report.
 
     Attributes:
-        title: plain text.
-        items: its views.
+        title: the title as plain text.
+        items: the computed views.
     """
 
     title: str
@@ -181,8 +181,8 @@ class Report:
     def zip(self) -> bytes:
         """Return the report as a ZIP.
 
-        It has the page; for each view its table, picture, view file, note and code; and a manifest with the
-        SHA-256 of each file.
+        The ZIP contains the page; for each view its table, picture, view file, note and code; and a manifest
+        with the SHA-256 of each file.
 
         Raises:
             ReportError: see `html`.

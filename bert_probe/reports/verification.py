@@ -115,7 +115,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(key=lambda difference: difference.table != "model")  # stable: other models come first
+    differences.sort(key=lambda difference: difference.table != "model")  # a stable sort: other models first
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 

@@ -134,7 +134,7 @@ class ViewCheck:
         if names == [*actual_columns] and stated.rows == actual.rows:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
-            yield self.difference("table", "", "marks", "another number of marks", "", finding=CHANGED)
+            yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
 
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]

@@ -402,7 +402,7 @@ def describe_inputs(view: ViewFile) -> str:
 
 
 MOST_BYTES: Final = 3_000_000
-"""Maximum size of all files of a view, or of its sentences: two treebanks of 2,000 sentences each."""
+"""Maximum bytes of all files or sentences of a view; two treebanks of 2,000 sentences each are allowed."""
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
 
@@ -440,7 +440,7 @@ class Attachment:
             digest = ""
         if digest != record["sha256"]:
             raise UnavailableError(
-                f"The content of {attachment.file} is not what the question was asked about, or changes when "
+                f"The content of {attachment.file} differs from the data of the question, or changes when "
                 "it is written to a file, so it cannot be saved in a view file. Save the table, or its "
                 "Python code next to the file."
             )

@@ -27,7 +27,7 @@ _MAX_GROUPS: Final = 64
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch and a future of their results, which is None if the batch failed or did not run."""
+    """The items of a batch, and a future of their results: None if the batch failed or did not run."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)

@@ -29,11 +29,11 @@ EXIT_SECONDS = 3.0
 """Seconds that jobs get to reach their next progress report when the process exits."""
 
 SLOTS: Final = Semaphore(AT_ONCE)
-"""Slots of all jobs."""
+"""Semaphore that limits concurrent jobs to `AT_ONCE`."""
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
-"""Jobs whose thread is running, even if cancelled, with an event that is set when it is done."""
+"""Job → event that is set when its thread ends, for all jobs whose thread is running, even if cancelled."""
 
 
 @atexit.register

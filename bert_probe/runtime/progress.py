@@ -86,7 +86,7 @@ def visible(text: str, allowed: str = "") -> str:
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Replace standard output and error by `SafeStream`s during the block; a closed stream stays closed."""
+    """Replace standard output and error with `SafeStream`s during the block; a closed stream stays closed."""
     out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
     err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
@@ -106,7 +106,7 @@ class SafeStream(io.TextIOBase):
         self._name = name
 
     def write(self, text: str) -> int:
-        """Write text; line ends and tabs are not escaped."""
+        """Write text with control characters escaped, except line ends and tabs."""
         encoding = self.direct.encoding or "utf-8"
         escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
         if escaped:  # click tests streams by writing "" and ignores the errors

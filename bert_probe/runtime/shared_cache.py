@@ -207,8 +207,8 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The complete description, because equal weights give other numbers under another config or
-        # tokenizer.
+        # The key has the complete description, because equal weights give other numbers with another config
+        # or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

@@ -160,7 +160,7 @@ class TextObjective(Objective):
         return row.label
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return class indices or numbers, [text], or 0 and 1, [text, label]."""
+        """Return class indices or numbers, [text]; for multi-label classification 0 or 1, [text, label]."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 

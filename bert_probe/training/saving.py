@@ -30,18 +30,18 @@ from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""Maximum number of bytes of a folder's name that the names of its temporary folders begin with."""
+"""Maximum number of bytes of a folder's name that are repeated in the names of its temporary folders."""
 
 
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
-    """Reserve a folder until the block ends; `write_folder` in the block writes it.
+    """Reserve a folder until the block ends; within it, `write_folder` can write the folder.
 
     Enter this before training, so that a folder that cannot be written raises an error immediately.
 
     Raises:
-        ExportError: if another command writes this folder, it cannot be written, or it exists and must not be
-            replaced.
+        ExportError: another command writes this folder, the folder cannot be written, or it exists and must
+            not be replaced.
     """
     with _locked(target_folder, replaces, reserve=True):
         yield
@@ -101,7 +101,7 @@ def _check_parent(target_folder: Path, real: Path) -> None:
     if not parent.is_dir():
         raise ExportError(f"There is no folder {parent}. Make it, or choose another place.")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ExportError(f"Nothing can be written in {parent}. Choose another place.")
+        raise ExportError(f"{parent} is not writable. Choose another place.")
     if os.path.ismount(real):  # it cannot be renamed
         raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
 
@@ -110,7 +110,7 @@ def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
     if not real.exists():
         return
     if not real.is_dir():
-        raise ExportError(f"{target_folder} is a file, and a folder is to be written. Choose another name.")
+        raise ExportError(f"{target_folder} is a file, not a folder. Choose another name.")
     if not any(real.iterdir()):
         return
     if not replaces:
@@ -145,7 +145,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
                 results.append(path)
-    if not files:  # bert_probe.json alone
+    if not files:  # the folder has no list of its files
         raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
     return results
 
@@ -193,12 +193,14 @@ def find_leftovers(target_folder: Path) -> list[str]:
         real = Path(os.path.realpath(target_folder))
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
-                results.append(f"{path} was left half-written by a process that was ended. Delete it.")
+                results.append(
+                    f"{path} is incomplete, because the process that wrote it was ended. Delete it."
+                )
             elif path.suffix == _OLD and target_folder.exists():
-                results.append(f"{path} is what {target_folder} held before. Delete it.")
+                results.append(f"{path} is the previous content of {target_folder}. Delete it.")
             elif path.suffix == _OLD:
                 results.append(
-                    f"{path} is what {target_folder} held before it was to be replaced. Rename it back."
+                    f"{path} is the content of {target_folder}, which was not replaced. Rename it back."
                 )
     return results
 
@@ -273,7 +275,7 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
         old.replace(real)
     except OSError:
         raise ExportError(
-            f"{target_folder} was created by another program meanwhile. What it held before is in {old}."
+            f"{target_folder} was created by another program meanwhile. Its previous content is in {old}."
         ) from None
 
 
@@ -332,7 +334,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _system_errors(target_folder: Path) -> Iterator[None]:
-    """Raise an error of the operating system or of safetensors as an ExportError about a folder."""
+    """Turn errors of the operating system and of safetensors into an ExportError that names a folder."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:  # a ValueError if the name holds a NUL

@@ -61,7 +61,7 @@ def default_settings(update: str) -> TrainingDefaults:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule of a training.
+    """The schedule of a training run.
 
     Attributes:
         batches: steps per epoch.

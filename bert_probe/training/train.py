@@ -395,7 +395,7 @@ _LOGITS = 4
 """Logits, exponentials and gradients per masked token, in multiples of the vocabulary size."""
 _MASKED = 0.2
 _COPIES = 4
-"""Copies of each updated number: gradient, two moments of AdamW, and the best checkpoint."""
+"""Extra values stored per trainable parameter: gradient, two moments of AdamW, and the best checkpoint."""
 
 
 def estimate_memory(

@@ -16,7 +16,7 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.training.objectives import Objective
 
 EVALUATIONS = 6
-"""Minimum number of evaluations in a training, if it has as many steps."""
+"""Minimum number of evaluations in a training run that has at least as many steps."""
 
 EARLY, STOPPED, DIVERGED = "early", "stopped", "diverged"
 

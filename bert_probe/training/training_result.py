@@ -74,7 +74,7 @@ class TrainingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The step of the best checkpoint, and what was updated."""
+        """The step of the best checkpoint, the number of updated parameters, and all notes."""
         return {
             "task": self.task,
             "measure": self.measure,
@@ -144,7 +144,7 @@ class TrainingResult(Result):
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
-        """Return the Python and the shell snippet; neither contains text of the data."""
+        """Return the Python and the shell snippet; neither contains any training text."""
         return self.python, self.shell
 
     @property

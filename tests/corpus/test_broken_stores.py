@@ -155,7 +155,7 @@ def test_verify_prints_differences_and_exits_with_1(store: Path) -> None:
     assert ended.text.splitlines() == [
         "file,problem",
         "rows/00000.parquet,was changed: its SHA-256 differs",
-        "tokens/00002.parquet,is gone or was cut",
+        "tokens/00002.parquet,is missing or truncated",
     ]
     assert "2 differ." in ended.err
     assert command("corpus", "verify", str(store.parent)).refusal
@@ -234,5 +234,5 @@ def test_parquet_with_extreme_compression_is_refused(
     pq.write_table(table, path, compression="zstd")
     size = path.stat().st_size
     file = table_files.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
-    assert file.problem() == f"would take 12,000,000 bytes of memory, for {size:,} in the file"
+    assert file.problem() == f"would take 12,000,000 bytes of memory, but the file has only {size:,} bytes"
     assert bert_probe.verify_corpus(store).differences == ()

@@ -155,7 +155,7 @@ def _check_model(store: Store, trace: Trace) -> None:
 
 @dataclass(frozen=True)
 class ContextMatch:
-    """A context of the store and its similarity.
+    """A context in the store, and its similarity to the query word.
 
     Attributes:
         row: row number, from 1.
@@ -260,7 +260,7 @@ class _ShardWords:
     """The sentences of a shard and the spans of their words."""
 
     def __init__(self, rows: str, tokens: str) -> None:
-        # Without partitioning=None, a folder named a=b would become a column.
+        # Without partitioning=None, pyarrow would read a folder named a=b as a column.
         texts = pq.read_table(rows, columns=["row", "text"], partitioning=None)
         self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
         words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)
@@ -352,7 +352,7 @@ class SearchCache:
     """Caches data for searches in a store: vector lengths, indexes, and the words of a few shards."""
 
     def __init__(self, store: Store) -> None:
-        # No reference to the store, which is the weak key of this cache.
+        # Keep no reference to the store, which is the weak key of this object in `_CACHES`.
         self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
         self._name = store.folder.name
         self.words = WordLookup(store)
