@@ -1,1 +1,1 @@
-"""Analyze many sentences: extract their numbers once into a store of tables, then query the store."""
+"""Analyze many sentences: run the model once, store its measures and vectors, then query the store."""

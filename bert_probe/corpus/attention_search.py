@@ -1,4 +1,4 @@
-"""Search a store for word pairs where a head attends from a word with one tag to a word with another."""
+"""Search a store for word pairs, given by their tags and relation, in which one head attends most."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 MAX_NAMES = 40
-"""Tags or relations listed in an error message."""
+"""Maximum number of tags or relations in an error message."""
 
 
 @question("corpus find", is_analysis=False)
 class AttentionSearch(Question):
-    """Pairs of words where a head's strongest weight goes from the one to the other.
+    """Search for word pairs in which one head attends most from the first word to the second.
 
-    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens, each token of a word
-    attends on its own; of several tokens that attend from one word to another, the largest weight counts.
-    Pairs with a special token, with a token outside of any tagged word, or within one word are left out.
+    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens, a word can attend with
+    several tokens, and a word pair gets the largest weight of its token pairs. Pairs with a special token,
+    with a token outside of any tagged word, or within one word are left out.
 
     Attributes:
         head: (layer, head) from 0.
@@ -41,7 +41,7 @@ class AttentionSearch(Question):
         key_pos: tag of the word that it attends to; None for any.
         relation: dependency relation between the two words, in either direction; "obj" includes subtypes such
             as "obj:lvc". None for any.
-        top: maximum number of pairs; those with the largest weights.
+        top: maximum number of pairs; pairs with the largest weights are returned.
         least: minimum weight, 0 to 1.
     """
 
@@ -94,7 +94,7 @@ class AttentionSearch(Question):
             )
         queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
         parameters = {"layer": str(layer + 1), "head": str(head + 1)}
-        # The head view may split a text into other words than the file, so only tokens are pinned.
+        # The head view may split a text into words differently than the file, so only tokens are pinned.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
@@ -184,12 +184,12 @@ def _list_names(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionSearchResult(Result):
-    """Pairs of words where a head attends from the one to the other.
+    """Word pairs in which one head attends from the first word (query) to the second (key).
 
     Attributes:
-        sentences: the row of each pair.
+        sentences: the sentence of each pair.
         queries: positions from 1 of the tokens that attend, or of words if the store keeps words, [pair].
-        keys: positions of what they attend to, like `queries`.
+        keys: positions from 1 of the tokens or words that the queries attend to, [pair].
         weights: attention weight from query to key, [pair].
         query_words: each query's word as it is written in the text.
         key_words: each key's word as it is written in the text.

@@ -35,7 +35,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress, StageProgress, no_progress, no_stage_progress
 
 ShardLog = Callable[[Mapping[str, Any]], None]
-"""Called with a log entry for each completed shard: shard, refusals, records, of."""
+"""Called with a log entry for each completed shard. Keys: shard, refusals, records, of (the total)."""
 
 
 def build_corpus(
@@ -62,10 +62,10 @@ def build_corpus(
         folder: the folder of the store, which is created or continued.
         column: the text column of tables, JSON lines and Parquet; None for the only column, or the one named
             sentence or text.
-        as_named: read files as their endings say, even if they look like another format.
+        as_named: read each file in the format of its ending, even if it looks like another format.
         shard_rows: maximum number of records in a shard; with long texts a shard has fewer, see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
-        on: runs the jobs instead of threads, see `ShardRunner`.
+        on: runner that processes the chunks instead of threads, see `ShardRunner`.
         progress: called with the number of processed records and their total; 0 and 0 while they are counted.
         watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
         on_shard: called with a log entry for each completed shard.
@@ -91,7 +91,7 @@ def build_corpus(
             count = count_records(matched_files, column, counting_progress)
             check_unchanged(files)
         if not count:
-            raise EmptyTextError("The inputs hold no sentences. Write one a line.")
+            raise EmptyTextError("The inputs contain no sentences. Write one sentence per line.")
         max_bytes = max_text_bytes(question, checkpoint)
         manifest = {
             **_manifest(checkpoint, question, files, count, column),
@@ -119,7 +119,7 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Watch a phase before any record is processed; ``progress`` can cancel it but gets no counts."""
+    """Show a progress bar for a preparatory phase; ``progress`` gets no counts but can cancel the phase."""
     with watch(label, unit) as bar:
         yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - done and total are not records
 
@@ -144,7 +144,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of processed records."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
+        return sum(list(self._done_by_shard.values()))  # copied, because other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return the progress callback of a shard."""
@@ -169,7 +169,7 @@ def _manifest(
     count: int,
     column: str | None,
 ) -> dict[str, Any]:
-    """Return everything that determines a store's content, except how it is split into shards."""
+    """Return the manifest without the entries that describe how the store is split into shards."""
     description = checkpoint.description
     return {
         "format": FORMAT,
@@ -189,12 +189,12 @@ def _manifest(
 
 
 def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
-    """Write the manifest of a new store, or return the shards, by number, of one with the same manifest."""
+    """Write the manifest of a new store, or check that of an existing one; return its shards by number."""
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # nothing to lose: any other run may use the folder
+    if not store.shards:  # a store without shards has nothing to lose, so any run may use its folder
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -209,8 +209,8 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
 
 _DIFFERENCES = {
     "model": "another model, or other versions of the libraries that run it",
-    "question": "other layers, or other things to keep",
-    "inputs": "other inputs, or these have changed since",
+    "question": "other layers, or other tables to keep",
+    "inputs": "other inputs, or inputs that have changed since",
     "column": "another column",
     "shard_rows": "another number of rows in a shard",
     "shard_bytes": "shards of another size, by another version of this program",
@@ -220,7 +220,7 @@ _DIFFERENCES = {
 
 @contextmanager
 def reserved_store(folder: Path) -> Iterator[None]:
-    """Reserve the folder of a store until the block ends; `build_corpus` in the block writes it.
+    """Reserve the folder of a store until the block ends; within it, `build_corpus` can write the store.
 
     Raises:
         StoreError: another process writes this store, the folder contains something else, or it cannot be

@@ -45,7 +45,7 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
     Args:
         store: a store with profiles.
         measure: one of the measures of `Heads`.
-        heads: layer × heads per layer + head, both from 0.
+        heads: flat head indices: layer × heads per layer + head, with layer and head from 0.
         progress: called with the number of shards read and their total.
     """
     values = np.empty((len(heads), store.rows), np.float32)
@@ -68,7 +68,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return sentences by their record numbers, in this order; reads only the shards that hold one."""
+    """Return the sentences with these record numbers, in this order; reads only the shards that have them."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -87,7 +87,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise a folder named a=b would become a column
+        partitioning=None,  # otherwise pyarrow would read a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():
@@ -109,7 +109,7 @@ def links(store: Store, ranking: Sequence[SentenceRow], parameters: Sequence[dic
     """Return the URL, within the app, of each sentence's head view; "" for a model in memory.
 
     Args:
-        store: whose model opens the sentences.
+        store: the store of the sentences, whose model the head views use.
         ranking: the sentences.
         parameters: URL parameters of each head view, such as layer and head.
     """

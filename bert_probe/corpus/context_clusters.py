@@ -26,9 +26,9 @@ MIN_CONTEXTS = 8
 """Minimum number of different contexts for clustering."""
 
 PAIRS = 2_000
-"""Random pairs of words for `unrelated_cosines`."""
+"""Number of random pairs of words for `unrelated_cosines`."""
 _MAX_SHARDS = 8
-"""Shards that the pairs come from, so that a large store is not read completely."""
+"""Maximum number of shards that the pairs come from, so that a large store is not read completely."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,9 +31,9 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Padded tokens in one forward pass on the CPU: few enough that hidden states stay in its cache."""
+"""Maximum number of tokens, including padding, per forward pass on a CPU: hidden states fit in its cache."""
 DEVICE_BATCH_TOKENS = 2**15
-"""Padded tokens in one forward pass on a GPU, which is idle between passes."""
+"""Maximum number of tokens, including padding, per forward pass on a GPU, which is idle between passes."""
 
 
 def extract_tables(
@@ -42,14 +42,14 @@ def extract_tables(
     records: Sequence[Record],
     progress: Progress = no_progress,
 ) -> Tables:
-    """Return all tables of some records.
+    """Run the model on the records of a shard and return all tables of the shard.
 
-    The batches depend only on the records, so the same records give the same digits on the same machine.
+    Batches depend only on the records, so the same records give identical numbers on the same machine.
 
     Args:
         checkpoint: the model.
-        question: resolved, see `IngestConfig.of`.
-        records: rows of the inputs.
+        question: what to extract, resolved by `IngestConfig.of`.
+        records: the records of the shard.
         progress: called with the number of processed records and the number of all records.
     """
     sentences, rejected = tokenize_records(checkpoint, question, records)
@@ -72,7 +72,7 @@ def extract_tables(
 
 
 class _Buffers:
-    """Preallocated arrays for the numbers of some sentences, filled in any order."""
+    """Preallocated arrays for all values of a shard; batches of sentences fill them in any order."""
 
     def __init__(
         self, checkpoint: Checkpoint, question: IngestConfig, sentences: Sequence[ReadRecord]
@@ -80,7 +80,7 @@ class _Buffers:
         description = checkpoint.description
         self._checkpoint, self._question, self._sentences = checkpoint, question, sentences
         self._heads = description.layers * description.heads
-        # Number of units up to each sentence, [sentence + 1]; a unit is a token or a word.
+        # Cumulative number of units, [sentence + 1], beginning with 0; a unit is a token or a word.
         self.ends = np.concatenate(
             [[0], np.cumsum([sentence.units for sentence in sentences], dtype=np.int64)]
         )
@@ -91,7 +91,8 @@ class _Buffers:
         self.vectors = np.empty(  # [layer, unit, hidden]
             (len(layers), units, description.hidden_size) if VECTORS in keep else 0, np.dtype(question.dtype)
         )
-        # The strongest key of each query and its weight: sentence by sentence, each [layer, head, query].
+        # The key with the largest weight for each query, and this weight: [layer, head, query] of each
+        # sentence, flattened and concatenated.
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
@@ -100,7 +101,7 @@ class _Buffers:
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run one batch of sentences, given by their indices, and store its numbers."""
+        """Run the model on the sentences with these indices, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
@@ -136,7 +137,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the tables of numbers that the store keeps."""
+        """Return the optional tables that the store keeps, and the statistics."""
         max_tokens = self._checkpoint.description.max_tokens
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profile_columns,
@@ -229,7 +230,7 @@ class _Predictions:
                 logits = logits[: len(sentence.encoding)]
             if not np.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The {self._output.task} head gives numbers that are not finite for line "
+                    f"The {self._output.task} head gives logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or leave answers out."
                 )
             self._logits[index] = logits.copy()  # a view would keep the whole batch in memory
@@ -268,7 +269,7 @@ class _Predictions:
 
 
 def _units(sentences: Sequence[ReadRecord]) -> Units:
-    """Return the units that are measured: a store keeps either tokens or words, never both."""
+    """Return the units to measure, which are words if the store merges tokens, otherwise tokens."""
     merged = [sentence.merged for sentence in sentences if sentence.merged is not None]
     return (
         Units.of_words(merged) if merged else Units.of_tokens([sentence.encoding for sentence in sentences])
@@ -288,7 +289,7 @@ def _positions(sizes: Array) -> Array:
 
 
 REFUSED_CHARACTERS = 200
-"""Maximum number of characters that are stored of a refused record's text."""
+"""Maximum number of characters stored from a rejected record's text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +316,7 @@ class ReadRecord:
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A record that was refused, with the reason as a sentence."""
+    """A rejected record, and the reason as a sentence."""
 
     record: Record
     reason: str
@@ -324,7 +325,7 @@ class RejectedRecord:
 def tokenize_records(
     checkpoint: Checkpoint, question: IngestConfig, records: Iterable[Record]
 ) -> tuple[list[ReadRecord], list[RejectedRecord]]:
-    """Return the tokenized sentences and the refused records, both in input order."""
+    """Return the tokenized sentences and the rejected records, both in input order."""
     sentences, rejected = [], []
     for record in records:
         if record.text is None:
@@ -364,7 +365,7 @@ def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table
 
 
 def refusals_table(rejected: Sequence[RejectedRecord], schema: TableSchema) -> pa.Table:
-    """Return the table with one row per refused record."""
+    """Return the table with one row per rejected record."""
     records = [refusal.record for refusal in rejected]
     columns = {
         "row": [record.row for record in records],
@@ -448,7 +449,7 @@ def _from_1(word: int | None) -> int | None:
 
 
 def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
-    """Return the tag, head and relation of a tagged word; None where it has none."""
+    """Return the tag, head (from 1; 0 for the root) and relation of a word; None for each missing value."""
     tagged = sentence.record.tagged
     if tagged is None or word is None:
         return None, None, None

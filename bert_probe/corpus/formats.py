@@ -32,7 +32,7 @@ from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_
 COMPRESSED_ENDINGS = (".gz", ".zst")
 """Endings of files that are decompressed while they are read."""
 MAX_LINE = 1_000_000
-"""Maximum bytes of a line; a longer line is skipped without being held in memory."""
+"""Maximum length of a line in bytes; a longer line is skipped without being held in memory."""
 
 _CHUNK = 1 << 16
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
@@ -43,8 +43,8 @@ class InputLine(NamedTuple):
 
     Attributes:
         number: line number, from 1.
-        text: None if nothing can be read; if there is a problem, it may contain surrogate escapes.
-        problem: why the line is not a valid text, as a sentence; else "".
+        text: the line, with surrogate escapes if it is not UTF-8; None if nothing can be read.
+        problem: a sentence that says why the line is not valid text; "" if it is.
     """
 
     number: int
@@ -100,7 +100,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an error of the system or of a decoder, without the full stop."""
+    """Return the message of an operating system or decoding error, without its full stop."""
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
@@ -137,7 +137,7 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     r"""Yield lines without their ends, which are \n, \r or \r\n; None for a line that is too long."""
-    pending: bytes | None = b""  # the start of a line that goes on in the next chunk
+    pending: bytes | None = b""  # the start of a line that continues in the next chunk
     after_return = False  # the previous chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
@@ -159,7 +159,7 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Lines at the start of a JSON lines file whose keys count as its columns."""
+"""Number of lines at the start of a JSON lines file whose keys are its columns."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
@@ -172,7 +172,7 @@ class FileRow(NamedTuple):
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence; None if it cannot be read.
         tagged: its words and tags, if the format has them.
-        problem: why there is no text, as a sentence; else "".
+        problem: a sentence that says why there is no text; "" if there is.
     """
 
     line: int
@@ -182,12 +182,12 @@ class FileRow(NamedTuple):
 
 
 def refused_row(line: int, problem: str) -> FileRow:
-    """Return a row without a text."""
+    """Return a rejected row, which has a problem instead of a text."""
     return FileRow(line, None, problem=problem)
 
 
 def _row_of_value(line: int, value: object) -> FileRow:
-    """Return the row of a cell, stripped, with a space in place of each line break."""
+    """Return the row of a cell; its text is stripped, with a space in place of each line break."""
     if not isinstance(value, str):
         if value is None:
             return refused_row(line, "There is no text.")
@@ -254,7 +254,7 @@ def _has_cells(line: InputLine) -> bool:
 
 
 class _RawRow(NamedTuple):
-    """The first line of a row, its cells, and why they cannot be read or ""."""
+    """The first line number of a row, its cells, and why they cannot be read, or ""."""
 
     line: int
     cells: list[str]
@@ -264,8 +264,8 @@ class _RawRow(NamedTuple):
 class _RowSplitter:
     """Splits lines into rows, which may span several lines if a cell is quoted.
 
-    A quotation mark that is never closed would consume the rest of the file. Only its own row is refused: the
-    lines after it are read again, each as a row of its own, so that no line is read more than three times.
+    A quotation mark that is never closed would consume the rest of the file. Only its own row is rejected:
+    the lines after it are read again, each as a separate row, so that no line is read more than three times.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
@@ -275,7 +275,7 @@ class _RowSplitter:
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
-        """Yield row by row."""
+        """Yield the rows one after another."""
         while (line := self._next()) is not None:
             if line.text is None:
                 yield _RawRow(line.number, [], line.problem)
@@ -298,7 +298,7 @@ class _RowSplitter:
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
-        """Yield the lines after the first as the CSV reader needs them, and append them to `row_lines`."""
+        """Yield each further line when the CSV reader requests it, and append it to `row_lines`."""
         size = 0
         while (line := self._next()) is not None:
             row_lines.append(line)
@@ -347,7 +347,7 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
 
 
 def _parse_json(text: str) -> tuple[object, str]:
-    """Return the value of a line, and why it has none or ""."""
+    """Return the JSON value of a line and ""; or None and why the line is invalid."""
     try:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
@@ -394,10 +394,10 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the first line of each block that is a row; mostly without parsing the block."""
+    """Yield the first line number of each block that is a row, in most cases without parsing the block."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
-        # A problem or a numbered word always makes a row; other blocks are parsed.
+        # A block with a problem or a numbered word is always a row; other blocks must be parsed.
         if any(line.problem or _has_word_number(line.text or "") for line in block) or _tagged_row(
             reader, block, ""
         ):
@@ -494,7 +494,7 @@ WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll")
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending of a file's format, without that of a compression; "" for an unknown format."""
+    """Return the ending that determines a file's format: ".csv" for "a.csv.gz", "" for an unknown format."""
     name = path.name.lower()
     suffix = path.suffix.lower()
     uncompressed = name.removesuffix(suffix) if suffix in COMPRESSED_ENDINGS else name
@@ -504,7 +504,7 @@ def ending_of(path: Path) -> str:
 
 @contextmanager
 def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
-    """Yield the rows of a file; one with an unknown ending has a sentence per line.
+    """Yield the rows of a file; a file with an unknown ending is read as one sentence per line.
 
     Args:
         path: the path of the file.
@@ -525,7 +525,7 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
 
 @contextmanager
 def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
-    """Yield as many items as `open_rows`, to count rows; tagged sentences are mostly not parsed."""
+    """Yield one item per row, for counting rows; in most cases without parsing tagged sentences."""
     ending = ending_of(path)
     if ending in (".conllu", ".conll"):
         with open_lines(path) as file_lines:

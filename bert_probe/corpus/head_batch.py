@@ -23,12 +23,13 @@ from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens
 
 LayerAttention = AttentionCall | torch.Tensor
-"""Arguments of a layer's attention function, or its weights [text, head, query, key] if they are hidden."""
+"""Arguments of a layer's attention function, or its weights [text, head, query, key] if the model does not
+expose the arguments."""
 
 BLOCK_WEIGHTS = 2**18
-"""Attention weights per block and CPU thread: few enough to stay in the cache."""
+"""Maximum number of attention weights per block and CPU thread, so that a block fits in the cache."""
 DEVICE_BLOCK_WEIGHTS = 2**24
-"""Attention weights per block on a GPU, where small blocks are slow."""
+"""Maximum number of attention weights per block on a GPU, where small blocks are slow."""
 
 FEATURES = ("mean_distance", *SHARES)
 """Measures that are sums of weights, each multiplied by a feature of its query and key."""
@@ -40,8 +41,8 @@ class HeadBatch:
 
     Attributes:
         measures: the `MEASURES` in their order, float64 [measure, text, layer, head].
-        keys: key that each query attends to most, from 0, the first of equal ones, int32 [text, layer, head,
-            query]; 0 beyond the end of a text. None unless requested.
+        keys: index from 0 of the key that each query attends to most, the first one in a tie, int32 [text,
+            layer, head, query]; 0 for padding. None unless requested.
         weights: attention weight of that key, shaped like `keys`.
     """
 
@@ -60,7 +61,8 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
         strongest: also return the key that each query attends to most.
 
     Raises:
-        ArchitectureError: weights of a model that hides q and k do not sum to 1 over a text's own keys.
+        ArchitectureError: the model does not expose q and k, and its weights do not sum to 1 over the tokens
+            of a text.
     """
     first = layers[0] if isinstance(layers[0], torch.Tensor) else layers[0].query
     shape = (len(units.lengths), len(layers), first.shape[1])
@@ -82,10 +84,10 @@ def measure_batch(layers: Sequence[LayerAttention], units: Units, strongest: boo
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Return sums over the queries, [measure, text, head], for `_normalize`."""
+    """Sum each measure over the queries, [measure, text, head]; `_normalize` turns the sums into measures."""
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
-    # 0 · log 0 is 0: the logarithm must be finite.
+    # 0 · log 0 counts as 0, so the logarithm must be finite.
     logarithms = flat.clamp_min(torch.finfo(flat.dtype).tiny).log_()
     sums["entropy_bits"] = logarithms.mul_(flat).sum(dim=2).neg_()
     differences = torch.sub(flat, flat.mean(dim=1, keepdim=True), out=logarithms).abs_()
@@ -105,7 +107,7 @@ def _normalize(sums: Array, lengths: Array) -> Array:
 
 
 def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """Return the `FEATURES` of every pair, [text, feature, query × key]; arbitrary but finite for padding."""
+    """Return the `FEATURES` of each pair, [text, feature, query × key]; for padding, any finite value."""
     position = torch.arange(units.longest, device=units.names.device)
     offset = position - position[queries, None]
     is_other = offset != 0
@@ -132,18 +134,20 @@ def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Ten
 
 
 class AttentionBlock:
-    """Some texts of a batch, or some queries of one of its texts; masks and merging are shared by all layers.
+    """Some texts of a batch, or some queries of one text, whose attention weights are computed together.
+
+    All layers share the masks and the matrices that merge tokens into words.
 
     Args:
-        texts: which texts of the batch.
-        queries: which of their tokens are queries.
-        rows: the units that these tokens form.
+        texts: slice of the texts of the batch.
+        queries: slice of the tokens that are queries.
+        rows: slice of the units that these tokens form.
         units: the units of these texts.
-        like: a tensor of the model, for its type and device.
+        like: a tensor of the model, for its dtype and device.
 
     Attributes:
-        texts: which texts of the batch.
-        rows: which of their units are queries.
+        texts: slice of the texts of the batch.
+        rows: slice of the units that are queries.
         units: the units of these texts, on the model's device.
         dtype: the dtype of the computation, float64 or float32.
     """
@@ -170,7 +174,7 @@ class AttentionBlock:
         """Return a layer's weights [text, head, query, key] of tokens, or of words, see `WordLens.merge`.
 
         Raises:
-            ArchitectureError: precomputed weights do not sum to 1 over a text's own keys.
+            ArchitectureError: precomputed weights do not sum to 1 over the tokens of a text.
         """
         weights = self._checked(layer) if isinstance(layer, torch.Tensor) else self._computed(layer)
         if self._merging is None:
@@ -195,10 +199,10 @@ class AttentionBlock:
         return weights
 
     def _bias(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Return what is added to the scores, [text, 1 or head, query or 1, key]; None if all of it is 0.
+        """Return the bias added to the scores, [text, 1 or head, query or 1, key]; None if it is all 0.
 
-        It is finite, so that a padded query whose keys are all masked gives no NaN. It is cached by mask, as
-        most models share one mask between layers.
+        The bias is finite, so that a padded query whose keys are all masked does not give NaN. It is cached
+        per mask, because most models share one mask between layers.
         """
         if id(mask) not in self._biases:
             bias = torch.zeros((), dtype=self.dtype, device=self.units.names.device)
@@ -224,7 +228,7 @@ class AttentionBlock:
             weights, sums = weights.masked_fill(~(rows[..., None] & keys), 0), rows.to(self.dtype)
         deviation = float((weights.sum(dim=-1) - sums).abs().max())
         if not deviation <= max(1e-4, 16 * torch.finfo(layer_weights.dtype).eps):
-            # Linear approximations of attention return something else under the same name.
+            # Models with linear approximations of attention return other values as `attentions`.
             raise ArchitectureError(
                 f"This model has attention rows that do not sum to 1 for these texts (off by "
                 f"{deviation:.2g}), so they are not measured. Try shorter texts or another model."
@@ -262,7 +266,11 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 
 
 def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
-    """Split the queries of one text between units; yield slices of tokens and of the units they form."""
+    """Split the queries of one text into chunks of at most `max_queries` tokens, or of one longer unit.
+
+    Yields:
+        The slice of tokens and the slice of units of each chunk.
+    """
     ends = [0, *units.pieces[0].cumsum(dim=0).tolist()]
     first = 0
     for unit in range(1, len(ends)):
@@ -275,11 +283,11 @@ def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]
 class Units:
     """Tokens or words ("units") of several texts.
 
-    All arrays but the lengths are [text, unit], and 0 beyond the end of a text.
+    All tensors except `lengths` have the shape [text, unit] and are padded with 0.
 
     Attributes:
         lengths: number of units of each text, int64 [text].
-        names: an integer for each distinct string, int64.
+        names: an integer that identifies the unit's string, int64.
         words: index of the unit's word, from 0 in each text, int64; a unit outside of words is its own word.
         segments: 0 for the first text, 1 for the second text of a pair, int64.
         separators: whether the unit is a special token other than the first, bool.
@@ -297,7 +305,7 @@ class Units:
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
-        """Create units for measures of tokens: each token is a unit."""
+        """Create the units of texts whose tokens are measured: each token is a unit."""
         tokens = [token for encoding in encodings for token in encoding.tokens]
         return cls.of_columns(
             [len(encoding) for encoding in encodings],
@@ -337,11 +345,11 @@ class Units:
 
         Args:
             lengths: number of units of each text.
-            names: an integer for each distinct string, such as the token's id.
+            names: an integer that identifies each unit's string, such as the token's id.
             words: index of the word within its text or pair; -1 outside of words.
             segments: 0 for the first text, 1 for the second text of a pair.
             special: whether the unit is a special token.
-            signs: whether the string is all punctuation; ignored for special tokens.
+            signs: whether the string consists of punctuation; ignored for special tokens.
             pieces: number of tokens in each unit.
         """
         sizes = np.asarray(lengths)

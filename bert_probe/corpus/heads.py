@@ -32,7 +32,7 @@ from bert_probe.model.trace import Array, read_only, resolve_index
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
-"""Values of a measure held in memory at once, half a gigabyte; more heads are read in several passes."""
+"""Maximum number of values in memory at once, half a gigabyte; more heads are read in several passes."""
 
 
 @question("corpus heads", is_analysis=False)
@@ -97,7 +97,7 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 
     Args:
         heads: pairs to resolve; None for all heads of the store's model.
-        store: whose model has the heads.
+        store: the store, whose model has the heads.
 
     Raises:
         SelectionError: the model does not have one of the heads.
@@ -216,7 +216,7 @@ class HeadHistogramsResult(Result):
     """The histogram of one measure over all rows of a store, for every head.
 
     Attributes:
-        statistics: of every head; its bins are the histograms.
+        statistics: statistics of every head; their `bins` are the histograms.
         edges: bin edges, [bin + 1]; a bin includes its lower edge, the last bin both edges.
     """
 

@@ -30,7 +30,7 @@ class IngestConfig(Question):
             predictions of the model's classification or token classification head.
         words: merge the tokens of each word before computing any of these tables.
         dtype: the data type of stored vectors; float16 has 11 significant bits and takes half the space.
-        truncate: truncate sentences that are too long instead of refusing them.
+        truncate: truncate sentences that are too long instead of rejecting them.
     """
 
     inputs = OneCheckpoint()
@@ -56,7 +56,7 @@ class IngestConfig(Question):
 
         Raises:
             SelectionError: the model does not have one of the layers.
-            UnavailableError: answers are to be kept, but the model has no classification head.
+            UnavailableError: `keep` has "answers", but the model has no trained classification head.
         """
         description = checkpoint.description
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:

@@ -51,7 +51,7 @@ class MatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class InputFile(MatchedFile):
-    """An input file, with what is needed to notice that it changed.
+    """An input file with the properties by which a change is detected.
 
     Attributes:
         size: the size in bytes.
@@ -74,7 +74,7 @@ class Record:
         line: first line of the row, from 1; in Parquet, which has no lines, the number of the row.
         text: the sentence, stripped, with spaces in place of line breaks; None if it cannot be read.
         tagged: its words and tags, if the format has them.
-        problem: why there is no text, as a sentence; else "".
+        problem: a sentence that says why there is no text; "" if there is.
     """
 
     row: int
@@ -88,21 +88,22 @@ class Record:
 def find_inputs(
     inputs: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
 ) -> tuple[MatchedFile, ...]:
-    """Return the input files without duplicates, in the given order; within a folder or pattern by name.
+    """Return the input files in the given order, without duplicates.
 
-    A folder matches all files below it whose name ends in one of `EXTENSIONS`; so does a pattern such as
-    ``data/**/*.txt``. Hidden files and links to folders are skipped. A file that is given by its own name may
-    have any ending; if it is unknown, the file is text with a sentence per line.
+    The files of a folder or pattern are sorted by name. A folder matches all files below it whose name ends
+    in one of `ENDINGS`; so does a pattern such as ``data/**/*.txt``. Hidden files and links to folders are
+    skipped. A file that is given by its own name may have any ending; a file with an unknown ending is read
+    as text with one sentence per line.
 
     Args:
         inputs: files, folders and patterns.
         column: the text column of tables; None for the only column, or the one named sentence or text.
-        as_named: read files as their endings say, even if they look like another format.
+        as_named: read each file in the format of its ending, even if it looks like another format.
 
     Raises:
         TextError: a file cannot be opened or read, or looks like another format.
         EmptyTextError: nothing matches.
-        SelectionError: a table has no such column, or several and none is named.
+        SelectionError: a table does not have this column, or has several columns and none is named.
     """
     sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
     files = _unique_files(chain.from_iterable(map(_match_files, sources)))
@@ -243,7 +244,7 @@ def describe_files(files: Sequence[MatchedFile], progress: Progress = no_progres
 
 
 def check_unchanged(files: Sequence[InputFile]) -> None:
-    """Check that files are still as `describe_files` read them.
+    """Check that files have not changed since `describe_files` read them.
 
     Raises:
         TextError: the content of a file changed, or the file is gone.
@@ -285,7 +286,7 @@ def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator
     """Yield the rows of files as they are read; memory does not grow with the size of a file.
 
     The same files give the same records. Blank lines are not records. A row that cannot be read is a record
-    with a problem. If the rest of a file cannot be read, one such record stands for it.
+    with a problem. If the rest of a file cannot be read, it becomes a single record with a problem.
 
     Args:
         files: from `find_inputs`.
@@ -309,12 +310,12 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
 def count_records(
     files: Iterable[MatchedFile], column: str | None = None, progress: Progress = no_progress
 ) -> int:
-    """Return the number of `records` without parsing tagged sentences.
+    """Return the number of records that `records` yields, mostly without parsing tagged sentences.
 
     Args:
         files: from `find_inputs`.
         column: the text column of tables; None for the only column, or the one named sentence or text.
-        progress: called now and then with the number of counted records, and 0 for the unknown total.
+        progress: called at intervals with the number of counted records, and 0 for the unknown total.
     """
     number = 0
     for file in files:

@@ -87,7 +87,7 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         file: the shard's JSON file.
-        tables: the tables that its store must have, by name.
+        tables: table name → schema, for the tables that the store must have.
 
     Raises:
         StoreError: the file is missing or broken, or contradicts its name or its store.
@@ -140,7 +140,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # an object: its own check comes first
+            value = value[parent]  # always an object, because its own check comes first
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):

@@ -1,8 +1,8 @@
 """Process the chunks of a corpus with Ray, on this machine or on a cluster.
 
 This process reads the chunks and hands each to a Ray actor, which has loaded the model once and writes the
-shard itself. Only the description of the shard comes back. No more chunks are read than keep all actors busy,
-so memory does not grow with the inputs.
+shard itself. Only the description of the shard comes back. This process reads just enough chunks to keep all
+actors busy, so memory does not grow with the inputs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from bert_probe.errors import CheckpointError, ProbeError, StoreError, Unavailab
 from bert_probe.model.checkpoint import Checkpoint
 
 _COMPARED = ("weights_sha256", "dtype", "device", "libraries")
-"""Provenance of the model that must be equal in all actors."""
+"""Provenance fields of the model that must be equal in all actors."""
 _OBJECT_STORE_BYTES = 200_000_000
 """Memory for chunks in progress before Ray spills them to disk; a chunk takes some hundred KB."""
 _CHUNKS_PER_ACTOR = 2
-"""The chunk in progress, and the next one."""
+"""Number of chunks assigned to an actor: one in progress, and one waiting."""
 _MAX_RETRIES = 3
 """Retries of a chunk whose actor dies, for example because memory is full."""
 _POLL_SECONDS = 0.5
-"""Interval at which a run that waits for actors can be cancelled."""
+"""Interval at which a run that waits for actors checks whether it was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ class RayRunner:
     Attributes:
         address: the address of a cluster, see ``ray.init``; None starts and stops Ray on this machine. If the
             program has already started Ray, that instance is used.
-        workers: number of actors, each with one shard at a time. On this machine they share its cores; on a
-            cluster each has one core.
-        num_gpus: GPUs per actor, may be a fraction; None for one if the checkpoint is on a GPU, else none.
+        workers: number of actors, which process one shard at a time. On this machine they share its cores; on
+            a cluster each has one core.
+        num_gpus: GPUs per actor, which may be a fraction; by default one if the checkpoint is on a GPU,
+            otherwise zero.
 
     Raises:
         UnavailableError: Ray is not installed.
@@ -89,7 +90,7 @@ class RayRunner:
         Raises:
             UnavailableError: the cluster cannot be reached or is too small, or an actor died repeatedly.
             StoreError: the folder cannot be written, or does not exist on the cluster's machines.
-            CheckpointError: an actor loads another model, or has other versions of the libraries.
+            CheckpointError: the model or library versions of an actor differ from those of this process.
         """
         gpus = self._gpus_per_actor(job.checkpoint)
         with ready(self.address, self.workers) as threads:
@@ -116,14 +117,14 @@ class RayRunner:
 
 @dataclass(frozen=True)
 class RayActor:
-    """The class whose instances process chunks in Ray; it loads the model with the first chunk.
+    """A Ray actor that processes chunks; it loads the model when it gets its first chunk.
 
     Attributes:
         folder: the folder of the store, the same path on all machines.
-        question: resolved, see `IngestConfig.of`.
-        model: the model, see `load`.
-        revision: the revision, see `load`.
-        provenance: expected values of `_COMPARED`.
+        question: what to extract, resolved by `IngestConfig.of`.
+        model: hub id or folder of the model, see `load`; None for the built-in model.
+        revision: the revision of the model, see `load`.
+        provenance: expected values of the `_COMPARED` fields.
         threads: number of torch threads.
     """
 
@@ -205,7 +206,7 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # no news, but a chance to cancel the run
+                job.progress_of(number)(0, 0)  # reports nothing, but lets the callback cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # an unexpected error: raised as it would be without Ray
@@ -257,7 +258,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
 
 
 def _start(settings: Mapping[str, Any]) -> None:
-    """Start Ray; its start may exceed its time limit of 30 seconds on a busy machine, so it is retried."""
+    """Start Ray, with retries: on a busy machine the start may exceed Ray's time limit of 30 seconds."""
     import ray
 
     for retries in reversed(range(_MAX_RETRIES)):
@@ -277,7 +278,7 @@ def _start(settings: Mapping[str, Any]) -> None:
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
-"""Ray replaces 127.0.0.1 by the machine's network address, which would open its ports to the network."""
+"""Ray replaces 127.0.0.1 with the machine's network address, which would open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
 """A short path: Ray creates Unix sockets below it, whose paths have at most about 100 bytes."""
@@ -285,13 +286,13 @@ _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects this Ray from others on the network; Ray reads it once."""
+    """Return the token that protects this Ray instance on the network; cached, because Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set yet, and remove Ray's variables afterwards."""
+    """Set environment variables that are not set yet; afterwards remove all new variables named RAY_*."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:

@@ -1,9 +1,9 @@
-"""Run SQL over the tables of a store with DuckDB, isolated from other files, the network and settings.
+"""Run SQL over the tables of a store with DuckDB, without access to other files, the network or settings.
 
-The tables are views of the store's files, and no other files can be opened. The settings are locked before
-the user's query is parsed, which must be a single SELECT. Only temporary files of sorts and joins are
-written, to a folder for one connection. Queries run in a separate process, `sql_child`, with limited memory,
-which is killed when a query takes too long.
+The tables are views of the store's files, and no other files can be opened. DuckDB's settings are locked
+before the user's query is parsed, which must be a single SELECT. DuckDB writes only the temporary files of
+sorts and joins, to a temporary folder of the connection. Queries run in a separate process, `sql_child`, with
+limited memory, which is killed when a query takes too long.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_MEMORY = "1GB"
 MAX_SPILL = "8GB"
 """Maximum size of DuckDB's temporary files."""
 MAX_ADDRESS_SPACE = 2**31
-"""Bytes that the child process may allocate, including what DuckDB does not count."""
+"""Bytes that the child process may allocate, including memory that DuckDB does not count."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
 """Maximum size of an answer."""
 MAX_CHARACTERS = 20_000

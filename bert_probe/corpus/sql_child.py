@@ -1,4 +1,4 @@
-"""The child process in which DuckDB runs the queries over one store, see `sql`.
+"""The child process that runs DuckDB queries over one store, see `sql`.
 
 The operating system limits its memory, because some functions of DuckDB allocate gigabytes that its own
 memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
@@ -43,12 +43,12 @@ class ConnectionSetup(TypedDict):
 
     folder: str  # absolute path of the store
     tables: Mapping[str, TableSetup]
-    memory: str  # DuckDB's own limit
+    memory: str  # DuckDB's memory limit, such as "1GB"
     spill_folder: str
     spill_size: str
     address_space: int  # bytes that the process may allocate, if the system supports a limit
-    rows: int  # maximum of an answer
-    bytes: int  # maximum of an answer
+    rows: int  # maximum number of rows in an answer
+    bytes: int  # maximum size of an answer
 
 
 class TableSetup(TypedDict):
@@ -60,7 +60,7 @@ class TableSetup(TypedDict):
 
 
 class StoreConnection:
-    """A connection that reads the tables of a store and nothing else; its settings are locked."""
+    """A DuckDB connection with locked settings that can read only the tables of a store."""
 
     def __init__(self, setup: ConnectionSetup) -> None:
         import duckdb
@@ -89,11 +89,11 @@ class StoreConnection:
         self._internal_views = frozenset(name for (name,) in views)
 
     def select(self, sql: str) -> pa.Table:
-        """Return the rows that a single SELECT selects.
+        """Check a query, run it, and return its rows.
 
         Raises:
-            SelectionError: another statement, a function or table that is not allowed, an error of DuckDB, or
-                an answer that is too large.
+            SelectionError: the query is not a single SELECT, uses a function or table that is not allowed,
+                fails in DuckDB, or its answer is too large.
         """
         self._register(sql.lower())
         with _as_selection_errors(self.setup):
@@ -108,9 +108,9 @@ class StoreConnection:
             return self._fetch(sql)
 
     def _register(self, sql: str) -> None:
-        """Register the tables that Arrow reads when a query first names them.
+        """Register each table that DuckDB cannot read itself when a query first names it.
 
-        Not at the start, because pyarrow.dataset imports pandas, which is slow.
+        Registration is deferred because pyarrow.dataset imports pandas, which is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -134,11 +134,10 @@ class StoreConnection:
 
 
 def _table_size(values: pa.Array, is_nested: bool = False) -> int:
-    """Return about how many bytes the values take as Python objects and as the text of a table.
+    """Estimate the bytes that values take as Python objects and as JSON text.
 
-    Arrow needs one bit for a boolean and none for a NULL, and stores the name of a struct's field once, where
-    the JSON of a table repeats it in each row. So a small Arrow table could still fill the memory of the
-    process that shows it.
+    Arrow stores a boolean in one bit, a NULL in no bytes, and the name of a struct field once; JSON repeats
+    the name in each row. So even a small Arrow table could fill the memory of the process that displays it.
     """
     size = max(values.nbytes, _VALUE_BYTES * len(values))
     if pa.types.is_struct(values.type):
@@ -148,7 +147,7 @@ def _table_size(values: pa.Array, is_nested: bool = False) -> int:
     elif pa.types.is_nested(values.type):
         size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
     elif is_nested and not pa.types.is_primitive(values.type):
-        size *= 2  # JSON escapes some characters, and its text exists next to the values
+        size *= 2  # JSON escapes some characters, and both the values and the JSON text are in memory
     return int(size)
 
 
@@ -167,11 +166,11 @@ def _dataset(table: TableSetup) -> Any:
 
 
 _VALUE_BYTES = 16
-"""Minimum bytes of a value as a Python object."""
+"""Minimum size of a value as a Python object, in bytes."""
 _LIST_BYTES, _DICT_BYTES = 64, 192
-"""Bytes of an empty list, and of a dict with a few keys."""
+"""Size of an empty list, and of a dict with a few keys, in bytes."""
 _CHARACTER_BYTES = 4
-"""Bytes of each character of a text that contains an emoji."""
+"""Bytes per character of a Python string that contains an emoji."""
 _EXACT_TYPES = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
@@ -184,10 +183,11 @@ _NESTED_TYPES = ("list", "array", "struct")
 
 
 def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return a query whose columns have types that Arrow supports; others become text as DuckDB writes it.
+    """Return the query with each column cast to a type that Arrow and Python represent exactly.
 
-    Python's dates end with the year 9999, and Arrow has neither the time 24:00:00 nor unsigned integers of
-    128 bits, so such values would raise an error or change. Lists, structs and maps of them become JSON.
+    Python's dates end with the year 9999, and Arrow supports neither the time 24:00:00 nor 128-bit unsigned
+    integers, so such values would raise an error or change. They become text as DuckDB writes it, 128-bit
+    unsigned integers become doubles, and lists and structs with such values, and all maps, become JSON.
     """
     relation = connection.sql(sql)
     columns = [_expression(number, data_type) for number, data_type in enumerate(relation.types, 1)]
@@ -205,7 +205,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # each attempt parses the query; more semicolons may be in a comment
+    for _ in range(4):  # each attempt parses the query; a final comment may contain semicolons
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -215,7 +215,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _expression(number: int, data_type: DuckDBPyType) -> str:
-    """Return the SQL expression for a column, given by its number from 1."""
+    """Return the SQL expression that selects and casts a column; columns are numbered from 1."""
     if _is_exact(data_type):
         return f"#{number}"
     if data_type.id == "uhugeint":
@@ -292,7 +292,7 @@ def _columns(table: TableSetup) -> list[str]:
 
 
 def _sentence(error: Exception, setup: ConnectionSetup) -> str:
-    """Return the first sentence of a DuckDB error and its hint, without type, query and path."""
+    """Return the first line and the hint of a DuckDB error, without the error type, query and store path."""
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
     first, *lines = text.strip().split("\n")
     sentence = re.sub(r"^[\w ]+ Error: ", "", first).strip()
@@ -302,7 +302,7 @@ def _sentence(error: Exception, setup: ConnectionSetup) -> str:
 
 
 def _limit_memory(size: int) -> None:
-    """Limit the address space to `size` bytes more than now, after DuckDB's threads have their stacks."""
+    """Limit the address space to its current size, with the stacks of DuckDB's threads, plus `size` bytes."""
     try:
         import resource
 
@@ -316,7 +316,7 @@ def _limit_memory(size: int) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[Any]:
-    """Yield parsed lines of JSON; at the end of the input the process exits, even while a query runs."""
+    """Yield the parsed JSON lines of a stream. When it ends, the process exits, even while a query runs."""
     lines: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -434,7 +434,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
         views: names of DuckDB's internal views, which describe the process.
 
     Raises:
-        SelectionError: a function or a table is not allowed, or DuckDB cannot describe the query.
+        SelectionError: a function or a table is not allowed, or DuckDB cannot serialize the query.
     """
     if parsed.get("error"):
         reason = str(parsed.get("error_message", "")).split("\\n")[0].rstrip(".!")
@@ -475,7 +475,7 @@ def _check_table(node: dict[str, Any], views: frozenset[str]) -> None:
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a description, outer objects first."""
+    """Yield all JSON objects of a serialized query, outer objects first."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Summary statistics and histograms of head measures for one shard. They can be added up over shards."""
+"""Summary statistics and histograms of head measures for one shard, which can be summed over shards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
     """Return the edges of a measure's histogram bins, float64 [bin + 1].
 
     Shares and relative measures range from 0 to 1. Entropy and distance range up to their maximum for the
-    longest text. Bins of the distance grow with it, as most attention goes to near tokens.
+    longest text. Distance bins have equal widths in log(1 + distance), as most attention goes to near tokens.
 
     Args:
         measure: one of `MEASURES`.
-        max_tokens: the maximum number of tokens of the model, see `Description`.
+        max_tokens: maximum input length of the model in tokens, see `Description`.
     """
     longest = max_input_tokens(max_tokens)
     if measure == "entropy_bits":
@@ -38,7 +38,7 @@ def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any
 
     Args:
         profiles: measures of every head, float32 [sentence, layer, head, measure].
-        max_tokens: the maximum number of tokens of the model, see `Description`.
+        max_tokens: maximum input length of the model in tokens, see `Description`.
     """
     count, layers, heads, _ = profiles.shape
     grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]

@@ -50,9 +50,9 @@ class Shard:
         number: index of the shard, from 0.
         first: number of its first record, from 1; the other records follow without gaps.
         records: number of input records.
-        rows: number of records that were read.
+        rows: number of accepted records, which are the sentences of the shard.
         tokens: number of tokens, or of words if the store merges tokens into words.
-        refusals: number of records that were refused.
+        refusals: number of rejected records.
         files: table name → "bytes" and "sha256" of the table's file.
     """
 
@@ -117,7 +117,7 @@ class Store:
 
     @property
     def records(self) -> int:
-        """Number of records that were processed, including refused ones."""
+        """Number of processed records, including rejected ones."""
         return sum(shard.records for shard in self.shards)
 
     @property
@@ -132,7 +132,7 @@ class Store:
 
     @property
     def refusals(self) -> int:
-        """Number of records that were refused."""
+        """Number of rejected records."""
         return sum(shard.refusals for shard in self.shards)
 
     @cached_property
@@ -194,7 +194,7 @@ class Store:
         """Open the model that the store was made with.
 
         Args:
-            model: opened instead of the model that the manifest names; its weights must be equal.
+            model: model to open instead of the one in the manifest; it must have the same weights.
             revision: branch, tag or commit of ``model``.
             trust: allow opening the model that the manifest names. The built-in model needs no permission.
             device: "auto", "cpu" or a CUDA device.
@@ -249,7 +249,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     compared only for files that were modified after their shard was complete; `verify_corpus` compares all.
 
     Raises:
-        StoreError: the folder is not a store, has a newer version, or files are missing, cut or changed.
+        StoreError: the folder is not a store, has a newer version, or has missing or changed files.
     """
     store = read_store(folder)
     for file in table_files(store):
@@ -266,17 +266,17 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     """Return a store after reading only its JSON files.
 
     Raises:
-        StoreError: a JSON file is missing, broken, or contradicts another one.
+        StoreError: a JSON file is missing, broken, or contradicts another JSON file.
     """
     path = Path(folder)
     store = Store(path, read_manifest(path), ())
     try:
         schemas = store.layouts
     except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
-        reason = str(error)[:200] if isinstance(error, ProbeError) else "it is not one of corpus run"
+        reason = str(error)[:200] if isinstance(error, ProbeError) else "it was not written by corpus run"
         raise StoreError(f"The question in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
-        raise StoreError(f"The question in the manifest of {path} keeps vectors, but of no layer.")
+        raise StoreError(f"The question in the manifest of {path} keeps vectors but names no layer.")
     shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
     store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
     for previous, following in pairwise(store.shards):

@@ -23,7 +23,7 @@ from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
 
 SUMMARY = "statistics.parquet"
-"""File name within the folder of a store. The file is optional: without it the shards are added up."""
+"""File name within the folder of a store. Without this file, the statistics of the shards are added up."""
 CONFIDENCE = 0.95
 """Confidence level of the intervals of means."""
 _STORE_DIGEST = b"store_sha256"
@@ -68,7 +68,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "least": np.fmin.reduce(stack("least")),  # NaN if all records of a shard were refused
+        "least": np.fmin.reduce(stack("least")),  # NaN if a shard contains only rejected records
         "most": np.fmax.reduce(stack("most")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -99,7 +99,7 @@ class MeasureStatistics:
         for values in (self.means, self.deviations, self.least, self.most, self.bins):
             read_only(values)
             if values.shape[:2] != self.means.shape:
-                raise ShapeError(f"{values.shape} is not of {self.means.shape} layers and heads.")
+                raise ShapeError(f"{values.shape} does not begin with {self.means.shape} (layers, heads).")
 
     @property
     def interval_half_widths(self) -> Array:

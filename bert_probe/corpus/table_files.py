@@ -17,7 +17,7 @@ from bert_probe.errors import ProbeError, StoreError
 UNCHECKED_BYTES = 2**30
 """Decoded size up to which a Parquet file may have any compression ratio."""
 MAX_RATIO = 100
-"""Highest ratio of decoded to stored bytes beyond that size; a higher one suggests a decompression bomb."""
+"""Maximum ratio of decoded to stored bytes above `UNCHECKED_BYTES`, against decompression bombs."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class TableFile:
         rows: expected number of rows; None if unknown.
         size: expected size in bytes.
         sha256: expected digest of its bytes.
-        completed_ns: time at which the shard was complete, in nanoseconds; the file was written before.
+        completed_ns: time at which the shard was completed, in nanoseconds; an unchanged file is older.
     """
 
     path: Path
@@ -41,29 +41,29 @@ class TableFile:
     completed_ns: int
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return what is wrong with the file, as the rest of a sentence; "" if nothing is.
+        """Return what is wrong with the file, worded to follow its name; "" if nothing is wrong.
 
         Args:
-            every_byte: always compare the digest. By default it is compared only if the file was modified
-                after its shard was complete, as a copy may be.
-            on_bytes: called with the number of bytes after each block that is hashed.
+            every_byte: always compare the digest. By default it is compared only if the modification time is
+                after the completion of the shard, as it may be for a copy.
+            on_bytes: called after each hashed block with the number of bytes in it.
         """
         try:
             stat = self.path.stat()
             if not self.path.is_file() or stat.st_size != self.size:
-                return "is gone or was cut" if stat.st_size < self.size else "has grown"
+                return "is missing or truncated" if stat.st_size < self.size else "has grown"
             compares_digest = every_byte or stat.st_mtime_ns > self.completed_ns
             if compares_digest and self._digest(on_bytes) != self.sha256:
-                return "was changed: its SHA-256 is another"
+                return "was changed: its SHA-256 differs"
             schema, rows, decoded = _metadata(self.path, self.schema.ending)
         except FileNotFoundError:
-            return "is gone or was cut"
+            return "is missing or truncated"
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
         if not schema.equals(self.schema.schema):
             return f"has other columns: {_difference(schema, self.schema.schema)}"
         if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
-            return f"would take {decoded:,} bytes of memory, for {self.size:,} in the file"
+            return f"would take {decoded:,} bytes of memory, but the file has only {self.size:,} bytes"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
         return ""
@@ -93,7 +93,7 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Return the bytes of one value in memory, without the characters of a text."""
+    """Return the size of one value in memory in bytes; of a text, only the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
     except ValueError:  # text

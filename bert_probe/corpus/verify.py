@@ -25,7 +25,7 @@ class FileDifference:
 
     Attributes:
         file: path within the store.
-        problem: what is wrong, as the rest of a sentence.
+        problem: what is wrong, worded to follow the file name, such as "has grown".
     """
 
     file: str
@@ -74,7 +74,7 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
         progress: called with the number of compared bytes and their total.
 
     Raises:
-        StoreError: the manifest or a shard's JSON file is missing, broken, or contradicts another one.
+        StoreError: the manifest or a shard's JSON file is missing, broken, or contradicts another JSON file.
     """
     store = read_store(folder)
     files = list(table_files(store))
@@ -117,7 +117,7 @@ def _check_summary(store: Store) -> list[FileDifference]:
     try:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):
-            return [FileDifference(SUMMARY, "is of another version of this store; it is not used")]
+            return [FileDifference(SUMMARY, "belongs to another version of this store and is not used")]
         is_equal = table.equals(sum_statistics(store))
     except (OSError, pa.ArrowException, StoreError):
         return [FileDifference(SUMMARY, "cannot be read")]

@@ -54,14 +54,14 @@ class PendingChunks:
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """What is done with every chunk, in any thread or process.
+    """Turns each chunk into a shard, in any thread or process.
 
     Attributes:
         folder: the folder of the store.
         checkpoint: the model.
-        question: resolved, see `IngestConfig.of`.
+        question: what to extract, resolved by `IngestConfig.of`.
         progress_of: shard index → progress callback for its records.
-        cancel: called when the run ends early; later progress callbacks raise `Cancelled`.
+        cancel: called at the end of a run; progress callbacks of unfinished shards then raise `Cancelled`.
     """
 
     folder: Path
@@ -84,14 +84,14 @@ class ShardRunner(Protocol):
     """Runs the jobs of a corpus run, in threads or other processes."""
 
     def device(self, checkpoint: Checkpoint) -> str:
-        """Return the device that computes the numbers, for the manifest.
+        """Return the device that the model runs on, for the manifest.
 
         Raises:
             UnavailableError: the runner cannot use this checkpoint.
         """
 
     def shards(self, job: ShardJob, chunks: PendingChunks) -> Generator[Shard]:
-        """Yield shards as they are completed, in any order; read only a few chunks ahead."""
+        """Yield shards as they are completed, in any order. Only a few chunks may be read in advance."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
     """Return the maximum bytes of UTF-8 in a chunk, so that it takes about `SHARD_BYTES` of memory.
 
     Args:
-        question: resolved, see `IngestConfig.of`.
+        question: what to extract, resolved by `IngestConfig.of`.
         checkpoint: the model.
     """
     description, token_bytes = checkpoint.description, TOKEN_BYTES
@@ -171,7 +171,7 @@ def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
 
 
 def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iterator[tuple[Record, ...]]:
-    """Split records into chunks, the same records always in the same way.
+    """Split records into chunks, deterministically.
 
     Args:
         records: the records in input order.

@@ -20,12 +20,12 @@ MAX_DIFFERENCES: Final = 1_000
 """Maximum number of differences that are listed for one part of a view."""
 
 _MAX_CHARACTERS: Final = 500
-"""Characters of a stated or recomputed value that a difference shows."""
+"""Maximum number of characters of a stated or recomputed value in a difference."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between a report and what it should be.
+    """A difference between a report and its recomputed content.
 
     Attributes:
         view: number of the view, from 1; 0 for the file itself.
@@ -36,7 +36,7 @@ class Difference:
         recomputed: value that was computed or rendered here.
         difference: absolute difference of two numbers.
         tolerance: allowed difference.
-        finding: kind of the difference, as the rest of a sentence.
+        finding: kind of the difference, one of the constants of this module, such as `DIFFERS`.
     """
 
     view: int

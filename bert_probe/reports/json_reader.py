@@ -24,11 +24,11 @@ MAX_BYTES: Final = 5_000_000
 """Maximum size of a view file, equal to the limit of file uploads."""
 
 MAX_DEPTH: Final = 64
-"""Levels of nesting that are parsed."""
+"""Maximum number of nested levels."""
 MAX_CONTAINERS: Final = 1_000_000
-"""Arrays and objects that are parsed; an empty one takes 60 times as much memory as space in the file."""
+"""Maximum number of arrays and objects; an empty one takes 60 times as many bytes in memory as in JSON."""
 MAX_NAMES: Final = 500
-"""Entries of a text map: many times the fields of a question, or the parameters of a URL."""
+"""Maximum number of entries in a text map; questions and URLs have far fewer fields and parameters."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
 
 
@@ -36,8 +36,8 @@ def parse_json(content: bytes) -> Any:
     """Parse an untrusted JSON document; accept only what all JSON parsers read in the same way.
 
     Raises:
-        ValueError: invalid JSON, a name that an object has twice, a number that is not finite or not a 64-bit
-            integer, more than `MAX_DEPTH` levels, or more than `MAX_CONTAINERS` arrays and objects.
+        ValueError: invalid JSON, a duplicate key in an object, a number that does not fit into a 64-bit float
+            or integer, more than `MAX_DEPTH` levels, or more than `MAX_CONTAINERS` arrays and objects.
     """
     if sum(1 for _ in islice(_CONTAINER.finditer(content), MAX_CONTAINERS + 1)) > MAX_CONTAINERS:
         raise ValueError(f"it has more than {MAX_CONTAINERS:,} arrays and objects")
@@ -112,7 +112,7 @@ class JsonObject:
         return value
 
     def choice(self, name: str, choices: Sequence[W]) -> W:
-        """Return one of some texts."""
+        """Return a text that must be one of the choices."""
         value = self.text(name)
         for choice in choices:
             if value == choice:
@@ -191,13 +191,13 @@ class JsonObject:
 
 
 def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict[str, Any]:
-    """Return the content of a view file or draft without its format.
+    """Return the JSON object of a view file or draft, without the entry that states the format.
 
     Args:
         content: the JSON document.
         name: the name of the file, for error messages.
-        key: identifies the kind of file; its value is the format.
-        max_format: newest format that can be read.
+        key: the key that identifies the kind of file; its value is the format.
+        max_format: the latest format that can be read.
 
     Raises:
         ReportError: the document has another kind or a later format, is too large or invalid, or an object in
@@ -229,7 +229,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """Return the content of a file, up to one byte more than the limit, so that a caller notices an excess.
+    """Return the first `max_bytes` + 1 bytes of a file, so that the caller can detect a larger file.
 
     Raises:
         ReportError: the file cannot be read.

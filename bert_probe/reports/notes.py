@@ -17,13 +17,13 @@ from bert_probe.reports.tables import ReportTable
 MAX_CHARACTERS: Final = 20_000
 """Maximum length of a note in characters."""
 _MAX_NAMES: Final = 12
-"""Column names listed in an error message."""
+"""Maximum number of column names in an error message."""
 
 REFERENCE_HELP: Final = (
     "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
 )
 
-# Spaces are stripped later: patterns for them on both sides of a name would take cubic time.
+# Spaces are stripped later: matching them on both sides of a name would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0[0.,]*0|0")
@@ -80,7 +80,7 @@ def unchecked_numbers(note: str) -> list[str]:
 
 
 def _mask(character: str) -> str:
-    """Return 0 for a digit or number in any script, such as ٣, ½ or ², a separator as it is, or a space."""
+    """Return "0" for a number in any script, such as ٣, ½ or ²; a separator unchanged; otherwise a space."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

@@ -57,7 +57,7 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured numbers, by which a page notices new data
+            description["of"] = ""  # a digest of measured numbers, by which the page detects new data
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
@@ -71,8 +71,8 @@ class ViewNumbers:
     Attributes:
         result: the result of the question.
         table: the table of the result.
-        provenance: texts and numbers of the provenance, by path, without what depends on the machine.
-        picture: None if the view has no picture.
+        provenance: texts and numbers of the provenance, by path, without machine-dependent entries.
+        picture: the picture of the view; None if it has none.
     """
 
     result: Result
@@ -108,7 +108,7 @@ class ViewNumbers:
 
 
 def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a provenance, by path, without what depends on the machine."""
+    """Return the leaves of a provenance, by path, without machine-dependent entries."""
 
     def without_machine(record: Any) -> Any:
         if not isinstance(record, Mapping):
@@ -154,7 +154,7 @@ class ViewTolerances:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tolerances for JSON."""
+        """Return the tolerances as a JSON object."""
         return {
             "table": [tolerance.to_json() for tolerance in self.table],
             "said": [tolerance.to_json() for tolerance in self.provenance],
@@ -166,7 +166,7 @@ class ViewTolerances:
         """Parse and check the JSON of tolerances.
 
         Raises:
-            ReportError: the value is something else.
+            ReportError: the value does not have the form of tolerances.
         """
         with parse_object(value, "The tolerances of the report") as parsed:
             table, provenance, payloads = (parsed.array(name) for name in ("table", "said", "drawn"))
@@ -212,7 +212,7 @@ class NamedModels:
         Raises:
             ProbeError: a model cannot be opened, for example because memory is full.
         """
-        # The import takes seconds, except after a model was opened.
+        # This import takes seconds, unless a model has been opened before.
         from bert_probe.model.float64 import float64_reference
 
         for model, checkpoint in zip(view.models, self.of(view), strict=True):
@@ -227,8 +227,8 @@ class NamedModels:
         """Compute a view's numbers and their tolerances.
 
         Args:
-            view: to compute.
-            progress: called now and then; an exception that it raises ends the computation.
+            view: the view to compute.
+            progress: called repeatedly; an exception that it raises ends the computation.
 
         Raises:
             ProbeError: a model cannot be opened, or the question cannot be answered.

@@ -17,11 +17,11 @@ from bert_probe.views.page import CSS_CLASSES, theme_style
 
 MAX_ROWS: Final = 200
 MAX_COLUMNS: Final = 60
-"""Maximum size of a displayed table; the data of the page have the complete table."""
+"""Maximum size of a displayed table; the JSON data of the page have the complete table."""
 
 _FOLDER: Final = Path(__file__).parent
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
-"""Keys of this package among the versions."""
+"""Names of this package in the versions that a report states."""
 
 
 def written(stated: Mapping[str, Any]) -> str:
@@ -131,7 +131,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     name = _text(CSS_CLASSES.get(component, component))
     return (
         f'<figure><div class=picture data-view="{number - 1}" data-class="{name}">'
-        "<noscript>The picture needs JavaScript; the table has its numbers.</noscript>"
+        "<noscript>The figure needs JavaScript; the table has its values.</noscript>"
         f"</div>{caption}</figure>"
     )
 
@@ -203,8 +203,8 @@ def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
     return (
         "<details><summary>Numerical precision</summary>"
         "<p>Another processor may add the same numbers in another order, so the last digits differ. The "
-        "error is the largest difference from the same computation in float64. A number may differ by "
-        f"{FACTOR} times the error, and at least by 32 units in the last place of the largest number."
+        "error is the largest difference from the same computation in float64. A number may differ by up to "
+        f"{FACTOR} times the error, or by 32 units in the last place of the largest number if that is more."
         f"{exact}</p><div class=scroll tabindex=0 role=region aria-label=Tolerances><table><thead><tr>"
         "<th scope=col>numbers</th><th scope=col class=n>largest</th><th scope=col class=n>error</th>"
         f"<th scope=col class=n>tolerance</th></tr></thead><tbody>{rows}</tbody></table></div></details>"

@@ -38,7 +38,7 @@ _DATA_END: Final = b"</script>"
 
 @dataclass(frozen=True, eq=False)
 class StatedView:
-    """The data of a view in a report, checked for form but not for truth.
+    """The data of a view in a report, with a valid form but unverified values.
 
     Attributes:
         view: question, models and inputs.
@@ -46,13 +46,13 @@ class StatedView:
         table: the table of the result.
         note: the note as "written", and as "shown" with its references resolved.
         provenance: the provenance of the result.
-        code: in "python" and "shell".
+        code: code that reproduces the result, in "python" and "shell".
         tolerances: the tolerances of the numbers.
         picture: "component", "caveat" and "start".
         payloads: the payloads of the picture, still encoded; None for an invalid one.
         sha256: part → digest; "payloads" → list of digests.
         marks: checksums of the "rows" and "columns" of the table.
-        raw: the parsed JSON of all of this.
+        raw: the parsed JSON of the view.
     """
 
     view: ViewFile
@@ -89,7 +89,7 @@ class StatedView:
 
     @property
     def checks(self) -> dict[str, Any]:
-        """What `Item.to_json` adds to the parts."""
+        """The entries that `Item.to_json` adds to the parts."""
         names = (*self.parts, "payloads")
         return {
             "payloads": [None if text is None else list(text) for text in self.payloads],
@@ -170,9 +170,9 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
-    """Return whether a mapping has only names of libraries and their versions, and no other text.
+    """Return whether all keys have the form of library names, and all values that of versions.
 
-    The page displays them in a sentence, and they cannot be verified.
+    The page displays these texts although they cannot be verified, so they must not be arbitrary.
     """
     return len(libraries) <= _MAX_LIBRARIES and all(
         isinstance(version, str) and _LIBRARY.fullmatch(name) and _VERSION.fullmatch(version)
@@ -219,7 +219,7 @@ def _parse_view(raw: Any) -> StatedView:
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check that what the page displays as quotations are texts."""
+    """Check that all values that the page displays as quotations are texts."""
     texts = provenance.get("texts") or []
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
@@ -244,11 +244,11 @@ def _read_zip(content: bytes, name: str) -> ReportFile:
 
 
 MAX_ENTRIES: Final = 1_000
-"""A report has at most 50 views of about ten files each."""
+"""Maximum number of files in a ZIP; a report has at most 50 views with about ten files each."""
 MAX_UNPACKED: Final = 256_000_000
 """Maximum total size of all unpacked files."""
 _MAX_DIRECTORY: Final = 1_000_000
-"""Maximum size of the directory: zipfile creates an object for each entry before they can be counted."""
+"""Maximum size of a ZIP's directory: zipfile creates an object for each entry before they can be counted."""
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
@@ -260,15 +260,15 @@ _UTF_8: Final = 0x800  # the only flag that a report's entries have
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
     """Return the files of a ZIP by their names.
 
-    All ZIP readers must agree on the content, so the archive may have only stored and deflated files, each
-    name once, one file after the other, and no other bytes.
+    All ZIP readers must agree on the content, so the archive may contain only stored and deflated files with
+    unique names, one directly after another, and no other bytes.
 
     Args:
         content: the content of the ZIP.
         name: the name of the ZIP, for error messages.
 
     Raises:
-        ReportError: the ZIP is damaged, is too large for a report, or has anything else.
+        ReportError: the ZIP is damaged, is too large for a report, or contains anything else.
     """
     try:
         _check_end(content)

@@ -1,6 +1,6 @@
 """Reports: several views with notes, as a single HTML page that works offline, or as a ZIP of files.
 
-All statements of a report are JSON data in the page; the HTML is rendered from the data.
+The page contains all content of the report as JSON data; its HTML is rendered from these data.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Item:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """The data of the view that the report states and verification checks, for JSON."""
+        """The data of the view that the report states and verification checks, as a JSON object."""
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
@@ -88,7 +88,7 @@ class Item:
 
     @property
     def payloads(self) -> Sequence[bytes]:
-        """The data of the picture."""
+        """The binary payloads of the picture."""
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
     def to_json(self) -> dict[str, Any]:
@@ -109,8 +109,8 @@ class Report:
     """A computed report.
 
     Attributes:
-        title: plain text.
-        items: its views.
+        title: the title as plain text.
+        items: the computed views.
     """
 
     title: str
@@ -156,7 +156,7 @@ class Report:
 
     @cached_property
     def stated(self) -> dict[str, Any]:
-        """The data of the report, for JSON."""
+        """The data of the report, as a JSON object."""
         libraries: Mapping[str, str] = self.items[0].numbers.result.inputs.model.get("libraries", {})
         made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
         return statement(self.title, made_with, [item.to_json() for item in self.items])
@@ -181,8 +181,8 @@ class Report:
     def zip(self) -> bytes:
         """Return the report as a ZIP.
 
-        It has the page; for each view its table, picture, view file, note and code; and a manifest with the
-        SHA-256 of each file.
+        The ZIP contains the page; for each view its table, picture, view file, note and code; and a manifest
+        with the SHA-256 of each file.
 
         Raises:
             ReportError: see `html`.
@@ -231,13 +231,13 @@ def check_ending(path: Path) -> None:
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
     notes.split_note(entry.note, numbers.table)  # raises an error for an invalid note
-    # The opened models are known to the commit and their weights, even if the view does not name these.
+    # Opened models have a known commit and known weights, even if the view does not state them.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
 
 
 def statement(title: str, made_with: Mapping[str, str], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the data of a report, for JSON."""
+    """Return the data of a report as a JSON object."""
     return {KIND: FORMAT, "title": title, "made_with": dict(made_with), "views": list(views)}
 
 
@@ -253,12 +253,12 @@ def manifest_of(title: str, made_with: Mapping[str, str], sha256: Mapping[str, s
 
 
 def folder_of(number: int, view: ViewFile) -> str:
-    """Return the folder of a view in a ZIP; the number counts from 1."""
+    """Return the name of a view's folder in a ZIP; views are numbered from 1."""
     return f"{number}-{find_question(view.question).command}"
 
 
 def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the text files of a view in a ZIP, which follow from the data of the report.
+    """Return file name → content, for the text files of a view in a ZIP; all derive from the report's data.
 
     Args:
         view: the view of the report.
@@ -282,7 +282,7 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return the picture of a view as an SVG file, or as a text file with the reason why it has none.
+    """Return file name → content: a view's picture as SVG, or a text file that explains why there is none.
 
     The last digits depend on the processor.
     """

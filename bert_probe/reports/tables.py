@@ -48,9 +48,9 @@ class ReportTable:
     """A table of a report.
 
     Attributes:
-        columns: of equal length.
-        matrix: all number columns are the same quantity, named by what they refer to; the first column names
-            the rows.
+        columns: columns of equal length.
+        matrix: whether all number columns hold the same quantity, for different tokens or layers for example;
+            the first column then names the rows.
     """
 
     columns: tuple[Column, ...]
@@ -83,7 +83,7 @@ class ReportTable:
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the table for JSON."""
+        """Return the table as a JSON object."""
         columns = [
             {"name": column.name, "kind": column.kind, "cells": [_json_cell(cell) for cell in column.cells]}
             for column in self.columns
@@ -152,7 +152,7 @@ def format_cell(kind: ColumnKind, cell: Any) -> str:
 
 
 def _json_cell(cell: Any) -> Any:
-    """Return a cell for JSON, which has no infinite numbers."""
+    """Return a cell as a JSON value; infinite numbers become texts, as JSON has none."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
@@ -203,10 +203,13 @@ def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
 
 
 def match_rows(table: ReportTable, other: ReportTable) -> list[int | None]:
-    """Return for each row of a table the row of the other table with the same texts and integers.
+    """Match each row of a table with the row of the other table that has the same texts and integers.
 
-    The order of rows that are sorted by a measured number may differ where two numbers are nearly equal. A
+    Two tables sorted by a measured number may differ in the order of rows whose numbers are nearly equal. A
     row without a counterpart is matched with the next unmatched row, or None if there are no more.
+
+    Returns:
+        Index of the matching row, for each row of `table`.
     """
     keys, other_keys = _row_keys(table), _row_keys(other)
     matches: list[int | None] = [

@@ -28,7 +28,7 @@ FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
 
 MAX_STATED_FACTOR: Final = 8
 """Limit of a report's stated tolerance, as a multiple of the tolerance computed here. With few numbers, the
-error may be small by chance in one of the two computations; a larger tolerance is not accepted."""
+error computed here may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 ENTRIES: Final = "entries"
 """Name of the array that holds a picture's colors: numbers rounded to entries of the color table."""
@@ -54,7 +54,7 @@ class Tolerance:
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tolerance for JSON."""
+        """Return the tolerance as a JSON object."""
         return asdict(self) | {"tolerance": self.allowed}
 
     @classmethod
@@ -66,7 +66,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance of the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # follows from the other numbers
+            parsed.number("tolerance")  # not stored, because it follows from the other numbers
         return tolerance
 
 
@@ -170,9 +170,9 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return name → allowed difference: the larger of the own and the stated tolerance.
+    """Return name → allowed difference: the larger of the tolerance computed here and the stated tolerance.
 
-    Stated tolerances count up to `MAX_STATED_FACTOR` times the own one.
+    A stated tolerance counts up to `MAX_STATED_FACTOR` times the tolerance computed here.
     """
     stated_by_name = {tolerance.of: tolerance.allowed for tolerance in stated}
     return {

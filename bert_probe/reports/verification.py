@@ -1,9 +1,9 @@
-"""Verify a report: compute all its numbers again with the models that it names.
+"""Verify a report: recompute all its numbers with the models that it names.
 
 Three comparisons find every change. Stated numbers are compared with those that the model gives here, which
-finds wrong numbers even if everything else was changed to match. Stated data are compared with their SHA-256
-digests, which finds any changed character. The page, and each file of a ZIP, is compared with what is
-rendered from the stated data, so markup, styles and scripts must be those of this program.
+finds wrong numbers even if everything else was changed to match them. Stated data are compared with their
+SHA-256 digests, which finds any changed character. The page, and each file of a ZIP, is compared with the one
+that this program renders from the stated data, which finds changed markup, styles and scripts.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Verdict:
     """The outcome of verifying a report.
 
     Attributes:
-        differences: none if the report is right.
-        numbers: count of numbers that were computed again.
+        differences: all differences; empty if the report is correct.
+        numbers: count of recomputed numbers.
         remarks: sentences for the user about what cannot be verified, such as the author's numbers in notes.
     """
 
@@ -115,7 +115,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += _page_differences(read, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
-    differences.sort(key=lambda difference: difference.table != "model")  # stable: other models come first
+    differences.sort(key=lambda difference: difference.table != "model")  # a stable sort: other models first
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
@@ -124,7 +124,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
 
     Args:
         read: the report.
-        differences: found so far, which may explain a changed page.
+        differences: differences found so far, which may explain a changed page.
     """
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
@@ -142,7 +142,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are right, but are not formatted as this program formats them.
+        # The data are correct, but are not formatted as this program formats them.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
@@ -238,7 +238,7 @@ def _first_change(content: bytes, rendered: bytes) -> PageChange:
 
 @dataclass
 class _PageScanner:
-    """Tracks the current part of the rendered page; a token reaches from one "<" to the next."""
+    """Tracks the current part of the rendered page; a token is the text from one "<" to the next."""
 
     view: int = 0
     row: int = -1

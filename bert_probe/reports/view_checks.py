@@ -36,9 +36,9 @@ from bert_probe.reports.tolerances import Tolerance, combine, is_close, leaves, 
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
-"""Allowed bytes of a payload in addition to twice those of the expected one."""
+"""Bytes by which a payload may exceed twice the size of the expected payload."""
 _UNCHECKABLE: Final = b""
-"""Placeholder for values that only the author can know; JSON has no bytes, so it equals no other value."""
+"""Placeholder for values that only the author can know; JSON has no bytes, so no parsed value equals it."""
 _DEVICE: Final = re.compile(r"[a-z]{1,20}(:[0-9]{1,3})?")
 _ORIGINS: Final = ("built-in", "local folder", "hub")
 
@@ -80,8 +80,8 @@ class ViewCheck:
         """Return the differences of all parts of the view.
 
         Args:
-            actual: computed here.
-            tolerances: computed here.
+            actual: the numbers of the view, computed here.
+            tolerances: their tolerances, computed here.
             same_model: whether `models` yields no differences.
         """
         stated = self.stated
@@ -134,16 +134,16 @@ class ViewCheck:
         if names == [*actual_columns] and stated.rows == actual.rows:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
-            yield self.difference("table", "", "marks", "another number of marks", "", finding=CHANGED)
+            yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
 
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
-        """Yield rows at other positions than the model gives, unless a column they are sorted by explains it.
+        """Yield rows in a different position than in the recomputed table, unless near-ties explain it.
 
         If two lists of numbers differ by at most a tolerance, so do the sorted lists, position by position.
-        So rows may exchange positions only if a sorted column has nearly the same numbers at all these
-        positions.
+        So rows may exchange positions only if the column that they are sorted by has nearly the same numbers
+        at all these positions.
         """
         moved = [row for row, match in enumerate(rows) if match is not None and match != row]
         for column, other in zip(self.stated.table.columns, actual.columns, strict=True) if moved else ():
@@ -206,7 +206,7 @@ class ViewCheck:
     def _provenance(
         self, actual: ViewNumbers, own: Sequence[Tolerance], same_model: bool
     ) -> Iterator[Difference]:
-        """Compare the provenance; without digests if another model was already reported."""
+        """Compare the provenance; ignore digests if a different model was already reported."""
         stated_leaves, actual_leaves = (
             {path: leaf for path, leaf in side.items() if same_model or not path.endswith("_sha256")}
             for side in (portable_leaves(self.stated.provenance), actual.provenance)
@@ -391,7 +391,7 @@ def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:
-    """Replace what only the author of a report can know by `_UNCHECKABLE`, if it has a valid form."""
+    """Replace values that only the author can know with `_UNCHECKABLE`, if they have a valid form."""
     if isinstance(value, Mapping):
         return {
             name: _UNCHECKABLE

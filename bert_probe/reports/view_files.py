@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 FORMAT: Final = 1
-"""Version of the file format; later versions are refused."""
+"""Version of the file format; later versions are rejected."""
 
 KIND: Final = "bert_probe_view"
 """Key that identifies a view file; its value is the format."""
@@ -41,7 +41,7 @@ ENDING: Final = ".view.json"
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A reference to a model, which is not opened.
+    """A reference to a model by name and digests; the model need not be open.
 
     Attributes:
         name: hub id or folder; "" for the built-in model.
@@ -123,8 +123,8 @@ class ViewFile:
         sentences: input sentences, for questions about many sentences.
         files: argument name → tagged sentences or labeled texts.
         truncate: whether sentences, or texts of files, are truncated.
-        drawn: parameters of an attention picture, if the view shows that instead of the question's own
-            picture: "as" is lines or model, the others are URL parameters, see `views.view.to_address`.
+        drawn: parameters of an attention picture that the view shows instead of the question's own picture:
+            "as" is "lines" or "model", the others are URL parameters, see `views.view.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """
@@ -189,7 +189,7 @@ class ViewFile:
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the view for JSON; empty values are left out."""
+        """Return the view as a JSON object without empty values."""
         values = {
             "question": self.question,
             "asked": dict(self.asked),
@@ -259,7 +259,7 @@ class ViewFile:
 
         Args:
             checkpoints: the opened `models`, in their order.
-            progress: progress callback, if the question has one.
+            progress: progress callback, ignored if the question does not take one.
 
         Raises:
             ReportError: the question does not fit the inputs of the view.
@@ -276,7 +276,7 @@ class ViewFile:
         return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
 
     def _fits(self, inputs: Inputs) -> bool:
-        """Return whether the view names what a question with these inputs needs, and nothing else."""
+        """Return whether the view has exactly the inputs that a question requires or allows."""
         min_texts, max_texts = inputs.texts
         required = {name for name, file in inputs.files.items() if file.is_required}
         has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
@@ -402,17 +402,17 @@ def describe_inputs(view: ViewFile) -> str:
 
 
 MOST_BYTES: Final = 3_000_000
-"""Maximum size of all files of a view, or of its sentences: two treebanks of 2,000 sentences each."""
+"""Maximum bytes of all files or sentences of a view; two treebanks of 2,000 sentences each are allowed."""
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """A complete input file.
+    """A complete input file within a view file.
 
     Attributes:
-        file: name, whose ending determines the format.
+        file: name of the file, whose ending determines the format.
         content: text of the file.
         kind: kind of the labels of a table, one of `KINDS`; "" for tagged sentences.
     """
@@ -427,7 +427,7 @@ class Attachment:
 
         Args:
             rows: labeled texts or tagged sentences.
-            record: their provenance in the answer.
+            record: provenance of the file in the result.
 
         Raises:
             UnavailableError: the written file does not give the same rows, for example because a word ends
@@ -440,7 +440,7 @@ class Attachment:
             digest = ""
         if digest != record["sha256"]:
             raise UnavailableError(
-                f"The content of {attachment.file} is not what the question was asked about, or changes when "
+                f"The content of {attachment.file} differs from the data of the question, or changes when "
                 "it is written to a file, so it cannot be saved in a view file. Save the table, or its "
                 "Python code next to the file."
             )
@@ -451,7 +451,7 @@ class Attachment:
         """Parse and check the JSON of an attachment.
 
         Raises:
-            ReportError: the value is something else, or the name of the file is not safe.
+            ReportError: the value is not an attachment, or the file name is not safe.
         """
         with parse_object(value, "A file in this view") as parsed:
             attachment = cls(parsed.text("file"), parsed.text("content"), parsed.text("kind"))
@@ -460,7 +460,7 @@ class Attachment:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
-        # A ZIP of a report has the file next to its own, such as code.py, which the user may run.
+        # The ZIP of a report has this file next to its own files, such as code.py, which the user may run.
         if PurePath(name).suffix not in (".csv", ".conll", ".conllu"):
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}. It must end in .csv, .conll or .conllu."
@@ -470,7 +470,7 @@ class Attachment:
         return attachment
 
     def to_json(self) -> dict[str, str]:
-        """Return the attachment for JSON."""
+        """Return the attachment as a JSON object."""
         values = {"file": self.file, "content": self.content, "kind": self.kind}
         return {name: value for name, value in values.items() if value}
 
@@ -490,11 +490,11 @@ class Attachment:
 def make_attachments(
     data: Mapping[str, Rows], records: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Attachment]:
-    """Return argument name → attachment for the files of an answer.
+    """Return argument name → attachment, for the input files of a result.
 
     Args:
         data: argument name → rows that the question was asked about.
-        records: argument name → provenance of the file in the answer.
+        records: argument name → provenance of the file in the result.
 
     Raises:
         UnavailableError: a file is missing, changes when it is written, or is too large.
@@ -511,7 +511,7 @@ def make_attachments(
 
 
 def check_size(count: int, error: type[ProbeError] = UnavailableError) -> None:
-    """Raise an error for more than `MAX_BYTES` bytes."""
+    """Raise an error if the inputs have more than `MOST_BYTES` bytes."""
     if count > MOST_BYTES:
         raise error(
             f"The input texts have {count / 1e6:.1f} MB, but a view file can have at most "

@@ -1,4 +1,4 @@
-"""Check whether the files of a ZIP, Parquet included, are those that follow from the data of its page."""
+"""Check whether the files of a report's ZIP, including Parquet files, match the data of its page."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 def file_differences(
     check: ViewCheck, files: Mapping[str, bytes], actual: ViewNumbers
 ) -> Iterator[Difference]:
-    """Compare the files of a view in a ZIP with those that follow from the report's data.
+    """Compare the files of a view in a ZIP with the files that the report's data require.
 
     Args:
-        check: the check of the view, which gets the digests that the manifest must state.
-        files: name → bytes, of the ZIP.
-        actual: computed here.
+        check: the check of the view; the digests that the manifest must state are added to its `sha256`.
+        files: file name → content, for all files of the ZIP except its page.
+        actual: the numbers of the view, computed here.
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
     expected = text_files(stated.view, stated.parts)
     picture = actual.picture
     if picture is not None and picture.still is None:
-        # Drawn from the stated payloads, so that no digit depends on the processor.
+        # Draw the stated payloads, so that no digit of the picture depends on the processor.
         decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
         payloads = [payload for payload in decoded if payload is not None]
         if len(payloads) == len(decoded):
@@ -91,7 +91,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare a table.parquet that has other bytes cell by cell with the stated table."""
+    """Compare a table.parquet whose bytes differ with the stated table, cell by cell."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -117,11 +117,11 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
 def manifest_differences(
     read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
-    """Compare the names of a ZIP's files with the expected names, and its manifest if all else is right.
+    """Compare the file names of a ZIP, and if there are no other differences, its manifest.
 
     Args:
         read: the report.
-        files: name → bytes, of the ZIP without its page.
+        files: file name → content, for all files of the ZIP except its page.
         sha256: expected file name → digest, without the page.
         is_right: whether no other differences were found.
     """
@@ -162,7 +162,7 @@ def _is_same_image(stated: str, expected: str) -> bool:
         return True
     try:
         sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
-        # Other chunks could have an animation or a color profile. The header with the size must be equal too,
+        # Other chunks could contain an animation or a color profile. The header with the size must be equal,
         # so no more pixels are decompressed than are drawn here.
         if _png_chunks(sides[0]) != _png_chunks(sides[1]):
             return False
@@ -209,18 +209,19 @@ def _is_rounding(stated: str, expected: str) -> bool:
 
 
 _EXTRA_BYTES: Final = 1_000_000
-"""Allowed size in addition to four times that of the expected file."""
+"""Bytes by which a file may exceed four times the size of the expected file."""
 _ENCODINGS: Final = frozenset({0, 2, 3, 8})
-"""Plain, dictionary and run-length encodings, as pyarrow writes; delta encodings could amplify few bytes."""
+"""The Parquet encodings that pyarrow writes: plain, dictionary and run-length. Delta encodings are rejected,
+because they can expand a few bytes to many values."""
 
 
 def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
     """Return the Parquet file of a stated table.
 
     Args:
-        table: from the report.
+        table: the table in the report.
         frame: the same table computed here, which determines the types.
-        provenance: from the report.
+        provenance: the provenance in the report.
 
     Raises:
         ValueError: a cell does not fit the type of its column.
@@ -235,7 +236,7 @@ def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, A
 
 
 def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
-    """Decode a Parquet file.
+    """Decode an untrusted Parquet file with limited memory.
 
     Args:
         content: the content of the untrusted file.

@@ -1,1 +1,1 @@
-"""What computes for others: caches and jobs, without a user interface."""
+"""Caches, background jobs and batching for all interfaces."""

@@ -1,4 +1,4 @@
-"""Dynamic batching: concurrent requests of the same kind share a batch, which is hardly slower."""
+"""Dynamic batching: concurrent requests share a batch, which is hardly slower than a single request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ V = TypeVar("V")
 LINGER: Final = 1.0
 """Maximum time that a batch waits for callers of the previous batch, relative to that batch's duration."""
 GAP: Final = 0.3
-"""Time without a new caller after which a batch stops waiting, relative to the same duration."""
+"""Time without a new caller after which a batch stops waiting, relative to the previous batch's duration."""
 _MAX_GROUPS: Final = 64
 
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items of a batch, and a future of the results; None if the batch failed or was not run."""
+    """The items of a batch, and a future of their results: None if the batch failed or did not run."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -52,13 +52,13 @@ class _Queue(Generic[T, V]):
 
 
 class DynamicBatcher(Generic[T, V]):
-    """Collects items while the previous batch of their group runs, for the next batch.
+    """Collects items for the next batch of a group while its previous batch runs.
 
     Callers often send their next request soon after a result. The next batch waits briefly for them;
     otherwise callers would split into two groups that alternate and wait for each other.
 
     Args:
-        slots: a batch holds one slot; each group runs one batch at a time.
+        slots: limit on concurrent batches; a running batch holds one slot. A group runs one batch at a time.
     """
 
     def __init__(self, slots: Semaphore) -> None:
@@ -103,8 +103,9 @@ class DynamicBatcher(Generic[T, V]):
             return make([item])[0]
 
     def _join(self, queue: _Queue[T, V], item: T, max_size: int) -> tuple[_Batch[T, V], int]:
-        """Add an item to the batch that is gathering; return the batch and the item's index. Index 0 leads
-        the batch.
+        """Add an item to the open batch, and return the batch and the item's index.
+
+        The caller of item 0 runs the batch.
         """
         batch = queue.gathering = queue.gathering or _Batch()
         batch.items.append(item)
@@ -137,7 +138,7 @@ class DynamicBatcher(Generic[T, V]):
                     queue.expected_callers = len(batch.items) + arrived
                     queue.end, queue.duration = end, end - start
         except Exception:
-            # It is unknown which item failed, so each caller retries its own, unless it is cancelled.
+            # It is unknown which item failed, so each caller retries its own item, unless it is cancelled.
             if len(batch.items) == 1:
                 raise
             check()
@@ -155,7 +156,7 @@ class DynamicBatcher(Generic[T, V]):
                     break
 
     def _close(self, batch: _Batch[T, V], queue: _Queue[T, V]) -> None:
-        """Let no more items join the batch."""
+        """Close the batch, so that no more items join it."""
         with self._joined:
             if queue.gathering is batch:
                 queue.gathering = None

@@ -24,7 +24,7 @@ class Cache(Generic[K, V]):
     """A thread-safe cache that evicts the least recently used values first.
 
     Args:
-        most: limit of the total size. A larger value is returned but not stored.
+        max_size: limit of the total size. A single value above the limit is returned but not stored.
         size: returns the size of a value; by default 1.
 
     Attributes:
@@ -111,9 +111,10 @@ class ResultCache:
         cache: the underlying cache.
 
     Args:
-        most: limit of the total size in bytes.
-        slots: held while a result is computed, to limit concurrency. Work with a progress callback does not
-            hold it: it takes long, proceeds in small steps, and its jobs have their own limit.
+        max_bytes: limit of the total size in bytes.
+        slots: context manager that is held while a result is computed, to limit concurrency. Work with a
+            progress callback does not hold it: such work takes long, proceeds in small steps, and runs in
+            jobs, which have their own limit.
     """
 
     def __init__(self, max_bytes: float, slots: AbstractContextManager[Any] | None = None) -> None:
@@ -131,7 +132,7 @@ class ResultCache:
         A progress callback among the arguments is not part of the cache key.
 
         Raises:
-            ProbeError: what the question raises.
+            ProbeError: any error that the question raises.
         """
 
         def make() -> R:
@@ -163,8 +164,8 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # The complete description, because equal weights give other numbers under another config or
-        # tokenizer.
+        # The key has the complete description, because equal weights give other numbers with another config
+        # or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint):

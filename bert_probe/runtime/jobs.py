@@ -29,11 +29,11 @@ EXIT_SECONDS = 3.0
 """Seconds that jobs get to reach their next progress report when the process exits."""
 
 SLOTS: Final = Semaphore(AT_ONCE)
-"""Slots of all jobs."""
+"""Semaphore that limits concurrent jobs to `AT_ONCE`."""
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
-"""Jobs whose thread is running, even if cancelled, with an event that is set when it is done."""
+"""Job → event that is set when its thread ends, for all jobs whose thread is running, even if cancelled."""
 
 
 @atexit.register
@@ -55,8 +55,8 @@ class Job(Generic[T]):
     Attributes:
         cause: all inputs of the work.
         state: "waiting" for a slot, "running", "done", "failed" or "cancelled"; the last three are final.
-        progress: done and total of the last progress report, or None.
-        error: what the work raised, if the state is "failed".
+        progress: (done, total) of the last progress report; None before the first.
+        error: the exception that the work raised, if the state is "failed".
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class Job(Generic[T]):
         Args:
             cause: all inputs of the work.
             work: receives a `Progress` and returns the result.
-            alive: whether the owner still waits; otherwise the work is cancelled after `GRACE` seconds.
+            alive: returns whether the owner is still connected; after `GRACE` seconds without an owner, the
+                work is cancelled.
             queued: whether to wait for a slot. Otherwise it starts immediately and must bound its memory
                 itself.
             silence: seconds without a progress report after which the job fails.
@@ -111,7 +112,7 @@ class Job(Generic[T]):
         Raises:
             Cancelled: the job was cancelled.
             TimeoutError: the job is not over yet; it continues.
-            BaseException: what the work raised.
+            BaseException: any exception that the work raised.
         """
         if not self._over.wait(timeout):
             raise TimeoutError(f"Not done within {timeout} seconds.")

@@ -23,8 +23,8 @@ PATIENCE = 1.0
 def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
     """Show a progress bar on standard error during the block, and erase it at the end.
 
-    Nothing is written if standard error is not a terminal, or within the first second. The first report
-    counts as done before the start; the rate is the average since then.
+    Nothing is written if standard error is not a terminal, or within the first second. Work in the first
+    report counts as done before the start, so the rate is the average since then.
 
     Args:
         label: description in front of the bar.
@@ -43,7 +43,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
         smoothing=0,
         miniters=0,
         leave=False,
-        position=0,  # otherwise below other open bars, even invisible ones such as the hub client's
+        position=0,  # otherwise tqdm draws below other bars, even invisible ones such as the hub client's
         ncols=_columns(screen) - 1,
         nrows=24,  # tqdm writes nothing if a terminal reports 0 rows
         file=screen,
@@ -86,7 +86,7 @@ def visible(text: str, allowed: str = "") -> str:
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Replace standard output and error by `SafeStream`s during the block; a closed stream stays closed."""
+    """Replace standard output and error with `SafeStream`s during the block; a closed stream stays closed."""
     out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
     err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
@@ -106,10 +106,10 @@ class SafeStream(io.TextIOBase):
         self._name = name
 
     def write(self, text: str) -> int:
-        """Write text; line ends and tabs are not escaped."""
+        """Write text with control characters escaped, except line ends and tabs."""
         encoding = self.direct.encoding or "utf-8"
         escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if escaped:  # click tests streams by writing "" and ignores errors of that
+        if escaped:  # click tests streams by writing "" and ignores the errors
             with self._write_errors():
                 self.direct.write(escaped)
         return len(text)

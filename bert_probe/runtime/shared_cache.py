@@ -49,7 +49,7 @@ _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model can serve several threads concurrently; the limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
-"""Slots for forward passes, and for results that take no longer."""
+"""Slots for forward passes, and for computing results that take no longer than a pass."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Tokenizing a text of a million characters takes as much memory as a forward pass.
@@ -105,7 +105,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
     """Return a name under which pages can open a checkpoint in memory while it is cached.
 
     Args:
-        name: the name it had before; "" for a new one.
+        name: the previous name of the checkpoint; "" to create a new one.
     """
     model_name = name or f"{_IN_MEMORY_PREFIX}{secrets.token_hex(8)}"
     _checkpoints.once((model_name, ""), lambda: checkpoint)
@@ -114,7 +114,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "") -> str:
 
 
 def evict(model: str) -> None:
-    """Remove a model and its results, so that it is loaded again; its files have changed."""
+    """Remove a model whose files have changed, its traces, and all results; it will be loaded again."""
     _checkpoints.drop(lambda key: key[0] == model)
     # By name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
@@ -132,7 +132,7 @@ def open_checkpoint(model: str, revision: str, progress: Progress = no_progress)
     Args:
         model: folder, hub id or a name from `register_in_memory`; "" is the built-in model.
         revision: branch, tag or commit on the hub, or "".
-        progress: receives the bytes read, also if another session started the loading.
+        progress: called with the bytes read and their total, even if another session started the loading.
 
     Raises:
         CheckpointError, OutOfMemoryError: see `bert_probe.load`.
@@ -207,8 +207,8 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # The complete description, because equal weights give other numbers under another config or
-        # tokenizer.
+        # The key has the complete description, because equal weights give other numbers with another config
+        # or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 IDLE_SECONDS: Final = 2.0
-"""Seconds that a thread waits for more work; while it waits, its helper threads slow down others."""
+"""Seconds that a thread waits for more work before it ends; its waiting helper threads slow down others."""
 
 Work = Callable[[], None]
 V = TypeVar("V")
@@ -48,7 +48,7 @@ class ThreadPool:
         """Run the work in a thread and return its result.
 
         Raises:
-            BaseException: what the work raises.
+            BaseException: any exception that the work raises.
         """
         future: Future[V] = Future()
 
@@ -69,7 +69,7 @@ class ThreadPool:
                 self._idle_inboxes.append(inbox)
 
     def _next(self, inbox: SimpleQueue[Work]) -> Work | None:
-        """Return the next work; None if there was none for `IDLE_SECONDS`."""
+        """Return the next work; None if none arrived within `IDLE_SECONDS`."""
         try:
             return inbox.get(timeout=IDLE_SECONDS)
         except Empty:

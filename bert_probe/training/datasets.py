@@ -46,9 +46,9 @@ class Dataset:
         lesson: the training objective.
         taught, held_out: examples for training and for evaluation.
         data, asked: the texts of these examples; asked is None if nothing is held out.
-        about: number and digest of both, for provenance.
-        notes: what users should know about the data, one sentence each.
-        files: names of the files and of their reader, for the snippets that repeat the training.
+        about: numbers and digests of training and held-out texts, for provenance.
+        notes: notes for the user about the data, one sentence each.
+        files: names of the data files and of the function that reads them, for code snippets.
     """
 
     lesson: Objective
@@ -68,8 +68,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """How data are prepared: share of held-out texts, random seed of the split, and maximum number of
-    tokens.
+    """Settings for preparing data: share of held-out texts, random seed of the split, and maximum number of
+    tokens per text.
     """
 
     share: float
@@ -300,7 +300,7 @@ def _files(reader: str, ending: str, held_out: Any) -> dict[str, str]:
 
 
 MAX_NAMED = 5
-"""Lines and labels that a note names one by one."""
+"""Maximum number of lines or labels listed in a note."""
 
 
 def split(
@@ -312,8 +312,8 @@ def split(
 ) -> tuple[list[T], list[T]]:
     """Split rows into training and held-out rows, each in their original order.
 
-    The share is held out of each stratum, at least one row of strata with two. Rows with the same key stay
-    together, so that no text is in both parts.
+    The share is held out of each stratum, and at least one row if the stratum has several keys. Rows with the
+    same key stay together, so that no text is in both splits.
     """
     groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -343,7 +343,7 @@ def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[Label
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return the key by which two rows have the same text."""
+    """Return a key that is equal for rows with the same text or text pair."""
     return row.text, row.pair
 
 
@@ -351,7 +351,7 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     """Check that the labels can be learned, and that held-out labels occur in the training data.
 
     Raises:
-        TextError: they cannot.
+        TextError: the labels cannot be learned, or a held-out label does not occur in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
@@ -375,9 +375,7 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
 
 def _check_numbers(data: LabeledTexts) -> None:
     for row in data.rows:
-        if (
-            not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL
-        ):  # also where it is NaN
+        if not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL:  # also rejects NaN
             raise TextError(
                 f"Line {row.line:,} has the number {row.label}, but numbers must be at most "
                 f"{MAX_ABS_LABEL:g}. "
@@ -389,10 +387,10 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that held-out labels occur in the training data.
 
     Args:
-        units: what has the labels, for messages: "texts" or "words".
+        units: what the labels belong to, for error messages: "texts" or "words".
 
     Raises:
-        TextError: a label does not occur there.
+        TextError: a held-out label does not occur in the training data.
     """
     unknown = sorted({*held_out_labels} - {*labels})
     if unknown:
@@ -420,7 +418,7 @@ def split_notes(
         singletons = sorted(str(label) for label, count in counts.items() if count == 1)
         if singletons:
             notes.append(
-                f"Labels with a single text, which cannot be in both parts: {_format_names(singletons)}."
+                f"Labels with a single text, which cannot be in both splits: {_format_names(singletons)}."
             )
         lookalikes = _lookalikes(data.labels)
         if lookalikes:

@@ -19,11 +19,11 @@ from bert_probe.training.schedule import LengthBuckets, Schedule
 from bert_probe.training.training_loop import TrainingLoop
 
 EVALUATION_BATCH = 1024
-"""Texts in a batch when the head is evaluated."""
+"""Number of texts per batch when the head is evaluated."""
 
 ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Function from last hidden states [text, token, hidden] and their mask to the part that a head depends
-on.
+"""Function from last hidden states [text, token, hidden] and their mask to the vectors that a head depends
+on, [text, token or 1, hidden].
 """
 
 
@@ -48,7 +48,7 @@ class FrozenFeatures:
         states: one tensor [token, hidden] per text; a single tensor [text, 1, hidden] if the head reads one
             vector.
         pooled: pooler outputs [text, hidden], if the pooler cannot be run separately.
-        targets: targets of each text.
+        targets: targets, one tensor per text.
     """
 
     states: list[torch.Tensor] | torch.Tensor
@@ -116,8 +116,9 @@ class LinearHead:
     def _find_read_fn(
         self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
     ) -> ReadFn:
-        """Return the smallest part of the states with the same logits; also sets whether the pooler
-        runs separately.
+        """Return the function that selects the fewest vectors that give the same logits.
+
+        Also set whether the pooler can be run separately.
         """
         if self._pooler is not None and pooled is not None:
             try:

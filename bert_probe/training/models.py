@@ -1,4 +1,4 @@
-"""Models for training: a checkpoint's encoder with a head for a task, and back to a checkpoint."""
+"""Build models for training from a checkpoint and a task, and turn trained models into checkpoints."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (
 
 
 def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
-    """Return the checkpoint's encoder with a head, with copied weights, in float32, or float64 as the
-    checkpoint.
+    """Return a model with a head for the task and a copy of the checkpoint's encoder weights.
 
-    The head is the checkpoint's own if it has one for the same labels; otherwise it is initialized randomly,
-    as is a pooler that the head needs and the checkpoint lacks.
+    Its dtype is float64 if the checkpoint's is, otherwise float32. The head is the checkpoint's own if it has
+    one for the same labels; otherwise it is initialized randomly, like a pooler that the head needs and the
+    checkpoint lacks.
 
     Raises:
         UnavailableError: the model family has no head for the task, or its encoder differs from the
@@ -112,7 +112,7 @@ def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
 def to_checkpoint(
     full_model: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]
 ) -> Checkpoint:
-    """Return a trained model as a checkpoint that no longer changes, as one loaded from files.
+    """Return a trained model as a frozen checkpoint, like one loaded from files.
 
     Args:
         before: training history, including the latest training.

@@ -71,7 +71,7 @@ class Objective(ABC):
         """Encode texts, truncated to a maximum number of tokens.
 
         Raises:
-            TextError: texts that cannot be encoded; the message names all their lines.
+            TextError: some texts cannot be encoded; the message names all their lines.
         """
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
@@ -113,7 +113,7 @@ class Objective(ABC):
         return (logits > 0).long() if self.problem == "multi_label_classification" else logits.argmax(dim=-1)
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return the measure."""
+        """Return the held-out measure, which is accuracy by default."""
         return float((predictions == targets).mean())
 
 
@@ -160,7 +160,7 @@ class TextObjective(Objective):
         return row.label
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return class indices or numbers, [text], or 0 and 1, [text, label]."""
+        """Return class indices or numbers, [text]; for multi-label classification 0 or 1, [text, label]."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 
@@ -232,10 +232,10 @@ class TokenObjective(Objective):
 
 
 MASKED_SHARE = 0.15
-"""Share of the tokens of a text to predict; at least one."""
+"""Share of the tokens of a text that are predicted; at least one token is."""
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
-"""Shares of the tokens to predict that are replaced by the mask and by a random token; the others are
-unchanged.
+"""Of the tokens to predict, the share that is replaced by the mask token, and the share that is replaced by a
+random token; the others are unchanged.
 """
 
 
@@ -287,7 +287,7 @@ class MaskedLmObjective(Objective):
     ) -> tuple[int, float]:
         """Return the most frequent token of the training texts, and its share of the held-out tokens.
 
-        The share is about the accuracy of always predicting this token.
+        This share approximates the accuracy of always predicting this token.
         """
         train_ids, held_out_ids = (
             np.concatenate(
@@ -338,7 +338,8 @@ class MaskedLmObjective(Objective):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and targets at tokens to predict only, [token, word].
 
-        The head's output is as wide as the vocabulary: at all tokens it would cost more than the encoder.
+        The head has one output per vocabulary entry, so running it at all tokens would cost more than the
+        encoder.
         """
         is_target = batch["labels"] != IGNORE_INDEX
         inputs = {name: values for name, values in batch.items() if name != "labels"}

@@ -1,7 +1,7 @@
-"""A model folder that is reserved before training, and written completely or not at all.
+"""Reserve a model folder before training, and write it completely or not at all.
 
 A folder that this program wrote lists its files with their SHA-256 in ``bert_probe.json``. Only such a folder
-is ever replaced, and only as long as it holds exactly these files, apart from tuned lenses of the model.
+is ever replaced, and only if it contains exactly these files, apart from tuned lenses of the model.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from bert_probe.model.training_history import HISTORY_FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""Maximum length of the part of a folder's name that the names of temporary folders repeat."""
+"""Maximum number of bytes of a folder's name that are repeated in the names of its temporary folders."""
 
 
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
-    """Reserve a folder until the block ends; `write_folder` in the block writes it.
+    """Reserve a folder until the block ends; within it, `write_folder` can write the folder.
 
-    Enter this before training, so that a folder that cannot be written is an error at once.
+    Enter this before training, so that a folder that cannot be written raises an error immediately.
 
     Raises:
-        ExportError: if another command writes this folder, it cannot be written, or it exists and must not be
-            replaced.
+        ExportError: another command writes this folder, the folder cannot be written, or it exists and must
+            not be replaced.
     """
     with _locked(target_folder, replaces, reserve=True):
         yield
@@ -49,7 +49,7 @@ def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
 
 @contextmanager
 def _locked(target_folder: Path, replaces: bool, reserve: bool) -> Iterator[Path]:
-    """Lock a folder; the block gets its path behind all links."""
+    """Lock a folder until the block ends; yield its path with all links resolved."""
     with ExitStack() as stack:
         with _system_errors(target_folder):
             real = _target(target_folder)
@@ -66,7 +66,7 @@ def check_space(target_folder: Path, size: int) -> None:
     """Check that the disk has enough free space for a folder of about `size` bytes.
 
     Raises:
-        ExportError: if it does not.
+        ExportError: the disk has less free space.
     """
     with _system_errors(target_folder):
         free = shutil.disk_usage(_target(target_folder).parent).free
@@ -80,7 +80,7 @@ def check_space(target_folder: Path, size: int) -> None:
 
 
 def _target(target_folder: Path) -> Path:
-    """Return the path of a folder behind all links."""
+    """Return the path of a folder with all links resolved."""
     real = Path(os.path.realpath(target_folder))
     with suppress(FileNotFoundError):
         os.lstat(real)  # raises for a name that is too long, and for a path through a file
@@ -101,7 +101,7 @@ def _check_parent(target_folder: Path, real: Path) -> None:
     if not parent.is_dir():
         raise ExportError(f"There is no folder {parent}. Make it, or choose another place.")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ExportError(f"Nothing can be written in {parent}. Choose another place.")
+        raise ExportError(f"{parent} is not writable. Choose another place.")
     if os.path.ismount(real):  # it cannot be renamed
         raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
 
@@ -110,7 +110,7 @@ def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
     if not real.exists():
         return
     if not real.is_dir():
-        raise ExportError(f"{target_folder} is a file, and a folder is to be written. Choose another name.")
+        raise ExportError(f"{target_folder} is a file, not a folder. Choose another name.")
     if not any(real.iterdir()):
         return
     if not replaces:
@@ -119,13 +119,13 @@ def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
 
 
 def _own_files(target_folder: Path, folder: Path) -> list[Path]:
-    """Return the files of a folder, all of which this program wrote: a model, and lenses trained for it.
+    """Return the files of a folder if this program wrote all of them: a model, and lenses trained for it.
 
     Args:
-        target_folder: what an error calls the folder.
+        target_folder: name of the folder in error messages.
 
     Raises:
-        ExportError: if it holds anything else; the message names the first such file.
+        ExportError: the folder contains anything else; the message names the first such file.
     """
     files, lenses = _sealed(folder), lens_files(folder)
     folders = {parent for name in files for parent in (folder / name).parents}
@@ -145,7 +145,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
                 results.append(path)
-    if not files:  # bert_probe.json alone
+    if not files:  # the folder has no list of its files
         raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
     return results
 
@@ -163,7 +163,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str]:
-    """Return the files that a folder lists as its own, by their digests; none if it lists no files."""
+    """Return file name → SHA-256 as listed in a folder's `HISTORY_FILE`; empty if there is no valid list."""
     try:
         files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
@@ -174,7 +174,7 @@ def _sealed(folder: Path) -> dict[str, str]:
 
 
 def _seal(folder: Path) -> None:
-    """List the files of a folder in it, with their digests."""
+    """Add the list of a folder's files, with their digests, to its `HISTORY_FILE`."""
     metadata = read_json(folder / HISTORY_FILE) if (folder / HISTORY_FILE).is_file() else {}
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / HISTORY_FILE)
     metadata["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
@@ -187,44 +187,48 @@ def _digest(file: Path) -> str:
 
 
 def find_leftovers(target_folder: Path) -> list[str]:
-    """Return what killed processes left next to a folder that they were writing, a sentence each."""
+    """Return a sentence for each temporary folder that a killed process left next to a model folder."""
     results = []
     with suppress(OSError, ValueError):
         real = Path(os.path.realpath(target_folder))
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
-                results.append(f"{path} was left half-written by a process that was ended. Delete it.")
+                results.append(
+                    f"{path} is incomplete, because the process that wrote it was ended. Delete it."
+                )
             elif path.suffix == _OLD and target_folder.exists():
-                results.append(f"{path} is what {target_folder} held before. Delete it.")
+                results.append(f"{path} is the previous content of {target_folder}. Delete it.")
             elif path.suffix == _OLD:
                 results.append(
-                    f"{path} is what {target_folder} held before it was to be replaced. Rename it back."
+                    f"{path} is the content of {target_folder}, which was not replaced. Rename it back."
                 )
     return results
 
 
 def _prefix(target_folder: Path) -> str:
-    """Return the beginning of the names of a folder's temporary neighbors."""
+    """Return the prefix of the names of a folder's temporary folders."""
     return f".{os.fsencode(target_folder.name)[:_NAME_BYTES].decode(errors='ignore')}"
 
 
 def _escaped(name: str) -> str:
-    """Return a glob pattern that matches a name only."""
+    """Return a glob pattern that matches only this name."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bool = False) -> None:
-    """Create a folder, or replace one by a complete new one.
+    """Create a folder, or replace an existing one, completely or not at all.
 
-    A link stays, and the folder that it points to is written.
+    If the path is a link, the link is kept and its target is written.
 
     Args:
-        fill: writes into an empty folder.
+        target_folder: path of the folder.
+        fill: function that writes the files into an empty folder.
+        replaces: allow replacing an existing folder.
 
     Raises:
-        ExportError: if it cannot be written. What was there is unchanged. If the new folder is complete but
-            cannot take its place, for example because another program has written there meanwhile, it is kept
-            next to it, and the message says where.
+        ExportError: the folder cannot be written; an existing folder is unchanged. If the new folder is
+            complete but cannot be moved to its path, for example because another program has written there
+            meanwhile, it is kept next to that path, and the message names it.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
@@ -246,13 +250,13 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
 
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
-    """Move a complete folder to its place. What is there is moved away, checked once more, and deleted."""
+    """Move a complete folder to its path. An existing folder is moved away, checked again, and deleted."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
-        part.replace(real)  # fails unless there is nothing, or an empty folder
+        part.replace(real)  # fails if the path exists and is not an empty folder
         return
     real.replace(old)
     try:
-        # Nobody finds the folder under its name now, so nothing is added after this check.
+        # The folder has another name now, so no other program adds files after this check.
         files = _own_files(target_folder, old)
         part.replace(real)
     except BaseException:
@@ -271,7 +275,7 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
         old.replace(real)
     except OSError:
         raise ExportError(
-            f"{target_folder} was created by another program meanwhile. What it held before is in {old}."
+            f"{target_folder} was created by another program meanwhile. Its previous content is in {old}."
         ) from None
 
 
@@ -279,7 +283,9 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
     """Write a folder as a zip, via a temporary folder. It is not compressed, because weights hardly shrink.
 
     Args:
+        file: the open file that the zip is written to.
         name: name of the folder in the zip.
+        fill: function that writes the files into an empty folder.
         size: approximate size in bytes.
 
     Raises:
@@ -328,7 +334,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _system_errors(target_folder: Path) -> Iterator[None]:
-    """Raise an error of the operating system or of safetensors as an ExportError about a folder."""
+    """Turn errors of the operating system and of safetensors into an ExportError that names a folder."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:  # a ValueError if the name holds a NUL

@@ -25,7 +25,7 @@ WARM_UP = 0.1
 """Share of the steps in which the learning rate rises; then it decays linearly to 0."""
 _DECAY = 0.01
 _POOL = 16
-"""Batches whose texts are sorted by length together before the batches are shuffled."""
+"""Number of batches whose texts are sorted by length together, before all batches are shuffled."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ DEFAULTS: Mapping[str, TrainingDefaults] = {
     ALL: TrainingDefaults(3, 5e-5, 3),
     LORA: TrainingDefaults(3, 5e-4, 3),
 }
-"""Training only the head, or LoRA matrices, starts from scratch and is cheap per step: larger steps,
-and for heads more of them.
+"""Default settings by update scope. Heads and LoRA matrices are trained from scratch, so their learning rates
+are higher. Training only the head is cheap per step, so it has more epochs.
 """
 
 
@@ -61,7 +61,7 @@ def default_settings(update: str) -> TrainingDefaults:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule of a training.
+    """The schedule of a training run.
 
     Attributes:
         batches: steps per epoch.

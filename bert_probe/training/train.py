@@ -1,4 +1,4 @@
-"""Fine-tuning: the question, its plan, and how it is carried out."""
+"""Fine-tuning: the `Train` question, the training plan, and its execution."""
 
 from __future__ import annotations
 
@@ -193,10 +193,10 @@ class TrainingPlan:
         pace: the training schedule.
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
-        training: the record that is saved with the model.
-        warnings: why the measure may be too optimistic, one sentence each.
-        notes: what else users should know, one sentence each.
-        pooling: files that declare the pooling, as in `TrainingResult`.
+        training: the record of this training that is saved with the model.
+        warnings: reasons why the measure may be too optimistic, one sentence each.
+        notes: other notes for the user, one sentence each.
+        pooling: files that declare the pooling, see `TrainingResult`.
     """
 
     question: Train
@@ -330,8 +330,9 @@ class TrainingPlan:
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:
-    """Return whether the head is trained on vectors that are computed once, which new masks in each
-    epoch preclude.
+    """Return whether the head is trained on vectors that are computed once.
+
+    Masked-language modeling cannot reuse vectors, because it samples new masks in each epoch.
     """
     return update == HEAD and objective.task != FILL_MASK
 
@@ -376,13 +377,14 @@ def _one_at_a_time(progress: Progress) -> Iterator[None]:
 
 
 _STATES, _INNER, _WEIGHTS = 14, 3, 3
-"""Activations stored for the backward pass of a layer, in multiples of: the hidden size per token, the
-inner size per token, and one number per pair of tokens and head.
+"""Activations stored for the backward pass of a layer: multiples of the hidden size per token, of the inner
+size per token, and of the number of attention weights.
 """
 _ONCE_STATES, _ONCE_INNER = 10, 2
-"""The same per token without a backward pass, when one layer at a time is in memory."""
+"""Activations without a backward pass, when one layer at a time is in memory: multiples of the hidden and the
+inner size per token."""
 _OTHER_LAYERS = 0.5
-"""In layers: temporary activations of the layer being computed, and of the rest of the model."""
+"""Temporary activations of the current layer and of the rest of the model, in multiples of one layer's."""
 _LORA_OUTPUTS = 3.5
 """LoRA activations per token, in multiples of the output sizes of the adapted matrices."""
 _CONSTANT = 40_000_000
@@ -393,7 +395,7 @@ _LOGITS = 4
 """Logits, exponentials and gradients per masked token, in multiples of the vocabulary size."""
 _MASKED = 0.2
 _COPIES = 4
-"""Copies of each updated number: gradient, two moments of AdamW, and the best checkpoint."""
+"""Extra values stored per trainable parameter: gradient, two moments of AdamW, and the best checkpoint."""
 
 
 def estimate_memory(

@@ -1,4 +1,4 @@
-"""Which parameters of a model are updated, how many, and low-rank adapters (LoRA)."""
+"""Select and count the parameters that training updates, and add low-rank adapters (LoRA)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UPDATES: Mapping[str, str] = {
 """Update scopes; "top" is written with its number of layers, as in "top:2"."""
 
 RANK, SCALE = 8, 16
-"""Rank of the LoRA matrices, and their scale: their product is multiplied by scale ÷ rank."""
+"""Rank and scale of LoRA: the product of its two matrices is multiplied by scale ÷ rank."""
 
 
 class UpdateScope(FieldType):
@@ -79,7 +79,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
     """Return the parameters that are updated, by name; for lora only those of the head.
 
     Raises:
-        SelectionError: there are fewer layers.
+        SelectionError: the model has fewer layers than the update scope.
         UnavailableError: the layers cannot be separated.
     """
     if update == ALL:
@@ -118,7 +118,7 @@ def count_trainable(full_model: Any, update: str) -> int:
     """Return the number of trainable parameters.
 
     Raises:
-        SelectionError, UnavailableError: as `select_parameters`.
+        SelectionError, UnavailableError: see `select_parameters`.
     """
     adapters = sum(
         RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(full_model).values()
@@ -148,7 +148,7 @@ class TrainableParameters:
 
     Attributes:
         inventory: parameters of the model, its head, and its LoRA matrices.
-        names: names of those that are updated.
+        names: names of the updated parameters.
     """
 
     inventory: Inventory
@@ -165,10 +165,10 @@ def trainable_parameters(
     """Return the parameters that an update scope trains, without allocating the model.
 
     Args:
-        labels: the number of labels, as in `count_by_scope`.
+        labels: the number of labels of a classification head.
 
     Raises:
-        SelectionError: there are fewer layers.
+        SelectionError: the model has fewer layers than the update scope.
         UnavailableError: the layers cannot be separated, or the model family has no head for the task.
     """
     full_model = without_weights(checkpoint, task, _labels(labels))

@@ -16,7 +16,7 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.training.objectives import Objective
 
 EVALUATIONS = 6
-"""Minimum number of evaluations in a training, if it has as many steps."""
+"""Minimum number of evaluations in a training run that has at least as many steps."""
 
 EARLY, STOPPED, DIVERGED = "early", "stopped", "diverged"
 
@@ -26,11 +26,11 @@ class EvaluationPoint:
     """An evaluation during training.
 
     Attributes:
-        step: steps done.
-        epoch: passes over the data.
+        step: number of completed steps.
+        epoch: completed passes over the data, with a fraction.
         loss: mean training loss since the last evaluation.
-        held_out_loss, measure: on the held-out texts; NaN if there are none.
-        seconds: since the first step.
+        held_out_loss, measure: mean loss and measure on the held-out texts; NaN if there are none.
+        seconds: time since the training loop was created.
     """
 
     step: int
@@ -57,7 +57,7 @@ def ignore_evaluation(evaluation: EvaluationPoint) -> None:
 
 
 class TrainingLoop:
-    """Follows a training step by step.
+    """Handles progress, evaluation, the best checkpoint and early stopping after each training step.
 
     Attributes:
         history: all evaluations.
@@ -80,7 +80,8 @@ class TrainingLoop:
 
         Args:
             updated: trainable parameters by name.
-            held_out: returns loss and measure; regularly calls its argument in the meantime.
+            held_out: function that evaluates the held-out texts and returns loss and measure; it calls its
+                argument regularly.
             patience: consecutive evaluations without a better measure or a lower loss, after which training
                 ends.
             progress: called with the number of steps done and the total.
@@ -101,7 +102,7 @@ class TrainingLoop:
         self._start = time.monotonic()
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
-        """Process a step that is done, and return whether the training ends here."""
+        """Process a completed step, and return whether the training must end."""
         self._losses.append(loss.detach())
         try:
             self._report_progress(done)

@@ -40,14 +40,14 @@ class TrainingResult(Result):
         ended: why the training ended early: "", "early", "stopped" or "diverged".
         trainable, parameters: number of updated and of all parameters.
         memory: estimated memory in bytes.
-        warnings: why the measure may be too optimistic, one sentence each.
-        notes: what else users should know, one sentence each.
+        warnings: reasons why the measure may be too optimistic, one sentence each.
+        notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
-        pooling: files that declare the pooling, from the original model; see `own_files`.
+        pooling: files that declare the pooling of the original model, see `pooling_files`.
         data: training texts.
         held_out: evaluation texts, of the same type; None without any.
         adapter: the LoRA adapter, if there is one.
-        files: names of the data files and of their reader, for the snippets.
+        files: names of the data files and of the function that reads them, for code snippets.
     """
 
     task: str
@@ -74,7 +74,7 @@ class TrainingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The step of the best checkpoint, and what was updated."""
+        """The step of the best checkpoint, the number of updated parameters, and all notes."""
         return {
             "task": self.task,
             "measure": self.measure,
@@ -103,9 +103,9 @@ class TrainingResult(Result):
     def save_model(self, folder: str | Path, replace: bool = False) -> Path:
         """Save the checkpoint in a folder that transformers and `load` can open.
 
-        If the original model is a sentence-transformers model, so is the folder, with the same pooling. With
-        LoRA, its matrices are merged, and the adapter is in the subfolder ``adapter``. The folder is written
-        completely or not at all.
+        If the original model is a sentence-transformers model, the saved one is too, with the same pooling.
+        LoRA matrices are merged into the weights, and the adapter is saved in the subfolder ``adapter``. The
+        folder is written completely or not at all.
 
         Args:
             replace: replace an existing model.
@@ -118,9 +118,10 @@ class TrainingResult(Result):
         return path
 
     def save_zip(self, file: BinaryIO, name: str = "taught") -> None:
-        """Write the same folder as a zip to an open file.
+        """Write the folder of `save_model` as a zip.
 
         Args:
+            file: the open file that the zip is written to.
             name: name of the folder in the zip.
 
         Raises:
@@ -143,7 +144,7 @@ class TrainingResult(Result):
         (folder / MODEL_CARD).write_text(text, encoding="utf-8")
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
-        """Return the Python and the shell snippet; neither contains text of the data."""
+        """Return the Python and the shell snippet; neither contains any training text."""
         return self.python, self.shell
 
     @property
@@ -170,7 +171,7 @@ class TrainingResult(Result):
 
     @property
     def shell(self) -> str:
-        """A shell command that repeats the training, with the data in the named files."""
+        """A shell command that reproduces the training from the data files."""
         model = self.inputs.model
         if model.get("origin") == "in memory":
             return "# A model that is only in memory cannot be used from the command line. Use Python."

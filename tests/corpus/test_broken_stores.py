@@ -130,11 +130,11 @@ def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     result = bert_probe.verify_corpus(store)
     (difference,) = result.differences
     assert difference.file == file.relative_to(store).as_posix()
-    assert difference.problem == "was changed: its SHA-256 is another"
+    assert difference.problem == "was changed: its SHA-256 differs"
     assert result.summary().endswith("1 differs.")
     os.utime(file)  # a newer modification time, as after an ordinary edit
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
-    with pytest.raises(StoreError, match="was changed: its SHA-256 is another"):
+    with pytest.raises(StoreError, match="was changed: its SHA-256 differs"):
         bert_probe.open_corpus(store)
 
 
@@ -154,8 +154,8 @@ def test_verify_prints_differences_and_exits_with_1(store: Path) -> None:
     assert ended.status == 1
     assert ended.text.splitlines() == [
         "file,problem",
-        "rows/00000.parquet,was changed: its SHA-256 is another",
-        "tokens/00002.parquet,is gone or was cut",
+        "rows/00000.parquet,was changed: its SHA-256 differs",
+        "tokens/00002.parquet,is missing or truncated",
     ]
     assert "2 differ." in ended.err
     assert command("corpus", "verify", str(store.parent)).refusal
@@ -234,5 +234,5 @@ def test_parquet_with_extreme_compression_is_refused(
     pq.write_table(table, path, compression="zstd")
     size = path.stat().st_size
     file = table_files.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
-    assert file.problem() == f"would take 12,000,000 bytes of memory, for {size:,} in the file"
+    assert file.problem() == f"would take 12,000,000 bytes of memory, but the file has only {size:,} bytes"
     assert bert_probe.verify_corpus(store).differences == ()

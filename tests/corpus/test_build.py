@@ -201,7 +201,7 @@ def test_each_phase_reports_progress(family: Checkpoints, lines: Path) -> None:
 def test_other_configuration_cannot_continue_store(family: Checkpoints, lines: Path) -> None:
     checkpoint, folder = family("bert"), lines.with_name("store")
     build(checkpoint, lines, "store")
-    with pytest.raises(SelectionError, match="started with other layers, or other things to keep"):
+    with pytest.raises(SelectionError, match="started with other layers, or other tables to keep"):
         build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
     with pytest.raises(SelectionError, match="another number of rows in a shard"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
@@ -314,7 +314,7 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
 def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
     file = tmp_path / "empty.txt"
     file.write_text("\n \n")
-    with pytest.raises(EmptyTextError, match="hold no sentences"):
+    with pytest.raises(EmptyTextError, match="contain no sentences"):
         build_corpus(family("bert"), QUESTION, [file], tmp_path / "store")
 
 
@@ -325,8 +325,11 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a store of a corpus"),
         (lambda folder: _edit(folder / "manifest.json", version=2), "store version 2"),
-        (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is gone or was cut"),
-        (lambda folder: (folder / "vectors" / "00001.arrow").write_bytes(b"ARROW1"), "is gone or was cut"),
+        (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
+        (
+            lambda folder: (folder / "vectors" / "00001.arrow").write_bytes(b"ARROW1"),
+            "is missing or truncated",
+        ),
     ],
 )
 def test_broken_store_raises_readable_error(

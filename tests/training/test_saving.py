@@ -108,13 +108,15 @@ def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     os.waitpid(child, 0)
     assert (place / "config.json").read_text() == "old"
     (left,) = [path for path in tmp_path.iterdir() if path != place and not is_lock_file(path)]
-    assert find_leftovers(place) == [f"{left} was left half-written by a process that was ended. Delete it."]
+    assert find_leftovers(place) == [
+        f"{left} is incomplete, because the process that wrote it was ended. Delete it."
+    ]
     aside = left.with_suffix(".old")
     left.rename(aside)
-    assert find_leftovers(place) == [f"{aside} is what {place} held before. Delete it."]
+    assert find_leftovers(place) == [f"{aside} is the previous content of {place}. Delete it."]
     shutil.rmtree(place)
     assert find_leftovers(place) == [
-        f"{aside} is what {place} held before it was to be replaced. Rename it back."
+        f"{aside} is the content of {place}, which was not replaced. Rename it back."
     ]
     assert find_leftovers(tmp_path / "model") == []
 
@@ -127,7 +129,7 @@ def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> N
     with reserve_folder(tmp_path / "empty", False):
         pass
     for place, message in (
-        (tmp_path / "file", "is a file, and a folder is to be written"),
+        (tmp_path / "file", "is a file, not a folder"),
         (tmp_path / "file" / "model", "Not a directory"),
         (tmp_path / "none" / "model", "There is no folder"),
         (tmp_path / "a\0b", "cannot be written"),
@@ -325,7 +327,7 @@ def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
     with read_only_folder() as folder:
         for name in ("new", "open"):  # the second could be filled, but not replaced by another one
             message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
-            assert message == f"Nothing can be written in {folder}. Choose another place."
+            assert message == f"{folder} is not writable. Choose another place."
         assert as_nobody(lambda: write_folder(folder / "open" / "model", model)) == "done"
         assert names(folder / "open") == ["model"]
 

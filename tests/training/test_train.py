@@ -375,7 +375,7 @@ def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     held_out = LabeledTexts.of("classes", [*data.rows[:7]])
     plan = Train().plan(quiet, LabeledTexts.of("classes", [*data.rows, long, torn, once]), held_out)
     notes = " ".join(plan.notes)
-    assert "Labels with a single text, which cannot be in both parts: rare." in notes
+    assert "Labels with a single text, which cannot be in both splits: rare." in notes
     assert "A text is longer than the limit and truncated: line 99." in notes
     assert "The same text has different labels: lines 2, " in notes
     assert "7 of 7 held-out texts are also in the training data" in notes

@@ -202,7 +202,9 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
 def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
     assert stores.open_store(url_params(app)["store"]).has("neighbours")
-    assert "hold no sentences" in error_text(press(upload("a.txt", b"\n\n"), "Build a store from this file"))
+    assert "contain no sentences" in error_text(
+        press(upload("a.txt", b"\n\n"), "Build a store from this file")
+    )
     monkeypatch.setattr(stores, "MAX_ROWS", 2)
     assert "more than 2 sentences" in error_text(
         press(upload("a.txt", b"a\nb\nc"), "Build a store from this file")

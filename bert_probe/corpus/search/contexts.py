@@ -45,12 +45,12 @@ class NearestContexts(Question):
     or of words, which are means as well. Special tokens are left out.
 
     Attributes:
-        word: a word of the text as `find_word` takes it: WORD:2 is its second occurrence.
+        word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: the layer of the vectors; 0 is the output of the embeddings, None the last layer of the store.
         top: number of contexts.
-        every: list all near words of a row; by default, a row is listed once, by its nearest word.
+        every: list all near words of a row; by default, a row is listed once, with its nearest word.
         others: leave out rows with the same text.
-        exact: compare with every vector even if the store is so large that an index is used.
+        exact: compare with every vector, even in a store that is large enough for an index.
     """
 
     inputs = StoreAndTrace()
@@ -155,7 +155,7 @@ def _check_model(store: Store, trace: Trace) -> None:
 
 @dataclass(frozen=True)
 class ContextMatch:
-    """A context of the store and its similarity.
+    """A context in the store, and its similarity to the query word.
 
     Attributes:
         row: row number, from 1.
@@ -205,7 +205,7 @@ class NearestContextsResult(Result):
 
 
 _CACHED_SHARDS = 16
-"""Shards whose sentences and words are kept in memory, about 3 MB each at 2,000 rows."""
+"""Maximum number of shards whose sentences and words are kept in memory, about 3 MB each at 2,000 rows."""
 
 _COLUMNS = ("row", "text", "word", "start", "end", "special")
 
@@ -228,7 +228,7 @@ class WordMatch:
 
 
 class WordLookup:
-    """Looks up words by row and position; caches the shards that were used last."""
+    """Looks up words by row and position; caches the most recently used shards."""
 
     def __init__(self, store: Store) -> None:
         self._shard_of = store.shard_of  # no reference to the store, see `SearchCache`
@@ -250,7 +250,7 @@ class WordLookup:
     def _shard(self, number: int) -> _ShardWords:
         with self._lock:
             shard = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
-            self._shards[number] = shard  # moved to the end: used last
+            self._shards[number] = shard  # moved to the end: most recently used
             if len(self._shards) > _CACHED_SHARDS:
                 self._shards.popitem(last=False)
             return shard
@@ -260,7 +260,7 @@ class _ShardWords:
     """The sentences of a shard and the spans of their words."""
 
     def __init__(self, rows: str, tokens: str) -> None:
-        # Without partitioning=None, a folder named a=b would become a column.
+        # Without partitioning=None, pyarrow would read a folder named a=b as a column.
         texts = pq.read_table(rows, columns=["row", "text"], partitioning=None)
         self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
         words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)
@@ -344,15 +344,15 @@ class LayerSearch:
             }
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that returns the `count` nearest neighbors of a vector [hidden]."""
+        """Return a function that maps a count to that many nearest neighbors of the query vector [hidden]."""
         return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
 
 
 class SearchCache:
-    """Caches what searches in a store need: lengths of vectors, indexes, words of a few shards."""
+    """Caches data for searches in a store: vector lengths, indexes, and the words of a few shards."""
 
     def __init__(self, store: Store) -> None:
-        # No reference to the store, which is the weak key of this cache.
+        # Keep no reference to the store, which is the weak key of this object in `_CACHES`.
         self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
         self._name = store.folder.name
         self.words = WordLookup(store)
@@ -364,9 +364,9 @@ class SearchCache:
         """Return the prepared search of a layer.
 
         Args:
-            layer: that the store has vectors of.
-            exact: use no index, however many vectors there are.
-            progress: called with the number of vectors read for preparation and their total.
+            layer: a layer whose vectors the store has.
+            exact: compare with every vector instead of using an index.
+            progress: called with the number of prepared vectors and their total.
 
         Raises:
             UnavailableError: the store has no vectors.

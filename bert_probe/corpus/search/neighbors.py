@@ -1,7 +1,8 @@
 """Exact nearest neighbor search by cosine similarity over the memory-mapped vectors of one layer.
 
-All cosines are computed in float32, with a proven error bound. Those that the bound leaves in question are
-computed again in float64, so the result is exact. A search reads all vectors once, at the speed of memory.
+All cosines are computed in float32, with a proven error bound. All vectors that may be among the nearest
+within this bound are ranked again in float64, so the result is exact. A search reads all vectors once, and
+its speed is limited by memory bandwidth.
 See "Nearest contexts" in docs/methods.md.
 """
 
@@ -24,15 +25,16 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
-"""Vectors outside this range count as having no direction: their squares leave float32. Models make none."""
+"""Range of vector lengths. A vector outside it is treated as one without a direction, because its squares do
+not fit into float32; models do not produce such vectors."""
 
 _BLOCK = 512
-"""Vectors that are processed together: about 0.8 MB, which stay in the processor's cache."""
+"""Number of vectors that are processed together: about 0.8 MB, which fit in the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """The nearest neighbors of a vector, nearest first; equal ones in the order of the store.
+    """The nearest neighbors of a vector, nearest first; ties are in the order of the store.
 
     Attributes:
         rows: row numbers, from 1, [hit].
@@ -48,7 +50,7 @@ class Hits:
         return len(self.rows)
 
     def first(self, count: int) -> Hits:
-        """Return the nearest `count` of them."""
+        """Return the first `count` hits."""
         return Hits(self.rows[:count], self.positions[:count], self.cosines[:count])
 
 
@@ -68,7 +70,7 @@ class VectorBatch:
 
     @cached_property
     def scales(self) -> Array:
-        """1 / length of each vector, float32; NaN without a direction. Computed once from all vectors."""
+        """1 / length of each vector, float32 [vector]; NaN for a vector without a direction."""
         squares = np.concatenate([np.einsum("ij,ij->i", block, block) for block in self._blocks()])
         lengths = np.sqrt(squares)
         is_valid = (lengths > _MIN_LENGTH) & (lengths < _MAX_LENGTH)
@@ -85,7 +87,7 @@ class VectorBatch:
             start += len(block)
 
     def scan(self, query: Array) -> Array:
-        """Return the cosine of each vector with a unit vector, in float32, off by at most `error_bound`."""
+        """Return each vector's cosine with a unit vector, float32, with an error of at most `error_bound`."""
         # einsum, not BLAS or torch, whose threads wait for each other on a busy machine.
         cosines = np.concatenate([np.einsum("ij,j->i", block, query) for block in self._blocks()])
         cosines *= self.scales
@@ -100,7 +102,7 @@ class VectorBatch:
 
 
 class LayerVectors:
-    """The memory-mapped vectors of one layer of a store, numbered over all files from 0 (their indices).
+    """The memory-mapped vectors of one layer of a store. Their indices count from 0 over all files.
 
     Args:
         files: Arrow IPC files with the columns row, position, layer and vector, ordered by layer.
@@ -149,7 +151,7 @@ class LayerVectors:
             left out.
         """
         rows, positions, vectors = self.take(indices)
-        # Summed row by row, so that no digit depends on the other vectors.
+        # Summed row by row, so that a cosine does not depend on the other vectors, not even by rounding.
         cosines = np.clip((unit_rows(vectors) * query).sum(axis=1), -1.0, 1.0)
         order = np.lexsort((positions, rows, -cosines))
         order = order[np.isfinite(cosines[order])]
@@ -176,8 +178,8 @@ class ExactSearch:
     def best(self, count: int) -> Hits:
         """Return the `count` nearest vectors, or all if there are fewer.
 
-        Approximate cosines are off by at most `error_bound`. So every vector of the result has an approximate
-        cosine of at least that of the last approximate neighbor, minus twice the bound.
+        Approximate cosines have an error of at most `error_bound`. So every vector of the result has an
+        approximate cosine of at least the `count`-th largest one, minus twice the bound.
         """
         if not len(self._approximate):
             return Hits(*(np.empty(0, dtype) for dtype in (np.int64, np.int32, np.float64)))
@@ -189,7 +191,7 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""Below every cosine, and above the -inf of a vector without a direction."""
+"""A threshold below every cosine, but above the -inf of vectors without a direction."""
 
 
 def error_bound(hidden: int) -> float:

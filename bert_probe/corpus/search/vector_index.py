@@ -2,9 +2,9 @@
 
 The index is an inverted file (IVF; Sivic and Zisserman 2003): about as many lists as the square root of the
 number of vectors, each with a centroid, and vectors quantized to 8 bits per component. A search probes the
-lists with the nearest centroids, and reranks what it finds by exact cosines. The number of probed lists is
+lists with the nearest centroids, and reranks their candidates by exact cosines. The number of probed lists is
 chosen by the recall of the ten nearest neighbors for sampled vectors of the store; the reported recall is
-measured on others.
+measured on other vectors.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     import faiss
 
 RECALL_COUNT = 10
-"""Number of nearest neighbors of which the recall is measured."""
+"""Number k of nearest neighbors in the measured recall@k."""
 
 _QUERIES = 100
-"""Vectors sampled to choose the number of probed lists, and again to measure the recall."""
+"""Number of vectors sampled to choose the number of probed lists, and of others to measure the recall."""
 _TARGET_RECALL = 0.98
-"""Recall at which no more lists are probed."""
+"""Recall at which the number of probed lists is not increased further."""
 _SAMPLES_PER_LIST = 64
-"""Vectors per list that the centroids are trained on."""
+"""Number of training vectors for the centroids, per list."""
 _MIN_PROBES = 8
 _SEED = 0
 _INDEX_ENDING, _METADATA_ENDING = ".faiss", ".json"
@@ -115,12 +115,12 @@ class VectorIndex:
         return cls(_open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that returns about `count` nearest neighbors of a vector [hidden]."""
+        """Return a function that maps a count to approximate neighbors of a query vector [hidden]."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
     def _best(self, unit: Array, count: int) -> Hits:
-        """Rerank more candidates than needed; probe more lists if they have too few candidates."""
+        """Return the `count` best of more candidates than needed; probe more lists if there are too few."""
         probes = self.metadata.probes
         while True:
             candidates = _candidates(self._lists, unit, 4 * count + 100, probes)
@@ -178,11 +178,11 @@ def index_files(folder: Path) -> list[Path]:
 
 
 def problem(file: Path) -> str:
-    """Return what is wrong with the file of an index, as the rest of a sentence; "" if nothing is."""
+    """Return what is wrong with an index file, worded to follow the file name; "" if nothing is wrong."""
     metadata = _read_metadata(file)
     if metadata is None:
         return "does not match its description"
-    return "" if _sha256(file) == metadata.sha256 else "was changed: its SHA-256 is another"
+    return "" if _sha256(file) == metadata.sha256 else "was changed: its SHA-256 differs"
 
 
 def _sha256(file: Path) -> str:
@@ -200,7 +200,7 @@ def _open_index(file: Path) -> faiss.IndexIVF:
 
 
 def _check_memory(vectors: LayerVectors) -> None:
-    """Check that an index can be built: a byte per component and 8 per vector, in lists that double."""
+    """Check the free memory: an index has 1 byte per component and 8 per vector, and growing lists double."""
     needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
     if needed > free:
         raise OutOfMemoryError(
@@ -237,7 +237,7 @@ def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
 
 
 def _sample(vectors: LayerVectors, count: int) -> Array:
-    """Return sorted indices of `count` random nonzero vectors, or of all; the seed is fixed."""
+    """Return sorted indices of at most `count` random vectors that have a direction; the seed is fixed."""
     scales = np.concatenate([batch.scales for batch in vectors.batches])
     valid = np.flatnonzero(np.isfinite(scales))
     sample = np.random.default_rng(_SEED).choice(valid, min(count, len(valid)), replace=False)

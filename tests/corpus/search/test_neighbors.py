@@ -221,7 +221,7 @@ def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert vector_index.problem(file) == "was changed: its SHA-256 is another"
+    assert vector_index.problem(file) == "was changed: its SHA-256 differs"
     file.write_bytes(content[:-1])
     assert vector_index.problem(file) == "does not match its description"
 
