@@ -1,4 +1,4 @@
-"""Confidence of each head: how much attention a query gives to its most attended key, on average."""
+"""Confidence of each head: the largest attention weight of a query, averaged over the queries."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BROAD_ENTROPY = 0.85
 """Smallest relative entropy of a head labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
-"""[layer][head], a label, or ""."""
+"""Label of each head, [layer][head]; "" for a head without a label."""
 
 
 @question("heads")
@@ -107,7 +107,7 @@ def _label(profile: dict[str, float]) -> str:
 
 
 def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
-    """Check that measures are [layer, head], as the labels are.
+    """Check that all measures have the [layer, head] shape of the labels.
 
     Raises:
         ShapeError: a measure has another shape.

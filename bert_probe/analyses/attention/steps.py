@@ -36,9 +36,9 @@ class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 
     Attributes:
-        layer, head: from 0; negative values count from the end.
+        layer, head: indices from 0; negative values count from the end.
         query: position of the query, or a word; None for the last word of the text.
-        key: None for a table of all keys; a token for the vectors from which its weight is computed.
+        key: position or word of the key whose vectors are shown; None for a table of all keys.
     """
 
     inputs = OneTrace()
@@ -63,11 +63,11 @@ class AttentionSteps(Question):
 
         Args:
             trace: the model's pass over the text.
-            outputs: the result of `head_outputs`, to examine several queries and heads after one pass. If
-                None, the model runs again.
+            outputs: the result of `head_outputs`, which saves a forward pass for each further query or head.
+                If None, the model runs again.
 
         Raises:
-            SelectionError: the layer, head or token does not exist, or the outputs are of another model or
+            SelectionError: the layer, head or token does not exist, or the outputs come from another model or
                 text.
             UnavailableError: the architecture does not expose its queries, keys and values, or the trace has
                 no model.
@@ -110,13 +110,13 @@ class AttentionStepsResult(Result):
 
     Attributes:
         trace: the model's pass over the text; each of its tokens is a key.
-        q: the query vector, [dim]; like ``keys``, after rotary position embeddings if the model has them.
-        keys: [key, dim].
-        values: [key, dim]; this dim may differ from that of q and k.
+        q: the query vector, [dim], after rotary position embeddings if the model has them.
+        keys: key vectors, [key, dim], also after rotary position embeddings.
+        values: value vectors, [key, dim]; their dim may differ from that of q and k.
         scaling: the factor of q·k, 1/√dim in BERT.
-        mask: added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
+        mask: values added to the scaled scores, [key]: 0, -inf for a masked key, or a bias.
         model_output: the output of the model's own kernel for this head and query, [dim].
-        spacing: distance between adjacent numbers of the model's dtype, at the size of the largest output.
+        spacing: distance between adjacent values of the model's dtype, near the largest absolute output.
         rotary: whether the config sets rotary position embeddings (Su et al. 2021).
         local: whether the config restricts this layer to a window around the query.
         sharing: heads with the same keys and values, from 0, including this head; several with grouped-query
@@ -346,7 +346,7 @@ def default_query(trace: Trace) -> int:
 
 
 def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """Return the values that a mask adds to one query's scores, [key]; its shape is that of `Trace.masks`."""
+    """Return the values that a mask, shaped as in `Trace.masks`, adds to one query's scores, [key]."""
     if mask is None:
         return np.zeros(length)
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
@@ -381,12 +381,12 @@ class HeadOutputs:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Total size of the arrays in bytes."""
         return sum(layer.nbytes for layer in self.layers)
 
 
 class AttentionParts(NamedTuple):
-    """Operands of the attention of each layer; see `Trace`."""
+    """Attention operands of all layers; see `Trace` for their shapes."""
 
     queries: tuple[Array, ...]
     keys: tuple[Array, ...]
@@ -411,7 +411,7 @@ def attention_parts(trace: Trace) -> AttentionParts:
 
 
 def head_outputs(trace: Trace) -> HeadOutputs:
-    """Return the outputs of all heads for the text of a trace, from another forward pass.
+    """Run the text of a trace again and return the outputs of all heads.
 
     Raises:
         SelectionError: the model has changed since it made the trace.

@@ -29,7 +29,7 @@ class VectorChange(Question):
     `LayerSimilarity` compares any two models.
 
     Attributes:
-        words: compare words, whose vectors are the means of their tokens' vectors.
+        words: compare words instead of tokens; a word's vector is the mean of its tokens' vectors.
     """
 
     inputs = TwoModelTraces()
@@ -68,7 +68,7 @@ class VectorChangeResult(Result):
     """How much vectors changed direction from A to B.
 
     Attributes:
-        units: the tokens or words.
+        units: the tokens or words of the text.
         moved: float64 [layer + 1, unit], 0 to 2: 1 − cosine; row 0 is the embeddings. NaN if a vector is
             zero.
     """
@@ -83,7 +83,7 @@ class VectorChangeResult(Result):
 
     @property
     def mean(self) -> Array:
-        """Mean over the units, ignoring NaN, [layer + 1]; NaN if there are no other values."""
+        """Mean over the units, ignoring NaN, [layer + 1]; NaN if all values of a layer are NaN."""
         is_defined = ~np.isnan(self.moved)
         sums, counts = np.where(is_defined, self.moved, 0.0).sum(axis=1), is_defined.sum(axis=1)
         mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)

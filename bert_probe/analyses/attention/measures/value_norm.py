@@ -13,13 +13,13 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
-"""Norms by layer of each trace; views request them head by head."""
+"""Norms by layer for each trace, cached because views request one head at a time."""
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
     """Return the norm of each head's transformed values, ‖v W_O‖, [head, token], in the dtype of the trace.
 
-    W_O is the head's part of the layer's output projection, without its bias; Kobayashi et al. 2020,
+    W_O is the head's slice of the layer's output projection, without its bias; Kobayashi et al. 2020,
     section 2.2. For an architecture without such a projection the result is ‖v‖; see `projects`.
 
     Raises:
