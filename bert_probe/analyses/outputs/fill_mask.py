@@ -37,10 +37,10 @@ class FillMask(Prediction):
 
     task: ClassVar[str] = FILL_MASK
 
-    top: int = param(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
+    top: int = param(Number(1), default=5, about="Number of predictions.  [default: 5; for classes, all]")
     targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words at a mask.")
     mask: int | str | None = param(
-        Optional(WordSelector()), default=None, about="Mask this word of the text, in place of a mask in it."
+        Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
 
     def of(self, trace: Trace) -> FillMaskResult:

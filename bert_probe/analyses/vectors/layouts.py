@@ -25,10 +25,10 @@ _MAX_EQUAL = 16 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True, eq=False)
 class PointLayout:
-    """Vectors as points of a plane.
+    """Vectors as points in a plane.
 
     Attributes:
-        points: float32 [vector, 2].
+        points: coordinates, float32 [vector, 2].
         explained: share of the variance along each axis, 0 to 1; None for methods whose axes have no meaning.
         settings: parameters of the method, by name.
     """
@@ -66,8 +66,8 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
 def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the t-SNE layout by scikit-learn (van der Maaten and Hinton 2008): near vectors stay near.
 
-    The vectors are divided by their norms, so that their squared distance is 2 − 2 · cosine. Perplexity is
-    30, or a third of the number of other vectors if these are fewer than 90. The layout starts from the
+    The vectors are divided by their norms, so that squared distances are 2 − 2 · cosine. Perplexity is 30, or
+    a third of the number of other vectors if these are fewer than 90. The layout starts from the
     principal components (Kobak and Linderman 2021) with a fixed seed and in one thread, so that it is
     reproducible on one machine. Forces are approximated by Barnes-Hut (van der Maaten 2014).
 
@@ -102,7 +102,7 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
 
     Args:
         vectors: [vector, hidden].
-        progress: called after each epoch; its exception is raised after the last epoch.
+        progress: called after each epoch; an exception that it raises is raised again after the last epoch.
 
     Raises:
         UnavailableError: there are fewer than three vectors, a vector is zero, all have the same direction,
