@@ -224,7 +224,7 @@ class AttentionLongResult(Result):
     chosen: tuple[tuple[int, Head], ...]
 
     def matrices(self) -> Iterator[AttentionResult]:
-        """Yield each matrix."""
+        """Yield the matrix of each layer and head."""
         asked = self.question
         options = (asked.measure, asked.words, asked.specials, asked.renormalise, asked.residual)
         for layer, head in self.chosen:
@@ -243,7 +243,9 @@ class AttentionLongResult(Result):
         """Return one table made of the tables of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            table["head"] = table["head"].astype(str)  # "mean" and integers: a file's column needs one type
+            table["head"] = table["head"].astype(
+                str
+            )  # "mean" and integers mixed: a file's column needs one type
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:

@@ -112,7 +112,7 @@ class FindHeads(Question):
         )
 
     def options(self) -> list[str]:
-        """Return a --query and a --key for each pair."""
+        """Return the command-line options: a --query and a --key for each pair."""
         return [part for query, key in self.pairs for part in ("--query", str(query), "--key", str(key))]
 
 

@@ -205,7 +205,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     The additional dimension gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product
     computes a block including its margin.
     """
-    assert trace.queries is not None  # present whenever masks are
+    assert trace.queries is not None  # present if masks are present
     assert trace.keys is not None
     assert trace.scaling is not None
     original = from_dlpack(trace.queries[layer])

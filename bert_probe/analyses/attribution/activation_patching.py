@@ -46,7 +46,7 @@ PATCHABLE = (
     NEXT_SENTENCE_PREDICTION,
     SENTENCE_SIMILARITY,
 )
-"""Tasks in order of preference."""
+"""Tasks whose predictions can be patched, in order of preference."""
 PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 """Tasks that need text pairs."""
 
@@ -132,7 +132,7 @@ class ActivationPatching(Question):
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
         """Return the target output of a trained head; None for the cosine."""
-        # The default task is masked-word prediction only if the text has a mask, a pair task only for pairs.
+        # By default, masked-word prediction is used only if the text has a mask, pair tasks only for pairs.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
@@ -307,7 +307,7 @@ class _PatchedText:
     def untouched(self) -> float:
         """Return the value for B without patching; raise an error if it equals A's."""
         value = float(self.answer_fn(self.b.states[-1][None])[0])
-        # Rounding may put a cosine of 1 above 1.
+        # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
                 "The two texts have the same prediction, so patching cannot change it. Give texts that "

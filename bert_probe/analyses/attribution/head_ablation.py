@@ -107,7 +107,7 @@ class HeadAblationSweep(Question):
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
-        """Measure the effect of every head, several heads in a batch.
+        """Measure the effect of switching off each head. Several heads share a batch.
 
         Args:
             progress: called with the number of heads done and the total.

@@ -72,7 +72,7 @@ class AnswerChange(Question):
     )
 
     def of(self, a: Trace, b: Trace) -> AnswerChangeResult:
-        """Compare the predictions for a text or a text pair. Sentence similarity also needs a text pair.
+        """Compare the predictions for a text or a text pair. Sentence similarity needs a text pair.
 
         Raises:
             SelectionError: the traces are of different texts, or the models have different tokenizers.

@@ -13,7 +13,7 @@ SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "
 """Shares by which a head can stand out. An attention sink does not stand out."""
 
 MAX_QUERIES = 64
-"""Maximum number of queries, from the beginning of the text, that are measured; long texts open quickly."""
+"""Maximum number of queries measured, from the beginning of the text, so that long texts open quickly."""
 
 MAX_TOKENS = 1024
 """Maximum length of a text that is measured: some attention masks require computing whole layers."""

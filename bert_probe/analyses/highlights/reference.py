@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-_BATCH_SIZE = 8  # traces in memory at a time
+_BATCH_SIZE = 8  # number of traces in memory at a time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How the reference sentences are read: alone, paired with the next one, or compared with the next one."""
@@ -84,7 +84,7 @@ def measure_references(
 
 
 def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
-    """Yield one trace per sentence, or two: the next one after the last sentence is the first."""
+    """Yield the trace of each sentence or, for two texts, of each sentence and the next one (cyclically)."""
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])
     for start in range(0, len(sentences), _BATCH_SIZE):

@@ -28,7 +28,7 @@ SHOWN = "The cosine, or the contribution of each pair of tokens."
 
 @question(SENTENCE_SIMILARITY, command="predict")
 class SentenceSimilarity(Prediction):
-    """The cosine of the sentence vectors of two texts, each pooled as the checkpoint was trained.
+    """The cosine of the sentence vectors of two texts, with the pooling of the checkpoint's training.
 
     Attributes:
         show: the "cosine", or the "contributions" of each pair of tokens, one from each text.

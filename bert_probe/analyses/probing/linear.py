@@ -35,7 +35,7 @@ OnStep = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class ProbeSpace:
-    """Coordinates of vectors in which probes are fitted quickly, whatever their labels.
+    """A coordinate system in which probes of the same vectors converge quickly for any labels.
 
     Standardized vectors are rotated to their principal axes, and each axis is scaled so that the curvature of
     the loss is about 1. The penalty remains that of the standardized vectors.
@@ -53,7 +53,7 @@ class ProbeSpace:
 
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
-        """Return the coordinates for vectors [row, hidden]."""
+        """Return the coordinate system for vectors [row, hidden]."""
         mean, spread = standardization(vectors)
         centered = vectors - mean
         covariance = (centered.T @ centered).double() / len(vectors) / torch.outer(spread, spread)
@@ -76,7 +76,7 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of each dimension; infinite for constant dimensions."""
+    """Return mean and standard deviation of each dimension; the latter is infinite if it is constant."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Do not scale up the rounding errors of constant dimensions.

@@ -23,7 +23,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.tagged_sentences import NO_UNIT, ROOT, AlignedWords, TaggedSentence, align_words
 
 BATCH_TOKENS = 2048
-"""Maximum number of tokens in a batch of traces, with padding."""
+"""Maximum number of padded tokens in a batch of traces."""
 DIRECTIONS = ("dependent to head", "head to dependent")
 UNIVERSAL_HELP = "Drop subtypes of relations: count nsubj:pass as nsubj."
 

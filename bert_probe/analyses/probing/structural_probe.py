@@ -348,7 +348,7 @@ MAX_DECAYS = 3
 """Training ends after this many decays."""
 MAX_EPOCHS = 40
 STEP_WORDS = 400
-"""Maximum number of words per step with padding, about 20 sentences."""
+"""Maximum number of padded words per training step, about 20 sentences."""
 VALIDATION_SHARE = 0.1
 """Share of the training trees used only for early stopping."""
 
@@ -541,7 +541,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
 
 def rank_correlations(predicted: Array, true: Array) -> Array:
-    """Return Spearman's correlation between equal rows of two matrices, [row]; NaN if a row is constant."""
+    """Return Spearman's correlation of corresponding rows of two matrices, [row]; NaN for constant rows."""
     ranks_a, ranks_b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, true))
     with np.errstate(invalid="ignore"):
         correlations: Array = (ranks_a * ranks_b).sum(axis=1) / np.sqrt(

@@ -79,7 +79,7 @@ class Similarity(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityResult(Result):
-    """Cosine similarities of the tokens of two texts, or of one.
+    """Cosine similarities of the tokens of one or two texts.
 
     Attributes:
         a, b: traces of the rows and of the columns; the same trace twice for one text.

@@ -288,7 +288,7 @@ class TokenMapResult(Result):
 
 
 class _TextPoints(NamedTuple):
-    """Points of one text, their indices among its tokens or words, and the lens that merges tokens or None."""
+    """Points of one text, their indices among its tokens or words, and the lens that merges tokens."""
 
     marks: list[MapPoint]
     indices: list[int]

@@ -110,7 +110,10 @@ class Inventory:
         return sum(row.tied_to is not None for row in self.rows)
 
     def subtotals(self, key: Callable[[Parameter], T]) -> dict[T, int]:
-        """Return element counts by any property, e.g. ``subtotals(lambda row: row.kind)``; sum: `total`."""
+        """Return element counts by any property, e.g. ``subtotals(lambda row: row.kind)``.
+
+        They add up to `total`.
+        """
         sums: dict[T, int] = {}
         for row in self.rows:
             sums[key(row)] = sums.get(key(row), 0) + row.count

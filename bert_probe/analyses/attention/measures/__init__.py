@@ -96,7 +96,7 @@ class AttentionMeasure:
 
 
 def measures() -> Mapping[str, AttentionMeasure]:
-    """Return all measures by name, in their order."""
+    """Return all measures by name, sorted by their ``order``."""
     return _load_measures()
 
 

@@ -48,7 +48,7 @@ def _norms(trace: Trace, layer: int, values: Array) -> Array:
         value_norms: Array = np.linalg.norm(values, axis=-1)
         return value_norms
     heads, _, size = values.shape
-    # [hidden, head × size] → one [size, hidden] for each head.
+    # Split [hidden, head × size] into one [size, hidden] matrix for each head.
     parts = np.moveaxis(weight.reshape(len(weight), heads, size), 0, -1)
     norms: Array = np.linalg.norm(values @ parts, axis=-1)
     return norms

@@ -189,7 +189,7 @@ def _default_baseline(checkpoint: Checkpoint) -> str:
 
 
 def methods() -> Mapping[str, AttributionMethod]:
-    """Return all methods by name, in their order."""
+    """Return all methods by name, sorted by their ``order``."""
     return _load_methods()
 
 

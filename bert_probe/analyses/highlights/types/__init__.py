@@ -105,7 +105,7 @@ class HighlightType:
 
 
 def highlight_types(texts: int) -> tuple[HighlightType, ...]:
-    """Return the highlight types for one text or for two, in their order."""
+    """Return the highlight types for one text or for two, sorted by their ``order``."""
     return tuple(highlight_type for highlight_type in _load_types() if highlight_type.texts == texts)
 
 
