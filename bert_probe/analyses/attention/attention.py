@@ -243,9 +243,8 @@ class AttentionLongResult(Result):
         """Return one table made of the tables of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            table["head"] = table["head"].astype(
-                str
-            )  # "mean" and integers mixed: a file's column needs one type
+            # "mean" and integers are mixed, but a column of a file needs a single type.
+            table["head"] = table["head"].astype(str)
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:

@@ -80,7 +80,7 @@ class AttentionSteps(Question):
             outputs = head_outputs(trace)
         elif outputs.provenance != trace.provenance:
             raise SelectionError(
-                "These head outputs are of another text or model. Make them from this trace."
+                "These head outputs come from another text or model. Compute them from this trace."
             )
         output = outputs.layers[layer][head, query]
         q = parts.queries[layer][head, query]

@@ -87,7 +87,7 @@ def make_thumbnails(
         EmptyTextError: the text has only special tokens, and these are left out.
     """
     if size < 1:
-        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell a side.")
+        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell per side.")
     of_heads = measure_named(measure).require_heads()
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)

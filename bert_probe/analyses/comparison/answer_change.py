@@ -66,7 +66,7 @@ class AnswerChange(Question):
     inputs = TwoModelTraces()
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task of both models.")
-    top: int = param(Number(1), default=5, about="Words or answers from each model.  [default: 5]")
+    top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )

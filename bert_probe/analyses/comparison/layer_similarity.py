@@ -187,7 +187,7 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}; two matrices with as many rows are needed."
+            f"x and y have shapes {x.shape} and {y.shape}; two matrices with equally many rows are needed."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)

@@ -107,7 +107,7 @@ class MinimalPairRow(Question):
         Optional(TokenSelector()),
         default=None,
         key="compare_token",
-        about="A token of TEXT_A.  [default: the one whose vectors changed most]",
+        about="A token of TEXT_A.  [default: the token whose vector changed most]",
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: Head = param(HEAD, default="mean", about="Head, counted from 1, or the mean of all.")

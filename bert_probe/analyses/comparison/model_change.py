@@ -85,8 +85,8 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
         else ""
     )
     raise SelectionError(
-        f"The models have different tokenizers: {sizes}id {first:,} is {_quote(tokens_a.get(first))} in A, "
-        f"{a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two "
+        f"The models have different tokenizers: {sizes}token id {first:,} is {_quote(tokens_a.get(first))} "
+        f"in A, {a.description.name}, and {_quote(tokens_b.get(first))} in B, {b.description.name}. Give two "
         "models with the same tokenizer, such as a model before and after fine-tuning."
     )
 

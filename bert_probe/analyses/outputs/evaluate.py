@@ -46,12 +46,12 @@ MAIN_MEASURES: Mapping[str, str] = {
 """Label type → the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "The measures, and those of the baselines.",
+    "measures": "The measures of the head and of the baselines.",
     "classes": "Precision, recall, F1 and count of each class and entity type.",
-    "confusion": "The confusion matrix: rows are true classes, columns predicted ones.",
+    "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
-    "uncertain": "The same, least confident predictions first.",
-    "wrong": "Errors, most confident first; for numbers all texts, largest error first.",
+    "uncertain": "The same texts, least confident predictions first.",
+    "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
 }
 THRESHOLD = 0.5
 """The minimum probability of a predicted label in multi-label classification."""
@@ -68,7 +68,7 @@ class Evaluate(Question):
     inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
     show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
     )
 
     def of(

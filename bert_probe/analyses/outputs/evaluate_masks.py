@@ -55,7 +55,7 @@ class EvaluateMasks(Question):
 
     seed: int = param(Number(0), default=0, about="Seed that selects the masked tokens.  [default: 0]")
     show: str = param(
-        Choice(TABLES), default="measures", option="--what", about="The table.", display_only=True
+        Choice(TABLES), default="measures", option="--what", about="Table to show.", display_only=True
     )
 
     def of(

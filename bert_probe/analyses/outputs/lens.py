@@ -68,7 +68,7 @@ class Lens(Question):
         default="answers",
         key="lens_show",
         display_only=True,
-        about="The table.",
+        about="Table to show.",
     )
 
     def of(self, trace: Trace) -> LensResult:

@@ -67,7 +67,7 @@ class Probe(Question):
     confidence: float = param(
         Number(0, 1, integer=False), default=0.95, about="Confidence level of the interval."
     )
-    seed: int = param(Number(0), default=0, about="Seed of the order, control task and bootstrap.")
+    seed: int = param(Number(0), default=0, about="Seed of the data order, control task and bootstrap.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

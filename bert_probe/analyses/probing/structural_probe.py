@@ -62,7 +62,9 @@ class StructuralProbe(Question):
     layers: Sequence[int] | None = param(
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
-    seed: int = param(Number(0), default=0, about="Seed of initial map, split and order.")
+    seed: int = param(
+        Number(0), default=0, about="Seed of the initial map, the split and the training order."
+    )
 
     def of(
         self,

@@ -232,7 +232,9 @@ def encode_files(
     """
     parts = []
     if len({isinstance(file, LabeledTexts) for file in files.values()}) > 1:
-        raise TextError("One file has labels of texts, the other tags of words. Give two files of one type.")
+        raise TextError(
+            "One file has labels of texts, the other has tags of words. Give two files of the same type."
+        )
     for name, data in files.items():
         sentences = _sentences(name, data, tables)
         if not sentences:

@@ -42,7 +42,7 @@ class Embedding(Question):
         Optional(TokenSelector()),
         default=None,
         key="embedding_token",
-        about="A word, or a position; by default the first token of the text.",
+        about="A word, or a position; by default the first token that is not special.",
         display_only=True,
     )
 

@@ -80,7 +80,11 @@ class Sentences(Question):
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
     count: int = param(
-        Number(1), default=50, display_only=True, key="sentences_count", about="Pairs with --show nearest."
+        Number(1),
+        default=50,
+        display_only=True,
+        key="sentences_count",
+        about="Number of pairs with --show nearest.",
     )
 
     def of(

@@ -121,7 +121,7 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline is of another model than the texts. Measure it with their model."
+                "The baseline is from another model than the texts. Measure it with the model of the texts."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:
