@@ -68,7 +68,7 @@ class Attention(Question):
         """Return the attention matrix of a text.
 
         Args:
-            trace: the model's pass over the text.
+            trace: the model's forward pass over the text.
             progress: receives the progress of a slow measure.
 
         Raises:
@@ -116,7 +116,7 @@ class AttentionLong(Question):
         Slow measures are computed immediately instead, so that their progress can be reported.
 
         Args:
-            trace: the model's pass over the text.
+            trace: the model's forward pass over the text.
             progress: receives the progress of a slow measure.
 
         Raises:
@@ -215,7 +215,7 @@ class AttentionLongResult(Result):
     """Attention of several layers and heads; each matrix is computed when it is needed.
 
     Attributes:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         chosen: layer and head of each matrix, from 0.
     """
 

@@ -121,7 +121,7 @@ class HeadScore:
     """The attention of a head from one word to another.
 
     Attributes:
-        layer, head: from 0.
+        layer, head: indices from 0.
         weight: attention from the query word to the key word, mean over the pairs, 0 to 1.
         rank: rank of the key word in the query word's row, 1 for the largest weight; mean over the pairs.
     """

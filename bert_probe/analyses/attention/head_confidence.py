@@ -57,7 +57,7 @@ class HeadConfidenceResult(Result):
     """Confidence of every head on one text.
 
     Attributes:
-        confidence: float64 [layer, head], 0 to 1.
+        confidence: confidence of each head, float64 [layer, head], 0 to 1.
     """
 
     question: HeadConfidence

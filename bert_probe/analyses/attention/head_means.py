@@ -75,7 +75,7 @@ class HeadMeans(Question):
             checkpoint: the model.
             sentences: the sentences; blank ones are skipped.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the number of sentences done and their total.
+            progress: called with the number of sentences done and the total.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no sentence, or a sentence cannot be encoded;
@@ -138,7 +138,7 @@ class HeadMeansResult(Result):
     Attributes:
         mean: name of a measure → float64 [layer, head]; see `HeadsResult`.
         low, high: lower and upper end of the bootstrap interval of the mean, in the same form as ``mean``.
-        labels: [layer][head], derived from the means; see `head_labels`.
+        labels: label of each head, [layer][head], derived from the means; see `head_labels`.
     """
 
     question: HeadMeans

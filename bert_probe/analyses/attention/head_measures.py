@@ -48,7 +48,7 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
     Most measures are those of Clark et al. 2019, sections 3 and 4.
 
     Args:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         lens: merges subword tokens into words first, see `WordLens.merge`; None measures tokens.
         max_queries: average over this many queries from the beginning of the text; None for all.
 

@@ -71,7 +71,8 @@ class HeadsResult(Result):
 
     Attributes:
         values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
-        labels: [layer][head], see `head_labels`; all "" for external attention whose rows do not sum to 1.
+        labels: label of each head, [layer][head], see `head_labels`; all "" for external attention whose rows
+            do not sum to 1.
     """
 
     question: Heads

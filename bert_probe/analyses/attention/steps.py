@@ -62,7 +62,7 @@ class AttentionSteps(Question):
         """Return the steps for a text, and the model's own output for comparison.
 
         Args:
-            trace: the model's pass over the text.
+            trace: the model's forward pass over the text.
             outputs: the result of `head_outputs`, which saves a forward pass for each further query or head.
                 If None, the model runs again.
 
@@ -109,7 +109,7 @@ class AttentionStepsResult(Result):
     """The attention of one query of one head; each step is computed from the operands on access.
 
     Attributes:
-        trace: the model's pass over the text; each of its tokens is a key.
+        trace: the model's forward pass over the text; each of its tokens is a key.
         q: the query vector, [dim], after rotary position embeddings if the model has them.
         keys: key vectors, [key, dim], also after rotary position embeddings.
         values: value vectors, [key, dim]; their dim may differ from that of q and k.

@@ -22,7 +22,8 @@ class Thumbnails:
     """Small attention matrices of all heads.
 
     Attributes:
-        weights: float32 [layer, head, query block, key block]; 0 to 1 if rows of the measure sum to 1.
+        weights: largest weight of each block, float32 [layer, head, query block, key block]; 0 to 1 if rows of
+            the measure sum to 1.
         units: the tokens or words that are the queries and keys.
         block: number of queries, and of keys, per cell; the last block may be smaller. A cell is the
             **largest** weight of its block, so rows do not sum to 1. With 1, it is the weight itself.
@@ -75,7 +76,7 @@ def make_thumbnails(
     would hide the single strong weights that distinguish heads. One layer is in memory at a time.
 
     Args:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         size: maximum number of cells per side, at least 1.
         specials: keep special tokens.
         words: merge subword tokens into words: sum over keys, mean over queries.

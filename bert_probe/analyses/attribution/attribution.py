@@ -155,7 +155,7 @@ class AttributionResult(Result):
         number: description of the target output.
         value: target value for the unchanged text.
         units: tokens or words of the text as the model reads it.
-        scores: float64 [unit]; NaN where the method has no score.
+        scores: score of each unit, float64 [unit]; NaN where the method has no score.
         said: details of the method, such as baseline, steps, error, contribution of biases.
     """
 

@@ -341,8 +341,9 @@ class FaithfulnessSummaryResult(Result):
     """Faithfulness of each method over many texts.
 
     Attributes:
-        values: float64 [text, method, measure]: methods in the order of `methods`, then the random orders;
-            measures in the order of `MEASURES`. NaN where a method or its rank correlation is not available.
+        values: measures of each method on each text, float64 [text, method, measure]: methods in the order of
+            `methods`, then the random orders; measures in the order of `MEASURES`. NaN where a method or its
+            rank correlation is not available.
     """
 
     question: FaithfulnessSummary

@@ -217,7 +217,8 @@ class SimilarityChange:
 
     Attributes:
         tokens: the compared tokens.
-        before, after: [token, token], -1 to 1, symmetric, in the trace's dtype; NaN for a zero vector.
+        before, after: cosines with and without the heads, [token, token], -1 to 1, in the trace's dtype; NaN
+            for a zero vector.
     """
 
     tokens: tuple[Token, ...]

@@ -143,7 +143,7 @@ class HeadPruningResult(Result):
 
     Attributes:
         removed: number of heads that are switched off, from none to all, [step].
-        accuracies: float64 [order, step], 0 to 1; orders as in `ORDERS`.
+        accuracies: accuracy after each step, float64 [order, step], 0 to 1; orders as in `ORDERS`.
     """
 
     question: HeadPruning

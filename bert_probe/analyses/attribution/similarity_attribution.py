@@ -168,7 +168,7 @@ class SimilarityAttributionResult(Result):
 
     Attributes:
         tokens_a, tokens_b: tokens of the texts as the model reads them.
-        contributions: float64 [token of A, token of B].
+        contributions: contribution of each token pair to the cosine, float64 [token of A, token of B].
         cosine: cosine of the two sentence vectors.
         reference: the part of the cosine that is due to the baselines and belongs to no pair of tokens.
         baseline: the baseline token.

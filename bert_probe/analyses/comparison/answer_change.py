@@ -75,7 +75,7 @@ class AnswerChange(Question):
         """Compare the predictions for a text or a text pair. Sentence similarity needs a text pair.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have no common task, or one predicts a regression value and the other
                 probabilities.
             TextError: the task needs a mask or a second text, which is missing.

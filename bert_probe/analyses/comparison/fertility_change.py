@@ -27,7 +27,7 @@ class FertilityChange(Question):
         """Compare the tokenizations of a text.
 
         Raises:
-            SelectionError: the traces are of different texts.
+            SelectionError: the traces come from different texts.
         """
         encoding_a, encoding_b = a.encoding, b.encoding
         if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):

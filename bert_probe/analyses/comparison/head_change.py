@@ -35,7 +35,7 @@ class HeadChange(Question):
         """Compare the heads of two models. Only one attention matrix per model is in memory at a time.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have different numbers of layers or heads.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
@@ -62,8 +62,8 @@ class HeadChangeResult(Result):
     """How much each head changed from A to B.
 
     Attributes:
-        total_variation: float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B,
-            averaged over all queries, including special tokens.
+        total_variation: change of each head, float64 [layer, head], 0 to 1: ½ Σ |p − q| between a query's
+            attention in A and in B, averaged over all queries, including special tokens.
     """
 
     question: HeadChange

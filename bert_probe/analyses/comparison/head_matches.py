@@ -49,7 +49,7 @@ class HeadMatches(Question):
             progress: called with the number of layer pairs done and the total.
 
         Raises:
-            SelectionError: the traces are of different texts, or the text was truncated.
+            SelectionError: the traces come from different texts, or the text was truncated.
             UnavailableError: a trace has no model.
         """
         from scipy.spatial.distance import cdist  # slow to import
@@ -89,7 +89,8 @@ class HeadMatchesResult(Result):
 
     Attributes:
         spans: alignment of the tokens of both models.
-        similarity: float64 [layer of A, head of A, layer of B, head of B], 0 to 1; 1 for equal attention.
+        similarity: similarity of each pair of heads, float64 [layer of A, head of A, layer of B, head of B],
+            0 to 1; 1 for equal attention.
     """
 
     question: HeadMatches

@@ -132,8 +132,8 @@ class LayerSimilarityResult(Result):
 
     Attributes:
         examples: the number of compared tokens.
-        cka: float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0 are the embeddings. NaN if all
-            vectors of a layer are equal.
+        cka: CKA of each pair of layers, float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0 are
+            the embeddings. NaN if all vectors of a layer are equal.
     """
 
     question: LayerSimilarity
@@ -176,8 +176,8 @@ def linear_cka(x: Array, y: Array) -> float:
     With centered columns it is ‖Yᵀ X‖²_F ÷ (‖Xᵀ X‖_F ‖Yᵀ Y‖_F).
 
     Args:
-        x: [example, dimension].
-        y: [example, dimension]; the number of dimensions may differ from that of x.
+        x: vectors, [example, dimension].
+        y: other vectors of the same examples, [example, dimension]; they may have another dimension.
 
     Returns:
         0 to 1; exactly 1 if y is x, NaN if all rows of x or of y are equal.

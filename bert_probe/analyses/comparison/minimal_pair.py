@@ -226,7 +226,7 @@ class MinimalPairRowResult(Result):
     Attributes:
         alignment: the aligned tokens or words; its pairs are the keys.
         place: index of the query among the pairs.
-        a, b: [key + 1]: attention in A and in B; the last entry pools all keys without a counterpart.
+        a, b: attention in A and in B, [key + 1]; the last entry pools all keys without a counterpart.
     """
 
     question: MinimalPairRow
@@ -296,7 +296,7 @@ def most_moved(moved: Array, alignment: Alignment) -> int:
     Special tokens are considered only if the texts share no other token.
 
     Args:
-        moved: [layer + 1, place]; NaN counts as no change.
+        moved: change of each unit's vector, [layer + 1, place]; NaN counts as no change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:

@@ -23,7 +23,7 @@ def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
     If the models are equal, A's trace is returned twice.
 
     Raises:
-        SelectionError: the traces are of different texts, or the models have different tokenizers.
+        SelectionError: the traces come from different texts, or the models have different tokenizers.
         UnavailableError: a trace has no model.
     """
     _check_text(a, b)
@@ -36,7 +36,7 @@ def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSp
     """Return the same as `check_same_tokens`, and aligned text spans; the tokenizers may differ.
 
     Raises:
-        SelectionError: the traces are of different texts, or the text was truncated.
+        SelectionError: the traces come from different texts, or the text was truncated.
         UnavailableError: a trace has no model.
     """
     _check_text(a, b)

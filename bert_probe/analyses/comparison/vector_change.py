@@ -40,7 +40,7 @@ class VectorChange(Question):
         """Compare the vectors of two models.
 
         Raises:
-            SelectionError: the traces are of different texts, or the models have different tokenizers.
+            SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have different hidden sizes or numbers of layers.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
@@ -69,8 +69,8 @@ class VectorChangeResult(Result):
 
     Attributes:
         units: the tokens or words of the text.
-        moved: float64 [layer + 1, unit], 0 to 2: 1 − cosine; row 0 is the embeddings. NaN if a vector is
-            zero.
+        moved: 1 − cosine of each unit's vectors, float64 [layer + 1, unit], 0 to 2; row 0 is the embeddings.
+            NaN if a vector is zero.
     """
 
     question: VectorChange

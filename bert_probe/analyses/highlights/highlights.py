@@ -60,7 +60,7 @@ class Highlights(Question):
             trace: the text, or a sentence pair.
             other: a second text; not together with a sentence pair.
             numbers: the values of the reference sentences, see `measure_references_for`; measured if None.
-            progress: called with the number of reference sentences done and their total.
+            progress: called with the number of reference sentences done and the total.
 
         Raises:
             TextError: two texts are given and one of them is a sentence pair.

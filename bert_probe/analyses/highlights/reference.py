@@ -58,7 +58,7 @@ def measure_references(
     Args:
         checkpoint: the model that reads the sentences.
         form: how the sentences are read; see `ReferenceForm`.
-        progress: called with the number of sentences done and their total.
+        progress: called with the number of sentences done and the total.
 
     Raises:
         OutOfMemoryError: a forward pass needs more memory than is free.

@@ -35,7 +35,7 @@ class HeadPredictions:
     """The logits of a head for texts or for words.
 
     Attributes:
-        logits: [unit, label]; a unit is a text or a word.
+        logits: outputs of the head, [unit, label]; a unit is a text or a word.
         texts: index of the text of each unit, [unit].
         words: index of each word in its text, from 0; 0 if units are texts, [unit].
         dropped: total number of truncated tokens in all texts.

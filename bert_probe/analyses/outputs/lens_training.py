@@ -54,7 +54,7 @@ class MaskTargets:
         """Return the selected masks.
 
         Args:
-            selected: bool [mask].
+            selected: whether each mask is selected, bool [mask].
         """
         inputs = {name: values[selected] for name, values in self.inputs.items()}
         return MaskTargets(self.states[:, selected], inputs, self.lines[selected])

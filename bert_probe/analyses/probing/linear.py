@@ -142,7 +142,7 @@ class LinearFit:
     """A probe fitted to all rows, and the length of the online code for their classes.
 
     Attributes:
-        weights: [coordinate, class].
+        weights: weights of the probe, [coordinate, class].
         bits: length of the online code in bits: the first block is coded uniformly, each later block with the
             probe that is fitted to all blocks before it.
     """

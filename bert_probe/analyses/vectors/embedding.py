@@ -100,7 +100,7 @@ class EmbeddingResult(Result):
     """Steps of all tokens' input vectors. Arrays are float32 [token, dimension].
 
     Attributes:
-        trace: the model's pass over the text.
+        trace: the model's forward pass over the text.
         word: rows of the word table.
         position: rows of the position table, or None.
         segment: rows of the segment (token type) table, or None.

@@ -73,7 +73,7 @@ class HiddenStatesResult(Result):
 
     Attributes:
         names: the token of each vector, or "pooler".
-        values: float32 [vector, hidden].
+        values: the vectors, float32 [vector, hidden].
     """
 
     question: HiddenStates

@@ -48,7 +48,7 @@ def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noq
     The arbitrary sign of a component is set so that its largest loading is positive.
 
     Args:
-        vectors: [vector, hidden].
+        vectors: the vectors, [vector, hidden].
         progress: not called.
 
     Raises:
@@ -72,7 +72,7 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     reproducible on one machine. Forces are approximated by Barnes-Hut (van der Maaten 2014).
 
     Args:
-        vectors: [vector, hidden].
+        vectors: the vectors, [vector, hidden].
         progress: called once at the beginning, because scikit-learn does not report progress.
 
     Raises:
@@ -101,7 +101,7 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     have little meaning. The first call in a process takes half a minute longer, because code is compiled.
 
     Args:
-        vectors: [vector, hidden].
+        vectors: the vectors, [vector, hidden].
         progress: called after each epoch; an exception that it raises is raised again after the last epoch.
 
     Raises:

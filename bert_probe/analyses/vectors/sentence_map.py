@@ -79,7 +79,7 @@ class SentenceMapResult(Result):
 
     Attributes:
         sentences: the sentences.
-        layout: their points, float32 [sentence, 2], and the parameters of the method.
+        layout: points of the sentences, float32 [sentence, 2], and the parameters of the method.
         pooled: metadata of the sentence vectors.
     """
 

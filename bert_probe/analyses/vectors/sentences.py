@@ -100,7 +100,7 @@ class Sentences(Question):
             checkpoint: the model.
             sentences: the sentences.
             truncate: truncate sentences that are too long instead of raising an error.
-            progress: called with the number of distinct sentences done and their total.
+            progress: called with the number of distinct sentences done and the total.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there is no sentence, or a sentence cannot be encoded.
@@ -157,8 +157,8 @@ class PairwiseCosines:
     """Sentence vectors with their cosines and order, computed once and shared by all tables of a result.
 
     Attributes:
-        vectors: read-only [sentence, hidden], float32, or float64 if the model computes in it; wider if a
-            checkpoint concatenates several poolings.
+        vectors: read-only sentence vectors, [sentence, hidden], float32, or float64 if the model computes in
+            float64; wider if a checkpoint concatenates several poolings.
     """
 
     vectors: Array

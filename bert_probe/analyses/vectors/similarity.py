@@ -84,7 +84,7 @@ class SimilarityResult(Result):
     Attributes:
         a, b: traces of the rows and of the columns; the same trace twice for one text.
         rows, columns: tokens of the rows and of the columns.
-        cosines: [row, column], -1 to 1; NaN for vectors of zeros.
+        cosines: cosine similarities, [row, column], -1 to 1; NaN for vectors of zeros.
     """
 
     question: Similarity

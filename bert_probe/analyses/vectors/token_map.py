@@ -178,7 +178,8 @@ class CorpusTokenMap(_MapQuestion):
             checkpoint: the model.
             rows: texts (blank ones are skipped), or labeled texts, whose labels become the parts.
             truncate: truncate texts that are too long instead of raising an error.
-            progress: called with the number of texts done and their total, and repeatedly during the layout.
+            progress: called with the number of texts done and the total; during the layout, all texts are
+                reported as done.
 
         Raises:
             EmptyTextError, TooLongError, TextError: there is no text, a text cannot be encoded (the message
@@ -361,7 +362,7 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
     component without variance is all zeros.
 
     Args:
-        states: [vector, hidden] for each layer, all of the same shape.
+        states: vectors of each layer, [vector, hidden], all of the same shape.
         basis: one of `BASES`.
         check_cancelled: called twice for each layer; its exception ends the computation.
 

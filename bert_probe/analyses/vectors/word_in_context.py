@@ -109,7 +109,8 @@ class WordInContextResult(Result):
 
     Attributes:
         units: the word of each text.
-        cosines: [layer + 1, word, word], -1 to 1; layer 0 is the output of the embeddings.
+        cosines: cosine of each pair of words, [layer + 1, word, word], -1 to 1; layer 0 is the output of the
+            embeddings.
         baseline: cosine similarities of unrelated tokens of the same model.
     """
 

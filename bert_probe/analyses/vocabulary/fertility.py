@@ -31,7 +31,7 @@ class SplitWord:
         text: the word.
         segment: 0 for the first text, 1 for the second.
         start, end: character offsets in the text.
-        pieces: its tokens, at least one.
+        pieces: tokens of the word, at least one.
     """
 
     text: str

@@ -57,7 +57,7 @@ class Parameter:
     """A named parameter.
 
     Attributes:
-        name: as in ``model.named_parameters()``.
+        name: name in ``model.named_parameters()``.
         group: "embeddings", "layer 1", …, "final norm", "pooler", "head" (of a task), "encoder, all
             layers" (tables of relative positions), "other"; layers that share weights form one group.
         part: within a layer "attention" (query, key, value and a norm before them), "attention

@@ -33,9 +33,9 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
     sum to 1. The output includes the residual connection and the feed-forward block of this layer.
 
     Args:
-        trace: the model's pass over the text.
-        layer: from 0; negative values count from the end.
-        progress: called with the number of tokens whose values have been zeroed and their total.
+        trace: the model's forward pass over the text.
+        layer: layer index from 0; negative values count from the end.
+        progress: called with the number of tokens whose values have been zeroed and the total.
 
     Raises:
         SelectionError: the layer does not exist.
