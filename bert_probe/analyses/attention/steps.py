@@ -295,7 +295,7 @@ class AttentionStepsResult(Result):
         """Return a row for each key; if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). ``bias`` and ``score`` of a masked key are empty; they are -inf.
+        weighted_length (‖weight × v‖). ``bias`` and ``score`` of masked keys, which are -inf, are empty.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))

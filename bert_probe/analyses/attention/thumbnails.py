@@ -22,8 +22,8 @@ class Thumbnails:
     """Small attention matrices of all heads.
 
     Attributes:
-        weights: largest weight of each block, float32 [layer, head, query block, key block]; 0 to 1 if rows of
-            the measure sum to 1.
+        weights: largest weight of each block, float32 [layer, head, query block, key block]; 0 to 1 if the
+            rows of the measure sum to 1.
         units: the tokens or words that are the queries and keys.
         block: number of queries, and of keys, per cell; the last block may be smaller. A cell is the
             **largest** weight of its block, so rows do not sum to 1. With 1, it is the weight itself.

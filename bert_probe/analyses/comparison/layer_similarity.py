@@ -132,8 +132,8 @@ class LayerSimilarityResult(Result):
 
     Attributes:
         examples: the number of compared tokens.
-        cka: CKA of each pair of layers, float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0 are
-            the embeddings. NaN if all vectors of a layer are equal.
+        cka: CKA of each pair of layers, float64 [layer of A + 1, layer of B + 1], 0 to 1. Row and column 0
+            are the embeddings. NaN if all vectors of a layer are equal.
     """
 
     question: LayerSimilarity

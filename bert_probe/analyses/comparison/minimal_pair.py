@@ -117,8 +117,8 @@ class MinimalPairRow(Question):
         """Return the attention of the token in both texts.
 
         Raises:
-            SelectionError: the traces are from different models, the texts have no token in common, there is
-                no such token, layer or head, or the token has no counterpart in text B.
+            SelectionError: the traces are from different models, the texts have no token in common, the
+                token, layer or head does not exist, or the token has no counterpart in text B.
         """
         inputs = InputRecord.of(a, b)
         alignment = _align(a, b, self.words)
@@ -141,15 +141,15 @@ class MinimalPairResult(Result):
     Attributes:
         alignment: the aligned tokens or words; ``place`` in the shapes below is an index into its pairs.
         same_input: whether the model inputs of both texts are equal.
-        total_variation: [layer, head], 0 to 1: ½ Σ |p − q| between a query's attention in A and in B, over
-            the aligned keys and all other keys pooled, averaged over the aligned queries.
-        jensen_shannon: [layer, head], 0 to 1: the same with the Jensen-Shannon distance, the square root of
-            the divergence to base 2 (Endres and Schindelin 2003).
-        moved: [layer + 1, place], 0 to 2: 1 − cosine of a unit's vectors in A and in B; row 0 is the
+        total_variation: ½ Σ |p − q| between a query's attention in A and in B, [layer, head], 0 to 1. The sum
+            is over the aligned keys and all other keys pooled; it is averaged over the aligned queries.
+        jensen_shannon: the same with the Jensen-Shannon distance, the square root of the divergence to base 2
+            (Endres and Schindelin 2003), [layer, head], 0 to 1.
+        moved: 1 − cosine of a unit's vectors in A and in B, [layer + 1, place], 0 to 2; row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: [layer, head, place], 0 to 1: attention that a query moves from one key to another, which is
-            the smaller of its largest decrease and its largest increase.
-        strongest_a, strongest_b: [place, place + 1]: attention of each query in A and in B, in the head where
+        shift: attention that a query moves from one key to another, [layer, head, place], 0 to 1. It is the
+            smaller of the query's largest decrease and its largest increase.
+        strongest_a, strongest_b: attention of each query in A and in B, [place, place + 1], in the head where
             its shift is largest (the first in a tie); the last column pools all other keys.
     """
 

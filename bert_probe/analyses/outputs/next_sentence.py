@@ -46,7 +46,7 @@ class NextSentence(Prediction):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextSentenceResult(PredictionResult):
-    """The prediction whether the second text follows the first. Arrays are in the order of `FOLLOWS`.
+    """The probability that the second text follows the first. Arrays are in the order of `FOLLOWS`.
 
     Attributes:
         logits: outputs of the head.

@@ -33,8 +33,8 @@ class Relations(Question):
     """How well attention heads find syntactic relations in a treebank; Clark et al. 2019, section 4.2.
 
     An attention head predicts, for each word, the other word that receives most of its attention. For each
-    relation, the head and direction with the highest accuracy in one file are evaluated on another file. As a
-    baseline, so is the fixed offset (previous word, next but one, …) with the highest accuracy in the first.
+    relation, the head and direction with the highest accuracy in one file are evaluated on another file. The
+    baseline is a fixed offset (previous word, next but one, …), which is selected and evaluated likewise.
 
     Attributes:
         universal: drop subtypes of relations, so that nsubj:pass counts as nsubj.

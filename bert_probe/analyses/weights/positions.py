@@ -329,7 +329,7 @@ class Rotary:
 
 @dataclass(frozen=True, eq=False)
 class DistanceBias:
-    """A bias on attention scores by the distance of key and query.
+    """A bias on attention scores that depends on the distance between key and query.
 
     Attributes:
         distances: position of the key − position of the query, ascending.

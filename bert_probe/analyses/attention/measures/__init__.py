@@ -59,7 +59,7 @@ class AttentionMeasure:
     caveat: Callable[[Trace], str] = lambda _: ""
 
     def require_heads(self) -> Callable[[Trace, int, slice], Array]:
-        """Return `of_heads`.
+        """Return `of_heads`, or raise an error if the measure has no single heads.
 
         Raises:
             SelectionError: the measure is defined for whole layers only.
